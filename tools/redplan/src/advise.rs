@@ -12,7 +12,7 @@ use planner::advise::{Corruption, Objective, Question, Row, SavedBy, Source};
 use std::path::Path;
 
 pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer> {
-    // With both told, there is nothing to look up.
+    // Nothing to look up if both are given.
     let needs_store = arguments.told.needs_store() || arguments.mtbf.is_none();
     let store = needs_store.then(|| Store::open(&super::store_path(store)?)).transpose()?;
     let site = Site::new(store.as_ref().map(Store::hosts).transpose()?.unwrap_or_default());
@@ -60,7 +60,7 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
     Ok(Answer { tables: vec![table(&advice.rows)], notes, picture })
 }
 
-/// What there is of levels and groups.
+/// Note on the levels and groups that exist.
 const LEVELS_NOTE: &str = "Checkpoints by redrt are of the whole job, in one directory that all hosts see; levels below \
                            that, erasure codes and groups that go back alone do not exist yet, so no row has them";
 
@@ -118,13 +118,13 @@ fn table(rows: &[Row]) -> AnswerTable {
     AnswerTable { title: "Configurations, the best first".into(), columns, rows: rows.iter().map(cells).collect() }
 }
 
-/// Configurations that take more than this multiple of the fastest are not in the picture.
+/// Configurations beyond this multiple of the fastest are left out of the picture.
 const SHOWN_STRETCH_MAX: f64 = 3.0;
 
 /// Time over degree.
 fn picture(rows: &[Row]) -> Picture {
     let best = rows.iter().map(|row| row.time_s).fold(f64::INFINITY, f64::min);
-    // What takes many times as long would leave no room for the others.
+    // A configuration that takes many times as long would leave no room for the others.
     let mut rows: Vec<_> = rows.iter().filter(|row| row.time_s < best * SHOWN_STRETCH_MAX).collect();
     rows.sort_by(|one, other| one.degree.total_cmp(&other.degree));
     let kinds = [

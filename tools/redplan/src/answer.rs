@@ -1,4 +1,4 @@
-//! What a command answers: tables, and what was assumed; as text, or as JSON with full digits in base units.
+//! Answer of a command: tables and the assumptions, as text, or as JSON with full digits in base units.
 
 use super::picture::Picture;
 use command_line::quantity::seconds_text;
@@ -6,23 +6,20 @@ use say::columns::aligned;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// An answer.
 pub(super) struct Answer {
     pub(super) tables: Vec<AnswerTable>,
-    /// What was assumed, and what to do next.
+    /// Assumptions, and hints for the next step.
     pub(super) notes: Vec<String>,
     pub(super) picture: Option<Picture>,
 }
 
-/// One table.
 pub(super) struct AnswerTable {
     pub(super) title: String,
-    /// The name in JSON, which has the unit, and the heading.
+    /// Name in JSON, which includes the unit, and heading of each column.
     pub(super) columns: Vec<(&'static str, &'static str)>,
     pub(super) rows: Vec<Vec<Cell>>,
 }
 
-/// One entry.
 pub(super) struct Cell {
     value: Value,
     text: String,
@@ -113,7 +110,7 @@ impl Answer {
 impl AnswerTable {
     fn write(&self, text: &mut String) {
         let _ = writeln!(text, "{}", self.title);
-        // Words to the left, figures to the right.
+        // Text is aligned to the left, figures to the right.
         let is_left: Vec<_> =
             (0..self.columns.len()).map(|column| self.rows.iter().all(|row| row[column].value.is_string())).collect();
         let headings = self.columns.iter().map(|(_, heading)| *heading).collect();

@@ -363,12 +363,11 @@ pub(super) struct Cluster {
     pub(super) output: Option<PathBuf>,
 }
 
-/// The command as `clap` knows it.
 pub(super) fn command() -> clap::Command {
     Arguments::command()
 }
 
-/// What a command line holds.
+/// A command line as it was parsed.
 pub(super) enum Parsed {
     Arguments(Box<Arguments>),
     /// Help or version, to be printed.

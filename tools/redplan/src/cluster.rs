@@ -1,4 +1,4 @@
-//! `redplan cluster`: who rolls back with whom, and who shares a code.
+//! `redplan cluster`: the ranks that roll back together, and those that share a code.
 
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Cluster;
@@ -12,7 +12,7 @@ use planner::clusters::{Layout, Traffic};
 use planner::profile::Profile;
 use std::path::Path;
 
-/// Number of shapes that can be told apart in the picture.
+/// Number of shapes that remain distinguishable in the picture.
 const SHAPES_MAX: usize = 6;
 
 fn traffic(path: &Path) -> Result<Traffic> {
@@ -25,7 +25,7 @@ fn traffic(path: &Path) -> Result<Traffic> {
     serde_json::from_slice(&bytes).with_context(failed)
 }
 
-/// A word of a file of racks.
+/// A word in a file of racks that is no host's number.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {word:?} is not the number of a host, 0 to {last}")]
 struct NoSuchHost {
@@ -34,10 +34,10 @@ struct NoSuchHost {
     last: u32,
 }
 
-/// Racks by host: lines of a rack's name and numbers of hosts.
+/// Rack of each host. A line holds a rack's name and the numbers of its hosts.
 fn racks(text: &str, hosts: u32) -> Result<Vec<u32>, NoSuchHost> {
     let mut racks: Vec<u32> = (0..hosts).collect();
-    // Numbers beyond those of hosts are racks that were named.
+    // Each host begins as its own rack; named racks have numbers beyond those of hosts.
     for (number, line) in text.lines().enumerate() {
         let words = line.split('#').next().unwrap_or("").split_whitespace().skip(1);
         for word in words {
@@ -61,7 +61,7 @@ pub(super) fn answer(arguments: &Cluster) -> Result<Answer> {
         let text = std::fs::read_to_string(path).with_context(failed)?;
         layout.racks = racks(&text, hosts).map_err(|error| UsageError(error.to_string())).with_context(failed)?;
     }
-    // What is measured is checked before it is scaled, for that counts on it.
+    // The measured matrix is checked before it is scaled, as scaling relies on it.
     let wrong = |error: planner::clusters::TrafficError| UsageError(format!("--hosts {hosts}x{per_host}: {error}"));
     if measured.ranks.checked_mul(arguments.scale) != Some(layout.rank_count()) {
         let scaled = measured.ranks.saturating_mul(arguments.scale);
@@ -120,7 +120,7 @@ fn table(shown: &[&Candidate], baseline: &Dimensions) -> AnswerTable {
     AnswerTable { title: "Clusterings; less is better in each of the four".into(), columns, rows }
 }
 
-/// The chosen one beside those that a user would think of first.
+/// The chosen clustering beside those that a user would think of first.
 fn picture(candidates: &[Candidate], chosen: &Candidate) -> Picture {
     let others = candidates.iter().filter(|one| !one.name.starts_with("hierarchical")).take(SHAPES_MAX - 1);
     let shape = |one: &Candidate| (one.name.clone(), one.dimensions.radar(&Dimensions::BASELINE).to_vec());

@@ -14,7 +14,7 @@ use planner::site::{HostFacts, Mtbf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Replicas of one host that are lost within this time are lost together.
+/// Replicas of one host that are lost within this many seconds count as one loss of the host.
 const TOGETHER_S: f64 = 5.0;
 
 pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
@@ -23,7 +23,7 @@ pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
     for path in audit_report::files(files, &[LOG_END, FILE_END])? {
         if path.extension().is_some_and(|end| end == "json") {
             let profile = read_profile(&path)?;
-            // The same file again is the same run.
+            // The hash identifies the run: the same file again is the same run.
             let identity = blake3::hash(&serde_json::to_vec(&profile)?).to_hex().to_string();
             additions.profiles.push((identity, profile));
         } else {
@@ -67,7 +67,7 @@ pub(super) fn learn(store: &Path, files: &[PathBuf]) -> Result<Answer> {
     Ok(answer)
 }
 
-/// The time of a run in which nothing went wrong.
+/// The profile of a run in which nothing went wrong.
 fn profile(job: &ReportedJob) -> Option<Profile> {
     let is_clean = job.exit_code == Some(0) && job.windows.is_empty() && job.copies.is_empty();
     let profile = Profile {
@@ -78,8 +78,8 @@ fn profile(job: &ReportedJob) -> Option<Profile> {
     (is_clean && profile.check().is_ok()).then_some(profile)
 }
 
-/// For how long the job had each host, and how often it lost one. A host is lost when all replicas that live there are
-/// lost together; where only some are, a process failed.
+/// Hours for which the job had each host, and the losses of the host. A host is lost when all replicas that live there
+/// are lost together; the loss of only some is a process failure.
 fn host_facts(job: &ReportedJob) -> Vec<HostFacts> {
     let mut by_host = BTreeMap::<&str, Vec<&Life>>::new();
     job.lives.iter().for_each(|life| by_host.entry(&life.host).or_default().push(life));
@@ -108,7 +108,7 @@ fn host_losses(lives: &[&Life]) -> u32 {
     count
 }
 
-/// All that was learned.
+/// Everything that was learned.
 pub(super) fn known(store: &Store) -> Result<Answer> {
     let (programs, hosts) = (store.programs()?, store.hosts()?);
     let row = |known: &planner::profile::Learned| {
@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn a_host_is_lost_once_when_all_its_replicas_are_lost_together() {
         losses(&[life("0.0", 0.0, 100.0, true), life("1.0", 0.0, 100.4, true)], 1);
-        // One process of two failed, and the other lived on, or ended well.
+        // One process of two failed; the other lived on, or ended well.
         losses(&[life("0.0", 0.0, 100.0, true), life("1.0", 0.0, 900.0, false)], 0);
         losses(&[life("0.0", 0.0, 100.0, true), life("1.0", 0.0, 101.0, false)], 0);
-        // Lost, used again, and lost again.
+        // The host was lost, used again, and lost again.
         losses(&[life("0.0", 0.0, 100.0, true), life("1.0", 200.0, 300.0, true)], 2);
         losses(&[], 0);
     }

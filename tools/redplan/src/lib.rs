@@ -1,4 +1,4 @@
-//! `redplan`: which protection a job should have, and what it will cost. The models are those of the crate `planner`.
+//! `redplan`: the protection that suits a job, and its cost. The crate `planner` has the models.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
@@ -22,7 +22,7 @@ use learned::store::{self, Store};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Runs the command line, which includes the program's own name; its exit code.
+/// Runs the command line, which includes the program's own name, and returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     match run(arguments) {
@@ -34,7 +34,7 @@ pub fn main(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-/// Whether the user has to say something else.
+/// True if a different command line would help.
 fn is_usage(error: &anyhow::Error) -> bool {
     error.is::<UsageError>() || error.is::<Unknown>()
 }
@@ -78,7 +78,7 @@ fn answer(arguments: &Arguments) -> Result<Answer> {
     })
 }
 
-/// The store that was named, or the user's.
+/// Path of the named store, or of the user's.
 fn store_path(named: Option<&Path>) -> Result<PathBuf, Unknown> {
     named.map_or_else(store::default_path, |path| Ok(path.to_owned()))
 }

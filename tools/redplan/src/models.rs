@@ -1,4 +1,4 @@
-//! The single models: each command has one table or two.
+//! The single models: each command has one or two tables.
 
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::{Detect, Interval, Partial, Scale, SpareChoice, Spares};
@@ -17,10 +17,10 @@ use planner::policy::{Policy, Saving};
 use planner::sphere::{crossover, time_without_cloning};
 use planner::spheres::Spheres;
 
-/// Points of a curve.
+/// Number of points of a curve.
 const POINT_COUNT: u32 = 48;
 
-/// What must be more than 0.
+/// Fails unless all figures are above 0.
 fn above_zero(figures: &[(&str, f64)]) -> Result<(), UsageError> {
     match figures.iter().find(|(_, value)| *value <= 0.0) {
         Some((name, value)) => Err(UsageError(format!("{name} is {value}, and has to be more than 0"))),
@@ -54,7 +54,7 @@ fn first_points(work: f64, mtti: f64, checkpoint: f64, restart: f64, lost_share:
     let interval = daly_higher_order(mtti, checkpoint);
     let point = FirstPoint { work, interval, restart, lost_share, relaunch: 0.0 };
     let saving = Saving { interval, first: 0.0, stop: checkpoint, background: 0.0, slowdown: 0.0 };
-    // One host that fails as often as the whole job.
+    // The whole job as one host that fails as often as the job.
     let saved = Policy { work, spheres: vec![(1, 1)], mttf: mtti, restart, replacement: None, saving: Some(saving) };
     let bare = Policy { saving: None, ..saved.clone() };
     let time = |first: f64| {
@@ -79,7 +79,7 @@ fn first_points(work: f64, mtti: f64, checkpoint: f64, restart: f64, lost_share:
     AnswerTable { title: "First protection point".into(), columns, rows }
 }
 
-/// The curves of figure 3.9 for one β: seconds at this many ranks.
+/// The curves of figure 3.9 for one β. Values are in seconds, by the number of ranks.
 struct Curves<'a> {
     arguments: &'a Scale,
     beta: f64,
@@ -97,7 +97,7 @@ impl Curves<'_> {
         Cloning { ranks, degree: 2.0, mttf, clone }.time(redundant_time(work, self.beta, 2.0))
     }
 
-    /// At this number of steps from the least to the most ranks, evenly on a logarithmic scale.
+    /// `count` steps from the least to the most ranks, evenly on a logarithmic scale.
     fn ranks(&self, count: u32) -> impl Iterator<Item = f64> {
         let Scale { from, to, .. } = *self.arguments;
         (0..=count).map(move |number| from * (to / from).powf(f64::from(number) / f64::from(count)))
@@ -210,7 +210,7 @@ pub(super) fn spares(arguments: &Spares) -> Result<Answer, UsageError> {
     if job.time(time).is_infinite() {
         return Err(UsageError("hosts fail faster than they are replaced: no number of spares is enough".into()));
     }
-    // A clone does not stop the job here; the published model has it stand still.
+    // In this runtime a clone does not stop the job; the published model stops it.
     let failures = job.failure_rate() * time;
     let away = job.failure_rate() * repair.map_or(time, |repair| repair.min(time));
     let published = repair.map_or(job.spares(time), |repair| job.spares_with_repair(time, repair));

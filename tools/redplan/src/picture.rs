@@ -14,10 +14,9 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(90, 90, 90),
 ];
 
-/// A name and its points.
+/// Name of a line and its points.
 pub(super) type Line = (String, Vec<(f64, f64)>);
 
-/// What is drawn.
 pub(super) enum Picture {
     Lines {
         title: String,
@@ -37,11 +36,11 @@ pub(super) enum Picture {
 type Drawn<'a> = Result<(), Box<dyn std::error::Error + 'a>>;
 
 impl Picture {
-    /// Writes the file.
+    /// Writes the picture to a file.
     pub(super) fn draw(&self, path: &Path) -> Result<()> {
         let failed = || format!("Failed to draw {}", path.display());
         let text = self.text().with_context(failed)?;
-        // Written here, since the backend says nothing of a disk that is full.
+        // Written here: the drawing library does not report a full disk.
         std::fs::write(path, text).with_context(failed)
     }
 
@@ -79,15 +78,16 @@ fn draw_lines<'a>(area: &Area<'a>, caption: (&str, &str, &str), is_log: bool, li
     if points().next().is_none() {
         return Ok(());
     }
-    // What is all far from 0 is shown without the way there.
+    // The axis leaves out the range to 0 if all values are far from it.
     let low_y = if least_y > most_y / 2.0 { least_y - (most_y - least_y).max(most_y / 20.0) * 0.2 } else { 0.0 };
     let high_y = most_y + (most_y - low_y) * 0.05;
-    // One point would be no interval.
+    // A single point needs an interval, too.
     let most_x = if most_x > least_x { most_x } else { least_x + 1.0 };
-    // Both scales are needed as types of their own; on the logarithmic one the axis has decades.
+    // Two kinds of scale would need two types: the logarithm is taken here and undone in the labels. The axis then has
+    // decades.
     let scale = |x: f64| if is_log { x.log10() } else { x };
     let mut builder = ChartBuilder::on(area);
-    // The names of the lines stand beside the chart, where they cover none.
+    // The names stand beside the chart, where they cover no lines.
     builder.caption(caption.0, ("sans-serif", 18)).margin(14).margin_right((SIZE.0 - LEGEND_AT) as i32 + 16);
     builder.x_label_area_size(42).y_label_area_size(58);
     let mut chart = builder.build_cartesian_2d(scale(least_x)..scale(most_x), low_y..high_y)?;
@@ -106,9 +106,9 @@ fn draw_lines<'a>(area: &Area<'a>, caption: (&str, &str, &str), is_log: bool, li
     draw_legend(area, lines.iter().map(|(name, _)| name))
 }
 
-/// Lines of no more points than this have each of them marked.
+/// Lines with at most this many points have each point marked.
 const MARKED_MAX: usize = 12;
-/// Where the names of lines and shapes begin.
+/// Left edge of the names of lines and shapes, in pixels.
 const LEGEND_AT: u32 = 520;
 
 fn words(size: i32) -> TextStyle<'static> {
@@ -132,7 +132,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// What is farther out than this is drawn at the edge.
+/// Larger distances are drawn at the edge.
 const RADAR_MAX: f64 = 3.0;
 
 fn draw_radar<'a>(area: &Area<'a>, title: &str, axes: &[String], shapes: &[(String, Vec<f64>)]) -> Drawn<'a> {
@@ -160,7 +160,7 @@ fn draw_radar<'a>(area: &Area<'a>, title: &str, axes: &[String], shapes: &[(Stri
         area.draw(&Text::new(name.clone(), place, words(13)))?;
     }
     let colours = (0..shapes.len()).map(|number| COLOURS[number % COLOURS.len()]).collect::<Vec<_>>();
-    // The first, which the others are compared with, lies on top of them, and is filled.
+    // The first shape, to which the others are compared, is filled and lies on top.
     for ((number, (_, distances)), colour) in shapes.iter().enumerate().zip(colours).rev() {
         let corners = (0..=axes.len()).map(|axis| at(axis % axes.len(), distances[axis % axes.len()]));
         let corners: Vec<_> = corners.collect();

@@ -1,4 +1,4 @@
-//! `redplan predict`: the time of a job that is run in one way.
+//! `redplan predict`: the time of a job in one configuration.
 
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Predict;
@@ -11,9 +11,9 @@ use planner::policy::{Policy, Saving};
 use planner::simulation::{replay, simulate_within};
 use std::path::Path;
 
-/// Hosts of which nobody says that they fail.
+/// Mean time to failure of hosts that never fail, in seconds.
 const NEVER_S: f64 = 1e18;
-/// A job that takes this multiple of its work is taken to never end.
+/// A job beyond this multiple of its work counts as one that never ends.
 const STRETCH_MAX: f64 = 1000.0;
 const RUN_COUNT: u32 = 2000;
 const STEP_COUNT_MAX: u64 = 50_000_000;
@@ -59,7 +59,7 @@ fn policy(arguments: &Predict, known: &Known) -> Result<Policy, UsageError> {
     })
 }
 
-/// Seconds, and where they come from.
+/// Time in seconds, and its source.
 fn time(arguments: &Predict, policy: &Policy) -> Result<(f64, &'static str), UsageError> {
     let time_max = policy.work * STRETCH_MAX;
     if !arguments.losses.is_empty() || arguments.mtbf.is_none() {

@@ -1,4 +1,4 @@
-//! Every option with values that cannot be, and with the least and the most that can.
+//! Every option with impossible values, and with the least and the greatest possible ones.
 
 use super::arguments::{Parsed, command, parse};
 use super::{answer, is_usage};
@@ -17,10 +17,10 @@ const COMMANDS: [&str; 8] = [
     "spare-choice --work 10h --overhead 0.1 --slowdown 1.3 --interval 1h --restart-remaining 1s --copy 1s --restart-spare 1s",
     "detect --hosts 16",
 ];
-/// Much longer, and somebody would wait for it.
+/// Limit for an answer: a user waits for it.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The command line, with this value for this option, which it may have already.
+/// The command line, in which this option gets this value in place of any other.
 fn words(line: &str, option: &Arg, value: &str) -> Vec<OsString> {
     let names: Vec<_> =
         [option.get_long().map(|long| format!("--{long}")), option.get_short().map(|s| format!("-{s}"))]
@@ -40,7 +40,7 @@ fn words(line: &str, option: &Arg, value: &str) -> Vec<OsString> {
     words.into_iter().map(OsString::from).collect()
 }
 
-/// `None` if there is an answer, else what is wrong, in one line.
+/// The error in one line; `None` if there is an answer.
 fn wrong(words: Vec<OsString>) -> Option<String> {
     let shown = format!("{words:?}");
     let begun = Instant::now();
@@ -63,7 +63,7 @@ fn wrong(words: Vec<OsString>) -> Option<String> {
     Some(line)
 }
 
-/// Options of a command that take a value which is no name.
+/// Options of a command whose value is not a name.
 fn options(line: &str) -> Vec<Arg> {
     let name = line.split(' ').next().expect("a command");
     let command = command();

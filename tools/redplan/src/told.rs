@@ -1,4 +1,4 @@
-//! What is told of a program, on the command line or by runs that were measured, and what is assumed of it else.
+//! Facts about a program, from the command line or from measured runs, and assumptions in place of the missing ones.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -8,7 +8,7 @@ use learned::store::Store;
 use planner::profile::{Learned, Profile};
 use std::path::{Path, PathBuf};
 
-/// The most that a profile file may have; a matrix of a thousand ranks with each other is below it.
+/// Limit for a profile file. The matrix of a thousand ranks with each other is below it.
 const PROFILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Options about a program and what protects it. What is given counts more than what was measured.
@@ -45,7 +45,7 @@ impl Told {
 /// Reads a profile and checks it.
 ///
 /// # Errors
-/// When it is none: the user has named the wrong file.
+/// When the file holds no profile: the user has named the wrong file.
 pub(super) fn read_profile(path: &Path) -> Result<Profile, UsageError> {
     let profile = || -> Result<Profile> {
         let profile: Profile = serde_json::from_slice(&read_limited(path)?)?;
@@ -55,7 +55,7 @@ pub(super) fn read_profile(path: &Path) -> Result<Profile, UsageError> {
     profile().map_err(|error| UsageError(format!("Failed to read the profile {}: {error:#}", path.display())))
 }
 
-/// The bytes of a file that is not unreasonably large.
+/// Reads a file of at most [`PROFILE_BYTES_MAX`] bytes.
 pub(super) fn read_limited(path: &Path) -> Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
@@ -82,9 +82,9 @@ fn learned_now(paths: &[PathBuf]) -> Result<Option<Learned>> {
     Ok(Learned::new(&profiles))
 }
 
-/// What was learned of the program that is named.
+/// The measurements of the named program with this number of ranks.
 fn learned_before(store: &Store, program: &str, ranks: u32) -> Result<Learned> {
-    // Known by the path of what was started, which may be named from here.
+    // The store knows a program by the path that was started; the user may name it from here.
     let path = std::path::absolute(program).unwrap_or_else(|_| program.into());
     let is_it =
         |known: &Learned| known.program == program || Path::new(&known.program).components().eq(path.components());
