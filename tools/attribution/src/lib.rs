@@ -89,13 +89,13 @@ pub struct Finding {
 /// Role of a finding in the judgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It follows, or may follow, from another finding.
+    /// The finding follows, or may follow, from another one.
     Consequence,
-    /// It repeats another finding.
+    /// The finding repeats another one.
     Repetition,
-    /// It is attributed to the program.
+    /// The finding is attributed to the program.
     Software,
-    /// It is independent, and its host may be the cause.
+    /// The finding is independent, and its host may be the cause.
     Counts,
 }
 
@@ -158,9 +158,9 @@ pub struct Judgement {
 enum Proof {
     /// No two of the replicas agree.
     AllDiffer,
-    /// It occurred on several hosts, at the same rank.
+    /// The finding occurred on several hosts, at the same rank.
     Follows,
-    /// It occurred on several hosts, at several ranks.
+    /// The finding occurred on several hosts, at several ranks.
     Spread,
 }
 

@@ -80,7 +80,7 @@ impl FromStr for Chain {
 pub struct Head {
     /// Number of the record, from 0.
     pub number: u64,
-    /// Its digest.
+    /// Digest of that record.
     pub chain: Chain,
 }
 

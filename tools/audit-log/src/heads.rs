@@ -26,7 +26,7 @@ const PRIORITY: u8 = 10 * 8 + 5;
 /// Place where heads are noted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HeadStore {
-    /// A file.
+    /// The file at this path.
     File(PathBuf),
     /// The system's log.
     Syslog,

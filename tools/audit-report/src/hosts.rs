@@ -57,11 +57,11 @@ pub struct Host {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It corrupts data.
+    /// The host corrupts data.
     Sick,
-    /// Its findings may be chance.
+    /// The host's findings may be chance.
     Watch,
-    /// It has no findings.
+    /// The host has no findings.
     #[default]
     Clear,
 }

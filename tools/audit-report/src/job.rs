@@ -16,7 +16,7 @@ pub struct ReportedJob {
     pub elapsed_s: f64,
     /// `None` if its end is not recorded.
     pub exit_code: Option<i64>,
-    /// Its programs.
+    /// Names of the job's programs.
     pub programs: Vec<String>,
     /// Number of virtual ranks.
     pub ranks: u64,
@@ -96,7 +96,7 @@ pub struct Verdict {
     pub suspects: Vec<Suspect>,
     /// Name and context of the communicator.
     pub communicator: String,
-    /// Its context.
+    /// Context of the communicator.
     pub context: String,
     /// Tag of the message.
     pub tag: i64,
@@ -190,9 +190,9 @@ pub struct Evidence {
 /// Time from the loss of a replica to its replacement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Window {
-    /// The missing replica.
+    /// The replica that was missing, as `V.I`.
     pub replica: String,
-    /// Begin, in seconds.
+    /// Begin, in seconds since the job's first record.
     pub from_s: f64,
     /// End, in seconds. `None` if it was never replaced.
     pub to_s: Option<f64>,
@@ -201,7 +201,7 @@ pub struct Window {
 /// Another event of a job.
 #[derive(Clone, Debug, Serialize)]
 pub struct Incident {
-    /// Time in seconds.
+    /// Time, in seconds since the job's first record.
     pub at_s: f64,
     /// Name of the record's event.
     pub event: String,
@@ -220,9 +220,9 @@ pub struct Life {
     pub replica: String,
     /// Name of the host.
     pub host: String,
-    /// Begin, in seconds.
+    /// Begin, in seconds since the job's first record.
     pub from_s: f64,
-    /// End, in seconds.
+    /// End, in seconds since the job's first record.
     pub to_s: f64,
     /// True if it ended by a loss.
     pub lost: bool,

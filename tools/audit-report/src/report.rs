@@ -38,7 +38,7 @@ pub struct Log {
     pub problems: Vec<String>,
     /// True if its end is missing.
     pub is_cut: bool,
-    /// Its head.
+    /// Number and digest of the last record, written as `17:8d0f…`.
     pub head: Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub struct Sphere {
     pub job: String,
     /// Number of the rank.
     pub rank: u64,
-    /// Its degree.
+    /// Degree of the rank.
     pub degree: u64,
     /// Lowest number of its replicas at any time.
     pub live_min: u64,

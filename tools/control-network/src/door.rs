@@ -65,7 +65,7 @@ pub enum Met {
 /// A refused stranger.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Its address.
+    /// Address of the stranger.
     pub address: SocketAddr,
     /// The reason.
     pub error: io::Error,

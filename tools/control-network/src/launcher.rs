@@ -75,7 +75,7 @@ pub struct Starting {
     /// Number of the host. `None` if it starts several daemons.
     pub host: Option<u32>,
     child: Child,
-    /// Its standard error.
+    /// Standard error of the process.
     said: Option<Said>,
 }
 

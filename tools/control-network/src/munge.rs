@@ -1,7 +1,7 @@
 //! MUNGE, where a site has it: text sealed by one user on one host is opened by a process on another host with the same
 //! key. The opener learns which user has sealed it.
 //!
-//! Its commands are run instead of linking its library, which only sites that use it have.
+//! MUNGE's commands are run instead of linking its library, which only sites that use it have.
 
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};

@@ -36,9 +36,9 @@ pub enum Verdict {
 /// Evidence that a host is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Death {
-    /// Its kernel refuses connections to its daemon.
+    /// The host's kernel refuses connections to the daemon.
     DaemonEnded,
-    /// Its observers do not hear it.
+    /// The host's observers do not hear it.
     Silent {
         /// True if `redrun` is one of them.
         to_root: bool,
@@ -118,7 +118,7 @@ impl Arbiter {
         self.ring.retain(|other| *other != host);
         self.attached_to.remove(&host);
         self.doubts.remove(&host);
-        // Its reports about others do not count any more either.
+        // The host's reports about others do not count any more either.
         self.doubts.values_mut().for_each(|doubt| doubt.retain(|who| *who != Who::Host(host)));
     }
 

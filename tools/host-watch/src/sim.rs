@@ -375,7 +375,7 @@ fn short_silences_are_no_deaths() {
             match network.random.below(3) {
                 // A daemon, or its whole host, stands still.
                 0 => network.daemons[host].stopped_for = length,
-                // Its link is cut, and heals.
+                // The host's link is cut, and heals.
                 1 => {
                     network.daemons[host].reachable = false;
                     network.ticks(length);

@@ -39,7 +39,7 @@ pub enum Answer<Q> {
     Fixed {
         /// The text of the page.
         text: &'static str,
-        /// Its media type.
+        /// Media type of the page.
         kind: &'static str,
     },
     /// The answer to a question.
@@ -105,10 +105,10 @@ struct Desk<Q: 'static> {
 /// A text is not an address to listen on.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
-    /// Its form is wrong, or its host is unknown.
+    /// The form of the text is wrong, or its host is unknown.
     #[error("not HOST:PORT or PORT: {0}")]
     Form(#[from] io::Error),
-    /// Its host is known, but has no address.
+    /// The host is known, but has no address.
     #[error("the host has no address")]
     None,
 }

@@ -173,13 +173,13 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
 /// Reason why a job cannot be resumed as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// Its processes run, and wait for a root.
+    /// The job's processes run, and wait for a root.
     #[error("{}", ledger::no_root(.0))]
     Rootless(String),
     /// The object store does not answer, or another host's disk refuses.
     #[error("{0}")]
     Remote(String),
-    /// Its checkpoints are in an object store whose URL was not named.
+    /// The job's checkpoints are in an object store whose URL was not named.
     #[error("its checkpoints are in an object store: name it by its URL, or by its number with --checkpoint-dir URL")]
     NoUrl,
     /// The name is neither a directory nor a job's number.
@@ -191,7 +191,7 @@ pub enum ResumeError {
     /// The number fits several jobs.
     #[error("several jobs begin like this")]
     Several,
-    /// Its store cannot be read.
+    /// The job's store of checkpoints cannot be read.
     #[error(transparent)]
     Store(#[from] line_store::Error),
     /// The checkpoint is on hosts that were not named.

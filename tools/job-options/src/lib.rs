@@ -222,7 +222,7 @@ pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsStr
     let mut segments = arguments::segments(arguments.clone()).into_iter();
     let first = segments.next().unwrap_or_default();
     let name = first.first().cloned().unwrap_or_default();
-    // Its faults are reported when it is parsed as a whole.
+    // Faults of this part are reported when the whole line is parsed.
     let Ok(arguments::Parsed::Arguments(parsed)) = arguments::parse_first(first) else {
         return Ok(defaults.before(arguments));
     };

@@ -122,7 +122,7 @@ const OWN_DIRECTORY: &str = "/proc/self/cwd";
 fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {
     let current = match std::env::current_dir() {
         Ok(current) => current,
-        // It was removed. Daemons of this host have it nevertheless, and so do their programs.
+        // The directory was removed. Daemons of this host have it nevertheless, and so do their programs.
         Err(error) if error.kind() == ErrorKind::NotFound && given.is_none() => return Ok(OWN_DIRECTORY.into()),
         Err(error) => return Err(UsageError(format!("the current directory cannot be used: {error}"))),
     };

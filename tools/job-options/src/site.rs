@@ -179,7 +179,7 @@ impl Defaults {
         }
         let command = command();
         let first: Vec<_> = arguments.split(|word| word == ":").next().unwrap_or_default().to_vec();
-        // Its faults are reported when it is parsed.
+        // Faults of the command line are reported when it is parsed.
         let Ok(first) = with_two_dashes(first, &command) else { return arguments };
         let lenient = command.clone().ignore_errors(true).disable_help_flag(true).disable_version_flag(true);
         let Ok(matches) = lenient.try_get_matches_from(first) else { return arguments };

@@ -56,10 +56,10 @@ pub fn url(path: &Path) -> Option<&str> {
 /// Reason why a URL does not name a store.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UrlError {
-    /// It has credentials, which every user of the host could see.
+    /// The URL has credentials, which every user of the host could see.
     #[error("no credentials go into a URL: name them in the environment (AWS_…, GOOGLE_…, AZURE_…)")]
     Credentials,
-    /// Its scheme is unknown.
+    /// The scheme of the URL is unknown.
     #[error("{0}: say s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or file:///DIRECTORY")]
     NoStore(String),
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct Told {
     /// Summary of the changes. `None` if there were none.
     pub done: Option<String>,
-    /// Warnings.
+    /// Warnings for the user, each in one line.
     pub wrong: Vec<String>,
 }
 

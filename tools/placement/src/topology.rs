@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Processor {
     /// Number of the processor.
     pub number: usize,
-    /// Its core, named by the core's lowest processor number.
+    /// Core of the processor, named by the core's lowest processor number.
     pub core: usize,
     /// Number of its socket.
     pub socket: usize,

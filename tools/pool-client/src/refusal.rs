@@ -58,13 +58,13 @@ pub enum Refusal {
 /// Reason why a host cannot be in a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Unsound {
-    /// Its name is not valid: it becomes a word of a command.
+    /// The host's name is not valid: it becomes a word of a command.
     #[error("'{0}' is not a host")]
     Name(String),
     /// The name of its launcher is not valid.
     #[error("{0:?} is no name of a launcher")]
     Launcher(String),
-    /// It has no places.
+    /// The host has no places.
     #[error("host {0} has no places")]
     NoPlaces(String),
 }

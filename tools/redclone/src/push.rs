@@ -12,7 +12,7 @@ use serde_json::json;
 use std::fs::File;
 use std::io::{IsTerminal, stderr};
 
-/// `redclone push`.
+/// Runs `redclone push` and returns the exit code.
 pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
     let secret = secret(&options.secret)?;
     let control = Control::connect(options.pid)?;
@@ -35,7 +35,7 @@ pub fn push(options: &Push, console: &Console) -> anyhow::Result<i32> {
     Ok(0)
 }
 
-/// `redclone save`.
+/// Runs `redclone save` and returns the exit code.
 pub fn save(options: &Save, console: &Console) -> anyhow::Result<i32> {
     let control = Control::connect(options.pid)?;
     // The file is named once it is complete.

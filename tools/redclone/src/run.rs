@@ -26,7 +26,7 @@ const AGENT_FD: i32 = 1000;
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
-/// `redclone run`.
+/// Runs `redclone run` and returns the exit code.
 pub fn run(options: &Run, console: &Console) -> anyhow::Result<i32> {
     let Some(program) = find(&options.program[0]) else {
         console.error(&format!("{}: not found", options.program[0].display()));
@@ -90,7 +90,7 @@ fn find(name: &OsString) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
 }
 
-/// `redclone load`.
+/// Runs `redclone load` and returns the exit code.
 pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
     let name = options.file.display();
     let file = File::open(&options.file).with_context(|| format!("cannot open {name}"))?;

@@ -55,7 +55,7 @@ impl Sessions {
     }
 }
 
-/// `redclone serve`.
+/// Runs `redclone serve` and returns the exit code.
 pub fn serve(options: &Serve, console: &Console) -> anyhow::Result<i32> {
     let secret = secret(&options.secret)?;
     let found = options.listen.to_socket_addrs().ok().and_then(|mut all| all.next());

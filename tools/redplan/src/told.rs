@@ -27,7 +27,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Whether runs that were learned are needed.
+    /// True if the answer needs the store of learned runs.
     pub(super) fn needs_store(&self) -> bool {
         self.program.is_some()
     }

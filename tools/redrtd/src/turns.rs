@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(turns.begin(0, first, "first"), Some("first"));
         assert_eq!(turns.abandon(first), [0]);
         assert_eq!((turns.begin(0, second, "second"), turns.awaited(0)), (None, None));
-        // It may be abandoned before its turn.
+        // A checkpoint may be abandoned before its turn.
         assert!(turns.abandon(second).is_empty());
         assert_eq!(turns.begin(0, third, "third"), None);
         assert_eq!(turns.ended(0), Ended { awaited: None, next: Some((third, "third")) });

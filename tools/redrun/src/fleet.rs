@@ -79,16 +79,16 @@ pub enum News {
 /// The reason why a host left the job.
 #[derive(Debug, thiserror::Error)]
 pub enum HostLoss {
-    /// Its observers agreed.
+    /// The observers of the host agreed that it is dead.
     #[error("{0}")]
     Dead(Death),
-    /// Its daemon sent a frame that cannot be decoded.
+    /// The host's daemon sent a frame that cannot be decoded.
     #[error("its daemon sent what cannot be read: {0}")]
     Unreadable(FrameError),
-    /// Its daemon reported on a replica that is not on that host.
+    /// The host's daemon reported on a replica that is not on that host.
     #[error(transparent)]
     Misplaced(Misplaced),
-    /// It and another host do not hear each other, and others hear both.
+    /// The host and another one do not hear each other, and others hear both.
     #[error("it and {by} do not hear each other")]
     Unheard {
         /// Name of the other host.

@@ -697,7 +697,8 @@ impl Shell<'_> {
         if has_logs_of_hosts {
             let shared = manifest.shared_log().map(SharedLog::at);
             for (host, name) in homes::gone(manifest, self.fleet.plan()) {
-                // Those changes are gone with the host's disks, or nothing changes them any more.
+                // The other changes are on the host's own disks. They are gone with the disks, or nothing changes them
+                // any more.
                 if !shared.as_ref().is_some_and(|log| log.has_all_of(host)) {
                     self.console.warning(&format!(
                         "what processes on {name} changed in files since checkpoint {generation} is not taken back: it \

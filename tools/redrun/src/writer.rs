@@ -420,7 +420,7 @@ impl Thread<'_> {
             };
             let target = &self.targets[at];
             if target.is_closed {
-                // Its loss was reported.
+                // The loss of the target was reported.
                 self.kept.shown(bytes.len());
             } else if target.file.is_none() {
                 break;

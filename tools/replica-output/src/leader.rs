@@ -16,7 +16,7 @@ struct Source {
     index: ReplicaIndex,
     /// Place at which its kept text begins.
     place: TextPosition,
-    /// Its output; `pending` is beyond the shown text.
+    /// Output of the replica; `pending` is beyond the shown text.
     printed: Printed,
     is_lost: bool,
 }
@@ -132,7 +132,7 @@ impl LeaderStream {
         let Some(leader) = self.sources.iter_mut().find(|source| !source.is_lost) else { return };
         leader.skip_to(&self.shown);
         let is_there = (leader.place.lines, leader.place.column) >= (self.shown.lines, self.shown.column);
-        // Its line was shorter than the shown part of the line: only the line's end is left of it.
+        // The leader's line was shorter than the shown part of the line: only the line's end is left of it.
         let is_at_line_end = leader.place.lines == self.shown.lines && leader.printed.pending.front() == Some(&b'\n');
         if leader.printed.pending.is_empty() || !(is_there || is_at_line_end) {
             return;

@@ -64,7 +64,7 @@ impl Piece {
 struct Again {
     /// Index of the next piece.
     index: usize,
-    /// Units before it.
+    /// Units of text before that piece.
     units: u64,
     /// Whole units of the piece that have come.
     held_piece: Piece,
@@ -98,7 +98,7 @@ struct Log {
 enum Unknown {
     /// The job's previous life left none.
     OtherLife,
-    /// They were forgotten.
+    /// The digests were dropped to bound memory.
     Forgotten,
 }
 
@@ -109,7 +109,7 @@ pub struct ShownText(Option<Log>);
 /// Repeated text differs from this unit on. The text to show begins with that unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Departure {
-    /// Units before it.
+    /// Units of text before the difference.
     pub units: u64,
     /// True if a difference is not known: the job was resumed without digests.
     pub is_resumed: bool,

@@ -43,7 +43,7 @@ pub(super) const MISSES_MAX: u32 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum State {
     Counting,
-    /// It differs, and is compared again from the next line on.
+    /// The source differs, and is compared again from the next line on.
     Astray {
         /// True once its own line has ended.
         own_line_ended: bool,
@@ -127,7 +127,7 @@ impl Source {
         }
     }
 
-    /// Its line as far as it is known, around the compared place.
+    /// The source's line as far as it is known, around the compared place.
     fn excerpt(&self) -> Vec<u8> {
         excerpt(&self.place, self.printed.pending.iter().copied())
     }
@@ -306,7 +306,7 @@ impl VotedStream {
     }
 
     /// Before the only counting source is lost: makes another one count, if there is one, even if it was not followed.
-    /// It continues at the end of the shown text.
+    /// The new source continues at the end of the shown text.
     fn find_heir(&mut self, lost: ReplicaIndex) -> bool {
         let heirs = |source: &&mut Source| source.index != lost && source.state != State::Lost;
         let Some(heir) = self.sources.iter_mut().find(heirs) else { return false };
@@ -348,7 +348,7 @@ impl VotedStream {
                     source.state = State::Counting;
                     source.offset = seen + end as u64 + 1;
                     if source.place.column > 0 {
-                        // Its output has ended within the line.
+                        // The source's output has ended within the line.
                         source.place.pass(b"\n");
                     }
                     has_come_back = true;

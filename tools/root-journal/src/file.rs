@@ -20,13 +20,13 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Reason why a journal cannot be continued.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Its writer lives.
+    /// The journal's writer is alive.
     #[error("the journal {} is being written by another process", path.display())]
     InUse {
         /// Path of the journal.
         path: PathBuf,
     },
-    /// Its contents are not a sound journal.
+    /// The contents are not a sound journal.
     #[error("the journal {} cannot be read: {why}", path.display())]
     Unreadable {
         /// Path of the journal.
@@ -198,7 +198,7 @@ fn locked(path: &Path) -> Result<File, OpenError> {
     let failed = |source| OpenError::Io { path: path.to_owned(), source };
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
     match file.try_lock() {
-        // Its writer may have replaced it meanwhile.
+        // The writer may have replaced the file meanwhile.
         Ok(()) => match (file.metadata().map_err(failed)?.ino(), std::fs::metadata(path).map_err(failed)?.ino()) {
             (own, named) if own == named => Ok(file),
             _ => Err(OpenError::InUse { path: path.to_owned() }),

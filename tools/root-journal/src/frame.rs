@@ -17,10 +17,10 @@ pub enum Unreadable {
     /// The magic bytes are wrong.
     #[error("it is no journal")]
     NoJournal,
-    /// It was written by another version of redrt.
+    /// The journal was written by another version of redrt.
     #[error("it has version {0}, and this redrt reads version {VERSION}")]
     Version(u32),
-    /// It ends within its first record.
+    /// The journal ends within its first record.
     #[error("it has no beginning")]
     Empty,
     /// A record differs from the one that was written.

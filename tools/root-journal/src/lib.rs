@@ -1,8 +1,8 @@
 //! The journal of a job's root: records are written before their consequences leave the process, so that another
 //! process can continue where this one was killed.
 //!
-//! It survives the end of the writing process at any instruction: bytes that `write` has taken are in the page cache,
-//! and stay. Nothing is synchronized with the disk. The loss of the host is not covered by this crate.
+//! The journal survives the end of the writing process at any instruction: bytes that `write` has taken are in the page
+//! cache, and stay. Nothing is synchronized with the disk. The loss of the host is not covered by this crate.
 //!
 //! ```text
 //!   file    ┌────────┬──────────┬────────┬────────┬─ ─ ─ ─

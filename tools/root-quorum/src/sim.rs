@@ -23,7 +23,7 @@ struct Root {
     /// Position in the history of the records that it began with.
     at: usize,
     begun: Vec<ByteBuf>,
-    /// Its proposals, and how many of them it was told are kept.
+    /// Proposals of this root, and how many of them it was told are kept.
     proposed: Vec<Vec<ByteBuf>>,
     kept: u64,
     notice: Notice,

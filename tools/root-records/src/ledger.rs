@@ -65,7 +65,7 @@ pub struct Begun {
 /// A standard stream that is a regular file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KeptFile {
-    /// Its path.
+    /// Path of the file.
     #[serde(with = "redrt_types::path_bytes")]
     pub path: PathBuf,
     /// Offset at which the job began.

@@ -145,7 +145,7 @@ impl World {
                 down.extend(missing.iter().map(|body| Down::Message(number(body))));
             }
             Up::Taken(count) => root.session.taken(count),
-            // It cannot write to the journal any more, so it acknowledges nothing.
+            // A replaced root cannot write to the journal any more, so it acknowledges nothing.
             Up::Message(..) if root.is_replaced => {}
             Up::Message(position, said) if position == root.session.received() => {
                 root.session.count(8);

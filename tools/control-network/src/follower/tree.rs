@@ -71,7 +71,7 @@ struct Link {
 
 struct Daemon {
     follower: Follower,
-    /// Its connection upwards.
+    /// Connection of this daemon upwards.
     way: Option<usize>,
     /// Connection of the daemon below it.
     child: Option<usize>,
@@ -262,7 +262,7 @@ impl World {
         match frame {
             Up::Attach(host, request) => self.attached(link, root, host, request),
             Up::Taken(host, count) => self.roots[root].members[host].session.taken(count),
-            // It cannot write to the journal any more, so it acknowledges nothing.
+            // A replaced root cannot write to the journal any more, so it acknowledges nothing.
             Up::Message(..) if self.roots[root].is_replaced => {}
             Up::Message(host, position, said) => self.heard(root, host, position, said),
         }

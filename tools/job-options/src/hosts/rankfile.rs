@@ -52,7 +52,7 @@ enum LineError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Named {
     Name(HostName),
-    /// Its number among the job's hosts that are not spares.
+    /// Number of the host among the job's hosts that are not spares.
     Number(u32),
 }
 

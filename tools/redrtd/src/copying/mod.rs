@@ -59,7 +59,7 @@ const TELL_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of connections that carry an image.
 const STREAM_COUNT: u16 = 2;
 
-/// A helper's task.
+/// Task of a helper process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
     /// Start a program that can be cloned, and end as it ends.
@@ -190,7 +190,7 @@ pub enum Word {
 pub enum Reply {
     /// The program or the copy runs.
     Running {
-        /// Its process id in the daemon's namespace.
+        /// Process id in the daemon's namespace.
         pid: i32,
     },
     /// The helper listens on this address.

@@ -28,7 +28,7 @@ pub struct LifeBefore {
 /// All lives, and values that span them.
 #[derive(Debug, Default)]
 pub struct Before {
-    /// Never empty.
+    /// The lives, oldest first; never empty.
     pub lives: VecDeque<LifeBefore>,
     /// Term of the newest root.
     pub term: Term,

@@ -1,8 +1,8 @@
 //! The complete state of a root at one moment. It replaces older records, so a journal does not grow for as long as its
 //! job runs.
 //!
-//! It is taken in a moment of calm: no request to store, pool or user is open, no host is being added, all output has
-//! been written. Otherwise work under way would have to be part of the snapshot; records have it already.
+//! A snapshot is taken in a moment of calm: no request to store, pool or user is open, no host is being added, all
+//! output has been written. Otherwise work under way would have to be part of the snapshot; records have it already.
 
 use super::super::Shell;
 use super::super::attribution::Attribution;
