@@ -20,6 +20,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
+/// One record as it was read, with its place in the log.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Record {
     /// Line in the file, from 1.

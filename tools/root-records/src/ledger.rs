@@ -510,8 +510,10 @@ pub fn journal_path(directory: &Path) -> PathBuf {
 /// Intact records of a journal that do not fit each other or this version.
 #[derive(Debug, thiserror::Error)]
 pub enum Senseless {
+    /// The record with this index cannot be decoded.
     #[error("record {0} of the journal is not one of this version")]
     Record(usize),
+    /// The snapshot cannot be decoded.
     #[error("the snapshot of the root in the journal is not one of this version")]
     Snapshot,
     /// The root was to handle a message that the journal does not have.
