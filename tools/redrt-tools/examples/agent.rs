@@ -159,7 +159,7 @@ impl Agent {
 fn main() {
     let fd = std::env::var(CONTROL_FD_VARIABLE).expect("run me under redrun").parse().expect("a number");
     // SAFETY: - `redrtd` passes this open descriptor to the process.
-    // - Nothing else in the process uses it, so the stream owns it alone.
+    //         - nothing else in the process uses it, so the stream owns it alone.
     let stream = unsafe { UnixStream::from_raw_fd(fd) };
     let (reader, welcome, cards) = (FrameReader::default(), None, None);
     let mut agent = Agent { stream, reader, welcome, cards, view: 0, released: false };

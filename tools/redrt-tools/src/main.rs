@@ -133,8 +133,8 @@ fn program_of(called: &OsStr) -> Option<(&'static str, Main)> {
 /// word names no program.
 fn called(first: Option<&OsString>) -> Option<(&'static str, Main)> {
     first.and_then(|first| program_of(first)).or_else(|| {
-        // SAFETY: - the entry is null or a pointer to the path, which the kernel has put there for as long as the
-        //   process lives.
+        // SAFETY: - a null entry is sorted out before it is read.
+        //         - otherwise it points to the path, a terminated string that the kernel keeps as long as the process.
         let path = unsafe {
             let path = libc::getauxval(libc::AT_EXECFN) as *const libc::c_char;
             (!path.is_null()).then(|| std::ffi::CStr::from_ptr(path))
