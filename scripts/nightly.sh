@@ -4,8 +4,9 @@
 # All tests (scripts/test.sh --all), and the whole suites of mpi4py and rsmpi and programs of other MPIs. Then ten
 # minutes of random faults over several hosts, then ten in which nobody dies and nobody may be taken for dead, though
 # every core has four ranks, the links are full, and daemons and processes are stopped for moments; then a hundred losses
-# in the midst of which others die; then jobs that lose replicas and hosts every five seconds, for an hour. Ends with 1
-# if anything went wrong.
+# in the midst of which others die; then jobs that lose replicas and hosts every five seconds, for an hour. Besides, a
+# hundred thousand seeds in which one replica leaves the path of its siblings, others each night. Ends with 1 if anything
+# went wrong.
 set -eu
 
 cd "$(dirname -- "$0")/.."
@@ -18,6 +19,7 @@ REDRT_SEED=$seed scripts/test.sh --all || failed=1
 for suite in mpi4py-tests binaries rsmpi-tests; do
     scripts/$suite.sh || failed=1
 done
+scripts/path-seeds.sh 100000 "$((seed % 100000 * 100000))" || failed=1
 scripts/chaos.sh "$seconds" "$seed" || failed=1
 cargo run --quiet --locked -p redrt-tests --bin redrt-calm -- --seconds "$seconds" --seed "$seed" || failed=1
 scripts/recovery-campaign.sh 100 30 "$seed" || failed=1

@@ -1,5 +1,6 @@
 //! The structure that ARCHITECTURE.md and docs/crates.md show is the one that the code has.
 
+mod comments;
 mod dependencies;
 mod ends;
 
@@ -304,24 +305,6 @@ fn each_convention_of_launchers_has_a_test_that_is_there() {
     let is_there = |test: &&&str| !test.is_empty() && text.contains(&format!("#[test]\nfn {test}()"));
     let missing: Vec<_> = tests.iter().filter(|test| !is_there(test)).collect();
     assert!(tests.len() > 20 && missing.is_empty(), "of {}, not there: {missing:?}", tests.len());
-}
-
-/// Comments are read beside code: no line of them is longer than one of code may be (`rustfmt.toml`).
-#[test]
-fn no_line_of_a_comment_is_longer_than_120_characters() {
-    let mut files = Vec::new();
-    for Crate { place, .. } in crates() {
-        sources(&root().join(place).join("src"), &mut files);
-    }
-    assert!(files.len() > 500, "only {} files were found", files.len());
-    let mut long = Vec::new();
-    for path in &files {
-        let text = std::fs::read_to_string(path).expect("it is text");
-        let lines = text.lines().zip(1..).filter(|(line, _)| line.trim_start().starts_with("//"));
-        let lines = lines.filter(|(line, _)| line.chars().count() > 120);
-        long.extend(lines.map(|(_, number)| format!("{}:{number}", path.display())));
-    }
-    assert!(long.is_empty(), "{}", long.join(", "));
 }
 
 /// The arguments of each `Result<...>` in a source, at the top level of its brackets.
