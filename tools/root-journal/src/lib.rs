@@ -14,8 +14,7 @@
 //! * The first record tells how the job began; it is there from the first moment.
 //! * Both checks include the record's number, so a lost, repeated or moved record is found.
 //! * A record that is cut off by the end of the file was being written: it is left out, and nothing can have followed
-//! from
-//!   it. Any other mismatch is [`Unreadable`]: something may have followed from the missing part.
+//!   from it. Any other mismatch is [`Unreadable`]: something may have followed from the missing part.
 //! * The meaning of records is up to their writer.
 //!
 //! [`frame`] maps bytes to records without files. [`mod@file`] has the file.

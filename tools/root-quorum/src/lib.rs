@@ -9,8 +9,7 @@
 //! ```
 //! * A record is *kept* once most voters have it. Before that, nothing that follows from it leaves the root.
 //! * The leader runs the root. A leader that does not hear most voters for the timeout yields, and its root ends;
-//! another
-//!   member leads at that time at the earliest.
+//!   another member leads at that time at the earliest.
 //! * The first member begins alone. Others join it, learn its records, and become voters three (or five) at a time, so
 //!   that no change makes the loss of one host worse than before. With fewer than three members the leader is the only
 //!   voter.
