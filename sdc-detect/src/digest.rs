@@ -1,8 +1,8 @@
 //! Bytes of a message → 128-bit digest.
 //!
 //! xxh3-128 of the payload in the type's packed order, seeded with the job's seed, the tag and the length. Two replicas
-//! that mean to send different messages therefore disagree even when the bytes are equal. It is a checksum against
-//! chance, not against an adversary.
+//! that mean to send different messages thus disagree even when the bytes are equal. The digest guards against chance,
+//! not against an adversary.
 
 use redrt_types::{Digest, Tag};
 use twox_hash::XxHash3_128;
@@ -41,7 +41,7 @@ impl DigestStream {
         self.state.write(piece);
     }
 
-    /// The digest, equal to [`digest`] of all pieces together.
+    /// The digest of the whole message, equal to [`digest`] of all pieces together.
     ///
     /// # Panics
     /// When pieces are missing.
@@ -52,7 +52,7 @@ impl DigestStream {
     }
 }
 
-/// One multiplication each spreads tag and length over all bits; they need not be unpredictable.
+/// Spreads tag and length over all bits, by one multiplication each; they need not be unpredictable.
 fn message_seed(seed: u64, tag: Tag, length_bytes: u64) -> u64 {
     let tag = u64::from(tag.0.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     seed ^ tag.rotate_left(32) ^ length_bytes.wrapping_mul(0xd6e8_feb8_6659_fd93)

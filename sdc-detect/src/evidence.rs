@@ -1,37 +1,37 @@
 //! Two payloads that should be the same → where and how they differ.
 //!
 //! When both are at one place, [`difference`] compares them. When each is with another process and they are long, each
-//! makes a [`Sketch`] of its own, a few hundred bytes: sketches of payloads that differ in one 8-byte word tell which
-//! word that is and which of its bits, as the check bits of a Hamming code do. That is what a flipped bit looks like.
+//! process makes a [`Sketch`] of its own, a few hundred bytes. Sketches of payloads that differ in one 8-byte word
+//! identify that word and its differing bits, as the check bits of a Hamming code do. A flipped bit looks like that.
 
 use serde::{Deserialize, Serialize};
 
-/// What a payload consists of.
+/// Type of a payload's elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Element {
-    /// Not known, or of several types.
+    /// Unknown, or a mixture of types.
     #[default]
     Unknown,
     /// Signed integers of 8 bits.
     I8,
-    /// Unsigned.
+    /// Unsigned integers of 8 bits.
     U8,
-    /// Signed.
+    /// Signed integers of 16 bits.
     I16,
-    /// Unsigned.
+    /// Unsigned integers of 16 bits.
     U16,
-    /// Signed.
+    /// Signed integers of 32 bits.
     I32,
-    /// Unsigned.
+    /// Unsigned integers of 32 bits.
     U32,
-    /// Signed.
+    /// Signed integers of 64 bits.
     I64,
-    /// Unsigned.
+    /// Unsigned integers of 64 bits.
     U64,
-    /// IEEE single.
+    /// IEEE numbers of single precision.
     F32,
-    /// IEEE double.
+    /// IEEE numbers of double precision.
     F64,
 }
 
@@ -50,13 +50,13 @@ impl Element {
         Self::F64,
     ];
 
-    /// The element that is this number (`as u8`) in a header; `Unknown` for what is none.
+    /// The element with this number (`as u8`) in a header; `Unknown` for any other number.
     #[must_use]
     pub fn from_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or_default()
     }
 
-    /// Bytes of one; bytes that are compared as one where the type is not known.
+    /// Bytes of one element. 1 for `Unknown`, which is compared by bytes.
     #[must_use]
     pub const fn size(self) -> usize {
         match self {
@@ -67,7 +67,7 @@ impl Element {
         }
     }
 
-    /// The value in these bytes, as many as one has.
+    /// The value in these bytes, which are those of one element.
     fn value(self, bytes: &[u8]) -> Value {
         fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
             bytes.try_into().expect("the bytes of one element")
@@ -103,7 +103,7 @@ impl Value {
         }
     }
 
-    /// How many floating-point numbers lie between the two, plus one; absent for what is no number.
+    /// Steps from one floating-point number to the other; `None` for integers and NaN.
     fn ulps(self, other: Self) -> Option<u64> {
         // Numbers in order have keys in order; both zeros have the same.
         let key =
@@ -123,30 +123,31 @@ impl Value {
     }
 }
 
-/// How two payloads differ.
+/// The difference between two payloads.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Difference {
-    /// The first byte that differs.
+    /// Position of the first differing byte.
     pub offset: u64,
-    /// Which bits, from that byte on: of the rest of its element, or of up to eight bytes where the type is not known.
+    /// Exclusive or of the payloads from that byte to the end of its element, or over up to eight bytes where the type
+    /// is unknown.
     pub xor: Vec<u8>,
-    /// What the payloads consist of.
+    /// Type of the payloads' elements.
     pub element: Element,
     /// Number of the element with that byte, from 0.
     pub index: u64,
-    /// That element in the one payload and in the other, where both were at hand.
+    /// That element in either payload; `None` unless both payloads were at hand and have all of it.
     pub values: Option<[String; 2]>,
-    /// Floating-point numbers from the one to the other.
+    /// Floating-point numbers from one value to the other; `None` without values, and for integers and NaN.
     pub ulps: Option<u64>,
-    /// Bytes that differ, where both payloads were at hand.
+    /// Bytes that differ, those that only one payload has included.
     pub byte_count: Option<u64>,
     /// Bits that differ.
     pub bit_count: u64,
-    /// The payloads' lengths, if these differ: bytes that only one has count as differing.
+    /// The lengths, if they differ: bytes that only one payload has count as differing.
     pub lengths: Option<[u64; 2]>,
 }
 
-/// Compares two payloads; nothing when they are the same.
+/// Compares two payloads; `None` when they are equal.
 #[must_use]
 pub fn difference(one: &[u8], other: &[u8], element: Element) -> Option<Difference> {
     let common = one.len().min(other.len());
@@ -179,21 +180,22 @@ pub fn difference(one: &[u8], other: &[u8], element: Element) -> Option<Differen
     })
 }
 
-/// Rows of a sketch for the bits of a word's number.
+/// Bound on the bits of a word's number.
 const ROWS: usize = 48;
 
-/// What one process can tell another of a long payload; see the module.
+/// Digest of a long payload that locates a differing word; see the module.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sketch {
     length: u64,
     /// All 8-byte words combined by exclusive or.
     all: u64,
-    /// For each bit of a word's number: the words in whose number it is set. Only as many as the length needs.
+    /// For each bit of a word's number: exclusive or of the words with that bit set. Only as many rows as the length
+    /// needs.
     rows: Vec<u64>,
 }
 
 impl Sketch {
-    /// The sketch of a payload.
+    /// Makes the sketch of a payload.
     #[must_use]
     pub fn new(payload: &[u8]) -> Self {
         let mut rows = [0_u64; ROWS];
@@ -213,7 +215,7 @@ impl Sketch {
         Self { length: payload.len() as u64, all, rows: rows[..count as usize].to_vec() }
     }
 
-    /// How the payloads differ, if it is in one word only.
+    /// The difference of the payloads; `None` unless they differ in exactly one word.
     #[must_use]
     pub fn difference(&self, other: &Self, element: Element) -> Option<Difference> {
         let mask = self.all ^ other.all;

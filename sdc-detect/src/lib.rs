@@ -1,11 +1,11 @@
 //! Detects silent data corruption in messages: payloads and digests in, verdicts out.
 //!
 //! - [`digest`](mod@digest): bytes of a message → [`Digest`](redrt_types::Digest)
-//! - [`vote`]: what the replicas of a sender say of one message → [`Verdict`]
+//! - [`vote`]: votes of a sender's replicas on one message → [`Verdict`]
 //! - [`evidence`]: two payloads that should be the same → where and how they differ
-//! - [`tally`]: collects what they say until all who live have spoken
+//! - [`tally`]: collects the votes until all live replicas have voted
 //!
-//! Pure: it neither sends nor waits. What is done about a verdict is decided in `quiesce`.
+//! Pure: it neither sends nor waits. `quiesce` decides the consequence of a verdict.
 #![forbid(unsafe_code)]
 
 pub mod digest;

@@ -1,25 +1,25 @@
-//! Collects the votes on one message until everyone who counts has spoken.
+//! Collects the votes on one message until every vote that counts is in.
 //!
-//! The live replicas of the sender count, and the supplier of the payload in hand even if it has died since: its
-//! payload stands until it is outvoted. A dead replica is neither waited for nor heard.
+//! The live replicas of the sender count, and so does the supplier of the payload at hand even if it has died since:
+//! its payload stands until it is outvoted. No other dead replica is waited for or counted.
 
 use crate::vote::{Verdict, Vote, judge};
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet};
 
 /// Votes held inline; a larger sphere spills to the heap.
 const INLINE: usize = 3;
-/// No processor.
+/// Marks an unknown processor.
 const NO_CORE: u16 = u16::MAX;
 
 /// The votes on one message so far.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tally {
     claimed: ReplicaSet,
-    /// Those whose vote is final. A vote that comes with a payload is open until that payload has been hashed.
+    /// Replicas whose vote is final. A vote that comes with a payload stays open until that payload has been hashed.
     final_votes: ReplicaSet,
-    /// By index; meaningful for those in `claimed`.
+    /// By index; valid for the replicas in `claimed`.
     claims: [Digest; INLINE],
-    /// Where they were sent from; [`NO_CORE`] when that is not known.
+    /// Processors that the votes were sent from; [`NO_CORE`] when unknown.
     cores: [u16; INLINE],
     more: Vec<Vote>,
 }
@@ -37,7 +37,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Records a replica's vote. The first one stands, except that one still open may be replaced.
+    /// Records a replica's vote. The first vote stands, but an open one may be replaced.
     #[inline]
     pub fn record(&mut self, replica: ReplicaIndex, digest: Digest, is_final: bool) {
         if self.final_votes.contains(replica) {
@@ -66,7 +66,7 @@ impl Tally {
         }
     }
 
-    /// The processor that a replica's vote was sent from, if it told.
+    /// The processor that a replica's vote was sent from; `None` when the vote did not say.
     #[must_use]
     pub fn core(&self, replica: ReplicaIndex) -> Option<u16> {
         match self.cores.get(usize::from(replica.0)) {
@@ -75,7 +75,7 @@ impl Tally {
         }
     }
 
-    /// Marks a replica's vote final: the payload that came with it has been hashed.
+    /// Marks a replica's vote final: the payload that came with it has been hashed. The replica must have voted.
     #[inline]
     pub fn confirm(&mut self, replica: ReplicaIndex) {
         debug_assert!(self.claimed.contains(replica), "{replica:?} has not voted");
@@ -89,14 +89,14 @@ impl Tally {
         self.more.retain(|vote| !open.contains(vote.replica));
     }
 
-    /// Forgets what these replicas said, as if they had not spoken.
+    /// Forgets the votes of these replicas, open or final.
     pub fn forget(&mut self, of: ReplicaSet) {
         self.claimed = self.claimed.without(of);
         self.final_votes = self.final_votes.without(of);
         self.more.retain(|vote| !of.contains(vote.replica));
     }
 
-    /// What the replica says, if it has spoken.
+    /// The replica's digest of the message; `None` before it has voted.
     #[must_use]
     #[inline]
     pub fn claim(&self, replica: ReplicaIndex) -> Option<Digest> {
@@ -109,21 +109,21 @@ impl Tally {
         }
     }
 
-    /// Those who have spoken.
+    /// Replicas that have voted, open votes included.
     #[must_use]
     #[inline]
     pub fn claimed(&self) -> ReplicaSet {
         self.claimed
     }
 
-    /// Those whose vote is final.
+    /// Replicas whose vote is final.
     #[must_use]
     #[inline]
     pub fn final_votes(&self) -> ReplicaSet {
         self.final_votes
     }
 
-    /// The votes of those who count, by index.
+    /// The votes of the `counting` replicas, by index.
     #[must_use]
     pub fn votes(&self, counting: ReplicaSet) -> Vec<Vote> {
         let counting = self.claimed.intersection(counting);
@@ -131,8 +131,8 @@ impl Tally {
         counting.iter().filter_map(vote).collect()
     }
 
-    /// The verdict on the payload that `supplier` sent, once every `live` replica's vote is final; `None` before.
-    /// `kinship` says which of the replicas share an image that may have been corrupt.
+    /// The verdict on the payload that `supplier` sent; `None` until the vote of every `live` replica is final.
+    /// `kinship` says which replicas share an image that may have been corrupt.
     #[must_use]
     #[inline]
     pub fn verdict(

@@ -1,28 +1,28 @@
-//! What the replicas of a sender say of one message → verdict.
+//! Votes of a sender's replicas on one message → verdict.
 //!
 //! | payload as it arrived | supplier's claim | the others' claims | verdict |
 //! |---|---|---|---|
 //! | A | A | all A | unanimous |
 //! | B | A | any | transport corrupt: the supplier itself means another payload |
-//! | A | A | most A, some B | replica corrupt: those who say B |
-//! | B | B | most A | replica corrupt: the supplier, and others who do not say A |
+//! | A | A | most A, some B | replica corrupt: the replicas that claim B |
+//! | B | B | most A | replica corrupt: the supplier, and the others that do not claim A |
 //! | A | A | no majority | undecidable |
 //!
 //! A majority has more than half of the weight of all votes. Without copies each replica weighs one. Replicas that
 //! share an image which nothing has vouched for ([`Kinship`]) weigh one together while they agree: one fault in that
 //! image explains all of them. So a copy and its source never outvote a replica that has nothing in common with them,
-//! and a replica that is named is contradicted by more faults than his own.
+//! and a named replica is contradicted by more faults than its own.
 
 use redrt_types::{Digest, Kinship, ReplicaIndex, ReplicaSet};
 
-/// What one replica says a message is.
+/// One replica's statement of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Vote {
     /// The replica of the sending sphere.
     pub replica: ReplicaIndex,
     /// Its digest of the message.
     pub digest: Digest,
-    /// The processor that it was sent from, where the vote tells.
+    /// The processor that it was sent from; `None` when the vote does not say.
     pub core: Option<u16>,
 }
 
@@ -35,10 +35,10 @@ pub enum Verdict {
     ReplicaCorrupt {
         /// The outvoted replicas, by index.
         culprits: Vec<ReplicaIndex>,
-        /// What the majority says.
+        /// Digest of the majority.
         agreed: Digest,
     },
-    /// The payload is not what its supplier says it sent: it must be fetched again.
+    /// The payload differs from its supplier's own claim: it must be fetched again.
     TransportCorrupt,
     /// The replicas differ and there is no majority.
     Undecidable,
@@ -71,7 +71,7 @@ pub fn judge(computed: Digest, supplier: ReplicaIndex, votes: &[Vote], kinship: 
     }
 }
 
-/// What replicas with more than half of the weight of all votes say; `None` when nothing has that much.
+/// The value that holds more than half of the weight of all votes; `None` when no value does.
 #[must_use]
 pub fn agreed<'a, T: PartialEq>(votes: &'a [(ReplicaIndex, T)], kinship: &Kinship) -> Option<&'a T> {
     let counting: ReplicaSet = votes.iter().map(|(replica, _)| *replica).collect();

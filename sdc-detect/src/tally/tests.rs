@@ -42,7 +42,7 @@ fn who_comes_in_the_place_of_one_that_was_lost_votes_anew() {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Voter {
     dead: bool,
-    /// 0 is what the supplier claims; `None` has not voted.
+    /// 0 is the supplier's claim; `None` has not voted.
     says: Option<u8>,
 }
 
@@ -105,8 +105,8 @@ fn text(verdict: Option<Verdict>, names: &[char]) -> String {
     }
 }
 
-/// The table of one degree. Column 1: the payload as it arrived (`X`: not what the supplier claims). Column 2: the
-/// supplier's claim. Column 3: the others', `-` for none; small letters and `.` for the dead.
+/// The table of one degree. Column 1: the payload on arrival (`X` differs from the supplier's claim). Column 2: the
+/// supplier's claim. Column 3: the claims of the others, `-` for none; small letters and `.` for the dead.
 fn table(degree: usize) -> String {
     let places: Vec<usize> = (0..degree).collect();
     let names: Vec<char> = (b'0'..).map(char::from).take(degree).collect();
@@ -123,7 +123,7 @@ fn table(degree: usize) -> String {
     lines
 }
 
-/// `REDRT_GOLDEN=write` writes the tables anew; the difference is to be read before it is committed.
+/// `REDRT_GOLDEN=write` rewrites the tables; review the difference before it is committed.
 #[test]
 fn verdicts_equal_the_golden_tables() {
     for degree in 2..=5 {
@@ -167,7 +167,7 @@ fn verdict_does_not_depend_on_the_places_of_the_voters() {
     }
 }
 
-/// Rules that hold for every line of the tables.
+/// Checks the rules that hold for every line of the tables.
 #[test]
 fn majority_and_only_the_majority_names_culprits() {
     for degree in 2..=5_usize {
@@ -196,8 +196,8 @@ fn majority_and_only_the_majority_names_culprits() {
     }
 }
 
-/// Two replicas differ, and arbiters have joined: copies of the first (2) and of the second (3). `claims` by index,
-/// absent: not live.
+/// Judges a dispute of two replicas that arbiters have joined: copies of the first (2) and of the second (3). `claims`
+/// by index; a replica without a claim is not live.
 fn arbitrated(claims: [Option<u128>; 4]) -> Option<Vec<u16>> {
     let mut tally = Tally::default();
     let places = || (0..4_u16).map(ReplicaIndex).zip(claims);
@@ -216,29 +216,29 @@ fn arbitrated(claims: [Option<u128>; 4]) -> Option<Vec<u16>> {
     }
 }
 
-/// The right payload is 7. What was wrong before the copies were made is wrong in original and copy.
+/// The right payload is 7. A fault from before the copies were made is in original and copy.
 #[test]
 fn arbiters_name_who_went_wrong_since_they_were_made_and_nobody_else() {
     let (good, bad) = (Some(7), Some(8));
-    // Since the copies were made.
+    // The fault came after the copies were made.
     assert_eq!(arbitrated([bad, good, good, good]), Some(vec![0]));
     assert_eq!(arbitrated([good, bad, good, good]), Some(vec![1]));
-    // With one of them only, whichever it is: named where it contradicts its original.
+    // With one arbiter only: a replica is named where the arbiter contradicts its own original.
     assert_eq!(arbitrated([bad, good, good, None]), Some(vec![0]));
     assert_eq!(arbitrated([bad, good, None, good]), None);
     assert_eq!(arbitrated([good, bad, good, None]), None);
-    // Before: open, also when one of the four has died meanwhile.
+    // The fault came before: the dispute stays open, also when one of the four has died meanwhile.
     assert_eq!(arbitrated([bad, good, bad, good]), None);
     assert_eq!(arbitrated([bad, good, bad, None]), None);
     assert_eq!(arbitrated([bad, None, bad, good]), None);
     assert_eq!(arbitrated([None, good, bad, good]), None);
     assert_eq!(arbitrated([good, bad, good, bad]), None);
-    // An arbiter that goes wrong itself accuses nobody.
+    // An arbiter's own later fault accuses nobody else.
     assert_eq!(arbitrated([good, good, bad, good]), Some(vec![2]));
     assert_eq!(arbitrated([bad, good, Some(9), good]), None);
 }
 
-/// Nobody is named on the word of one side, whatever the four say: every majority has votes of both.
+/// No side names a culprit by itself: every majority has votes of both.
 #[test]
 fn a_named_culprit_is_contradicted_by_both_sides() {
     for code in 0..4_usize.pow(4) {
@@ -257,7 +257,7 @@ fn a_named_culprit_is_contradicted_by_both_sides() {
     }
 }
 
-/// Votes of replicas 0, 1 and 2, of which 1 is a copy of 2. Who is named.
+/// The replicas named by the votes of 0, 1 and 2, of which 1 is a copy of 2; `None` when undecidable.
 fn beside_a_copy(claims: [u128; 3]) -> Option<Vec<u16>> {
     let mut tally = Tally::default();
     let mut kinship = Kinship::default();
