@@ -1,23 +1,23 @@
-//! What a thread is told that asks for an outcome which depends on timing.
+//! Answers to a thread that asks for an outcome which depends on timing.
 
 use quiesce::Outcome;
 
 /// The answer to a question for an outcome.
 pub enum Asked {
-    /// Take this one.
+    /// The outcome is decided: take it.
     Decided(Outcome),
-    /// Find out and answer.
+    /// This process decides: find out, and answer.
     Decide,
-    /// The leader has not said yet.
+    /// The leader has not decided yet.
     Wait,
 }
 
-/// What is known of the next outcome before any progress is made.
+/// The next outcome, as far as it is known before any progress is made.
 pub enum Ahead {
-    /// It is that nothing was ready.
+    /// Decided: nothing was ready.
     Nothing,
-    /// It is this.
+    /// Decided: this outcome.
     Decided(Outcome),
-    /// Nothing is.
+    /// Unknown so far.
     Unknown,
 }

@@ -16,11 +16,11 @@ use super::cell;
 use super::request::RequestId;
 use quiesce::{Call, Outcome, StreamId};
 
-/// Cancels a receive in all replicas or in none, which is the next outcome of the calling thread's stream.
+/// Cancels a receive in all replicas or in none. The outcome is the next one of the calling thread's stream.
 pub fn agree(id: RequestId, stream: StreamId) {
     let mut frozen = None;
     cell().wait_for(|engine| {
-        // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
+        // Passes over readings that only the leader made: else the ballot would be for another outcome.
         engine.skip_readings(stream);
         let question = engine.question(stream, Call::Cancel, 0, 0);
         let is_frozen = *frozen.get_or_insert_with(|| {
@@ -41,7 +41,7 @@ pub fn agree(id: RequestId, stream: StreamId) {
         if !cancelled {
             engine.thaw(id);
         } else if !engine.cancel(id) {
-            // It has said that it can, and keeps its word: its memory is not what it was.
+            // This replica's ballot promised that the receive can be cancelled. A broken promise means corrupt memory.
             let message = format!("replica {}: a receive was matched after all agreed to cancel it", engine.me);
             engine.runtime.abort(1, message);
         }

@@ -1,15 +1,16 @@
-//! Copies of the process: what others keep for them, the moment at which one is made, how it takes its place.
+//! Copies of the process: the messages kept for them, the moment of the cut, and how a copy takes its place.
 //!
 //! ```text
 //!   cloner's agent: hold ──▶ threads stop, image ──▶ the source lets go, and goes on
 //!                                            └─────▶ the copy: become_copy, Outside ──view──▶ InView ──▶ Done
 //! ```
-//! While an image is taken the agent holds the engine, so no thread is in the middle of anything, and everything that
-//! the protocol has said was carried out. In a copy the program's threads wait at the gate until the view that has it;
-//! frames are taken from then on (`quiesce`'s join).
+//! While an image is taken the agent holds the engine. So no thread is within an operation, and all outputs of the
+//! protocol have been carried out. In a copy the program's threads wait at the gate until the view that has it; frames
+//! are taken from then on (`quiesce`'s join).
 //!
-//! A line is images of processes from which all go on ([`Cell::hold_for_line`]). Where messages are numbered each that
-//! is loaded from one is such a copy. Where they are not, all of a job must be at rest, and go on as they were.
+//! A line is a set of images from which all processes go on ([`Cell::hold_for_line`]). Where messages are numbered,
+//! each process loaded from a line is such a copy. Where they are not, the whole job must be at rest, and each process
+//! goes on as itself.
 
 use super::link::{Identity, Links};
 use super::message::Data;
@@ -26,22 +27,22 @@ use std::io;
 use std::sync::atomic::Ordering;
 use tracing::debug;
 
-/// How far a copy is.
+/// Progress of a copy on its way into the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Joining {
-    /// No view has it.
+    /// No view has it yet.
     Outside,
-    /// It goes on from an image, with the whole job, in which messages are not numbered, and has not heard how the
-    /// others are reached.
+    /// It goes on from an image, with the whole job, in a job whose messages are not numbered. It does not yet know how
+    /// the others are reached.
     Restored,
-    /// It has its place, and has not heard its leader.
+    /// It has its place, and has not heard from its leader yet.
     InView,
-    /// It is like any other.
+    /// It is like any other process.
     Done,
 }
 
 impl Joining {
-    /// Whether threads of the program wait before they enter MPI.
+    /// Returns true if threads of the program wait before they enter MPI.
     pub fn is_closed(self) -> bool {
         matches!(self, Self::Outside | Self::Restored)
     }
@@ -54,20 +55,19 @@ pub struct Held<'a> {
 }
 
 impl Cell {
-    /// Keeps what these newcomers may ask for, and for no others more than the view says.
+    /// Keeps messages that these newcomers may ask for. For others it keeps only what the view demands.
     pub fn set_pins(&self, pins: &Pins) {
         let mut engine = self.lock_at_any_time();
         if let Some(replication) = &mut engine.replication {
             replication.set_pins(&pins.awaited, &pins.ready);
-            // Who leaves may owe nothing any more.
+            // A process that waits to leave may owe nothing any more.
             engine.requests.completions += 1;
             engine.carry_out();
         }
         engine.tell_sleeper(&self.sleeper);
     }
 
-    /// Takes in what has arrived and sends what can go, though no thread of the program may be in MPI: copies need it,
-    /// and siblings that are behind.
+    /// Makes progress though no thread of the program may be in MPI: copies need it, and siblings that are behind.
     pub fn help_others(&self) {
         let mut engine = self.lock_at_any_time();
         if engine.joining.is_closed() {
@@ -80,7 +80,7 @@ impl Cell {
         engine.tell_sleeper(&self.sleeper);
     }
 
-    /// Learns how processes can be reached.
+    /// Takes in how processes can be reached.
     pub fn set_cards(&self, cards: Vec<Card>) {
         let mut engine = self.lock_at_any_time();
         let (me, count) = (engine.world.process(engine.me), engine.world.process_count());
@@ -97,9 +97,10 @@ impl Cell {
         }
     }
 
-    /// Holds the engine for an image of a line. All others of whom there is one are held, too, until all images are
-    /// taken. `None` in a process that has yet to hear of its place. A copy that has not heard its leader has all that
-    /// was decided: nobody joins a running job while a line is taken, and of one that went back all have one image.
+    /// Holds the engine for an image of a line, together with all other processes of the job, until all images are
+    /// taken. `None` in a process that does not know its place yet. A copy that has not heard from its leader may be
+    /// held: it has all decisions, since nobody joins a running job while a line is taken, and replicas that went back
+    /// to a line share one image.
     pub fn hold_for_line(&self) -> Option<Held<'_>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let mut engine = self.lock_at_any_time();
@@ -109,13 +110,13 @@ impl Cell {
         }
         engine.flush();
         if engine.replication.is_none() {
-            // What is in hand may still cause something to be sent, to processes that are copied already.
+            // Frames at hand may still cause sends, to processes that are copied already.
             engine.links.suspend();
         }
         Some(Held { engine, cell: self })
     }
 
-    /// Holds the engine for an image. `None` when nobody awaits one: others would keep nothing for the copy.
+    /// Holds the engine for an image. `None` when no copy is awaited: the others would keep no messages for it.
     pub fn hold(&self) -> Option<Held<'_>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let mut engine = self.lock_at_any_time();
@@ -125,14 +126,14 @@ impl Cell {
             return None;
         }
         engine.flush();
-        // Threads still run: nobody can be stopped while it shows a line.
+        // Threads still run, so none is stopped while it holds the lock of the log.
         debug!(target: "engine", "held for a cut");
         Some(Held { engine, cell: self })
     }
 }
 
 impl Held<'_> {
-    /// In the copy: it is this process from now on.
+    /// Runs in the copy: it is the process `me` from now on.
     pub fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) -> io::Result<()> {
         self.cell.sleeper.become_process(&identity, shares_core)?;
         self.engine.become_copy(me, identity, shares_core);
@@ -142,18 +143,19 @@ impl Held<'_> {
 }
 
 impl Held<'_> {
-    /// Does something that tells siblings of this process.
+    /// Runs `act`, which sends siblings news of this process.
     pub fn tell(&mut self, act: impl FnOnce(&mut Engine)) {
         act(&mut self.engine);
     }
 
-    /// Whether nothing may be on its way between processes whose images belong together: nobody would send it again.
+    /// Returns true if nothing may be under way between processes whose images belong together: nobody would send it
+    /// again.
     pub fn needs_rest(&self) -> bool {
         self.engine.replication.is_none()
     }
 
-    /// Sends what connections have taken, and takes in what has reached this host. Whether all that was sent has
-    /// reached the others.
+    /// Sends bytes that connections have buffered, and takes in what has reached this host. Returns true if all sent
+    /// bytes have reached the other hosts.
     pub fn settle(&mut self) -> bool {
         self.cell.take_news(&mut self.engine);
         let has_arrived = self.engine.links.flush_networks();
@@ -161,12 +163,12 @@ impl Held<'_> {
         has_arrived
     }
 
-    /// Whether anything can come from elsewhere than this host.
+    /// Returns true if messages can come from another host.
     pub fn uses_networks(&self) -> bool {
         self.engine.links.uses_networks()
     }
 
-    /// What waits goes.
+    /// Lets the source go on; waiting frames are sent.
     pub fn resume(mut self) {
         self.engine.links.pump();
         let cell = self.cell;
@@ -174,8 +176,8 @@ impl Held<'_> {
         cell.wake();
     }
 
-    /// In a process without siblings that goes on from an image of a line, as all others of its job do: what it had
-    /// sent to them and they had not taken is where it was.
+    /// Runs in a process without siblings that goes on from an image of a line, as all processes of its job do: frames
+    /// that were sent and not taken are still in the rings.
     pub fn become_restored(&mut self, identity: Identity, shares_core: bool) -> io::Result<()> {
         self.cell.sleeper.become_process(&identity, shares_core)?;
         self.engine.become_restored(identity, shares_core);
@@ -199,7 +201,7 @@ impl Engine {
         let replication = self.replication.as_mut().expect("only replicated processes are cloned");
         links.set_members(&self.world, replication.view());
         std::mem::replace(&mut self.links, links).disown();
-        // Payloads that were on their way to the source are offered again.
+        // Payloads that were under way to the source are offered again.
         self.landings = Landings::default();
         self.messages.retain(|_, message| !message.is_shadow);
         for (_, message) in &mut self.messages {
@@ -222,17 +224,17 @@ impl Engine {
         self.joining = Joining::Restored;
         self.shares_core = shares_core;
         self.links.become_restored(identity);
-        // This host may allow what the last one did not.
+        // This host may permit direct reads that the last one refused.
         self.direct_refused = false;
         self.alarm_ns = None;
     }
 
-    /// Whether it is no copy, or one that is in step.
+    /// Returns true if this process is no copy, or a copy that is in step.
     pub(super) fn has_joined(&self) -> bool {
         self.joining == Joining::Done
     }
 
-    /// Says once that this copy has heard its leader.
+    /// Tells `redrun`, once, that this copy has heard from its leader.
     pub(super) fn tell_in_step(&mut self) {
         if !self.replication().is_in_step() {
             return;

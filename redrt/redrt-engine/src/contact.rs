@@ -1,11 +1,11 @@
-//! Who the processes of other jobs are, and how they are reached.
+//! Identities and addresses of processes of other jobs.
 //!
 //! A process is named by its job and its rank there. Here it has a [`ForeignNumber`], and another process may number it
-//! otherwise: what both must compute alike, contexts and orders, is made from [`Identity`].
+//! differently. So values that both must compute alike, contexts and orders, are made from [`Identity`].
 //!
-//! Communicators hold members as `VirtualRank` and links hold peers as `ProcessIndex`, whichever job they are of: those
-//! of other jobs are behind the own job's in both. Nothing outside of this module knows that, or makes one out of
-//! another.
+//! Communicators hold members as `VirtualRank` and links hold peers as `ProcessIndex`, whichever job they are of: in
+//! both, processes of other jobs come after those of the own job. Only this module knows that, and converts one into
+//! the other.
 
 use redrt_types::{ProcessIndex, VirtualRank};
 use redrt_wire::secret::Secret;
@@ -15,34 +15,33 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, RwLockReadGuard};
 
-/// More processes of other jobs than any process could know.
+/// Bound on the number of known processes of other jobs.
 pub const COUNT_MAX: u32 = 1 << 20;
 
-/// A process of another job, as this process knows it. They are numbered from 0, in the order in which they become
-/// known.
+/// A process of another job, as this process knows it. Numbered from 0, in the order in which they become known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ForeignNumber(u32);
 
 impl ForeignNumber {
-    /// As communicators and groups hold it.
+    /// The rank by which communicators and groups hold it.
     #[must_use]
     pub fn rank(self) -> VirtualRank {
         VirtualRank(known().own_count + self.0)
     }
 
-    /// As links hold it.
+    /// The index by which links hold it.
     #[must_use]
     pub fn process(self) -> ProcessIndex {
         ProcessIndex(known().own_count + self.0)
     }
 
-    /// The process of another job that a communicator holds under this rank.
+    /// The process of another job that a communicator holds under this rank; `None` for a rank of the own job.
     #[must_use]
     pub fn of_rank(rank: VirtualRank) -> Option<Self> {
         rank.0.checked_sub(known().own_count).map(Self)
     }
 
-    /// The process of another job that links hold under this index.
+    /// The process of another job that links hold under this index; `None` for a process of the own job.
     #[must_use]
     pub fn of_process(process: ProcessIndex) -> Option<Self> {
         process.0.checked_sub(known().own_count).map(Self)
@@ -64,25 +63,25 @@ pub(crate) fn sole_rank(process: ProcessIndex) -> VirtualRank {
 /// A process among all jobs: its job, and its rank there.
 pub type Identity = (u64, u32);
 
-/// A process, and how to reach it.
+/// Identity and address of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Contact {
     /// Identity of its job.
     pub job: u64,
-    /// The first job of the tree that spawning made its job a part of. Jobs of one tree end together.
+    /// The first job of the tree that spawning made this job a part of. Jobs of one tree end together.
     pub tree: u64,
     /// Its rank in its job, which is not replicated.
     pub process: ProcessIndex,
-    /// Where it accepts links; absent while it is known only because it has opened one.
+    /// Address where it accepts links; `None` while it is known only by a link that it opened.
     pub address: Option<SocketAddr>,
-    /// The secret of its job's links.
+    /// Secret of its job's links.
     pub secret: Secret,
 }
 
 struct Known {
     /// Identity of the own job.
     job: u64,
-    /// How many processes that has: other jobs' are numbered behind them.
+    /// Number of processes of the own job; other jobs' are numbered after them.
     own_count: u32,
     contacts: Vec<Arc<Contact>>,
     numbers: FxHashMap<Identity, ForeignNumber>,
@@ -91,7 +90,7 @@ struct Known {
 process_local! {
     static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(|| RwLock::new(Known {
         job: 0,
-        // Until it is known nobody is foreign, nor in a replicated job.
+        // Nobody counts as foreign until the number is known; in a replicated job, never.
         own_count: u32::MAX,
         contacts: Vec::new(),
         numbers: FxHashMap::default(),
@@ -103,39 +102,39 @@ fn known() -> RwLockReadGuard<'static, Known> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This process belongs to `job`. `process_count` is given if the job is not replicated: then other jobs' processes
-/// can be known.
+/// Sets the own job. `process_count` is given if the job is not replicated: only then can processes of other jobs be
+/// known.
 pub fn begin(job: u64, process_count: Option<u32>) {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     (known.job, known.own_count) = (job, process_count.unwrap_or(u32::MAX));
 }
 
-/// Whether this process may wait for something that nobody in its job does.
+/// Returns true if this process may wait for something that nobody in its own job does.
 pub fn are_met() -> bool {
     ARE_MET.load(Ordering::Relaxed)
 }
 
-/// This process has to do with other jobs from now on.
+/// Marks this process as connected to other jobs, for good.
 pub fn meet() {
     ARE_MET.store(true, Ordering::Relaxed);
 }
 
-/// All processes of other jobs that are known.
+/// All known processes of other jobs.
 pub fn all() -> impl Iterator<Item = ForeignNumber> {
     (0..known().contacts.len() as u32).map(ForeignNumber)
 }
 
-/// Whether it is a process of another job.
+/// Returns true if the rank is of another job.
 pub fn is_foreign(rank: VirtualRank) -> bool {
     ForeignNumber::of_rank(rank).is_some()
 }
 
-/// How the process is reached.
+/// Identity and address of a process; `None` for an unknown number.
 pub fn of(number: ForeignNumber) -> Option<Arc<Contact>> {
     known().contacts.get(number.0 as usize).cloned()
 }
 
-/// Who has this rank in communicators, the same for all that know it.
+/// The process behind a rank of a communicator, in a form that is the same in all processes.
 pub fn identity(rank: VirtualRank) -> Identity {
     match ForeignNumber::of_rank(rank).and_then(of) {
         Some(contact) => (contact.job, contact.process.0),
@@ -143,13 +142,13 @@ pub fn identity(rank: VirtualRank) -> Identity {
     }
 }
 
-/// A process of another job has said who it is. `None` when there are too many.
+/// Takes in the identity of a process of another job that opened a link. `None` when too many are known.
 pub fn note(job: u64, process: ProcessIndex) -> Option<ForeignNumber> {
     let unknown = Contact { job, tree: job, process, address: None, secret: Secret::new([0; 32]) };
     enter(unknown)
 }
 
-/// Its number, by which it is known from now on. `None` when there are too many.
+/// Enters a process, or its new address. Returns its number, which it keeps; `None` when too many are known.
 pub fn enter(contact: Contact) -> Option<ForeignNumber> {
     let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     let identity = (contact.job, contact.process.0);

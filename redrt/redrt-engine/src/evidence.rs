@@ -1,7 +1,7 @@
-//! What can be said of a payload that is not what it should be: it is kept until the right one has come, and compared;
-//! or, when nobody knows which one is right, `redrun` is told of it, and hears of the other too.
+//! Evidence of a wrong payload. It is kept until the right one has come, and the two are compared. Where nobody knows
+//! which replica is right, `redrun` gets an excerpt of this payload, and of the other one too.
 //!
-//! A payload that the program has already (deferred verification) is not looked at.
+//! A payload that the program has already (deferred verification) is not examined.
 
 use super::Engine;
 use super::message::{Data, Suspect};
@@ -14,12 +14,12 @@ use redrt_wire::event::{Event, Evidence, Excerpt};
 use sdc_detect::{Difference, Element, Sketch, difference};
 use std::borrow::Cow;
 
-/// Of a longer payload only the front is kept.
+/// Only this much of a longer payload is kept.
 const SUSPECT_BYTES_MAX: usize = 64 << 20;
-/// Maximum number of payloads that a process reports whose data differ for good.
+/// Maximum number of excerpts that a process reports of payloads in open disputes.
 const EXCERPT_COUNT_MAX: u32 = 32;
 
-/// What its comparison with the right one has shown.
+/// Result of comparing a suspect payload with the one that came later.
 pub(super) struct Compared {
     suppliers: [ReplicaId; 2],
     tag: i32,
@@ -27,23 +27,23 @@ pub(super) struct Compared {
     suspect: Box<Suspect>,
 }
 
-/// The processor this thread runs on, as headers have it.
+/// The processor this thread runs on, in the form of headers.
 pub(super) fn core() -> u16 {
-    // SAFETY: - reads a number that the kernel keeps for this thread.
+    // SAFETY: - no arguments: it returns a number that the kernel keeps for this thread.
     let core = unsafe { libc::sched_getcpu() };
     u16::try_from(core).unwrap_or(NO_CORE)
 }
 
 impl Engine {
-    /// Keeps what is needed to say more of a mismatch, or makes it ready for `redrun`. Also what its sender takes the
-    /// payload for.
+    /// Keeps the payload of a mismatch for a later comparison, or makes an excerpt of it for `redrun`. Also returns the
+    /// element type that the sender stated.
     pub(super) fn look_at(&mut self, report: &MismatchReport) -> (Element, Option<Excerpt>) {
         let Some(key) = self.record_of(report.message) else {
             return (Element::Unknown, None);
         };
         let element = self.messages[key].element;
         let is_fetched_again = report.action == Action::Refetched;
-        // What is in dispute is looked at when there is a verdict.
+        // A payload in dispute is examined once there is a verdict.
         let is_open = report.finding == Finding::Undecidable
             && report.action != Action::Disputed
             && self.excerpt_count < EXCERPT_COUNT_MAX;
@@ -64,13 +64,13 @@ impl Engine {
             return (element, Some(excerpt));
         }
         let bytes = bytes[..bytes.len().min(SUSPECT_BYTES_MAX)].into();
-        // Several replicas may be reported for one payload.
+        // Several replicas may be reported for one payload; the first report keeps it.
         let suspect = || Box::new(Suspect { view: report.view, supplier: report.supplier, element, bytes });
         self.messages[key].suspect.get_or_insert_with(suspect);
         (element, None)
     }
 
-    /// The payload of a message that is complete in memory.
+    /// The payload of a message if all of it is in memory.
     pub(super) fn payload_of(&mut self, key: usize) -> Option<Cow<'_, [u8]>> {
         let message = &self.messages[key];
         match (&message.data, message.receive) {
@@ -84,14 +84,14 @@ impl Engine {
                 }
                 let start = target.contiguous(message.length)?;
                 // SAFETY: - the receive's buffer, lent until it completes, which it has not as its message is here.
-                //         - the payload was placed there, so as many bytes are there.
+                //         - the payload was placed there, so `length` bytes are there.
                 Some(Cow::Borrowed(unsafe { std::slice::from_raw_parts(start, length) }))
             }
             _ => None,
         }
     }
 
-    /// Compares what has come for a message with what came before and was wrong.
+    /// Compares a payload that has come with the suspect one kept before.
     pub(super) fn compare_with_suspect(
         &mut self,
         key: usize,
@@ -110,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// Tells of the difference, if what has come was right; else the next one may be.
+    /// Reports the difference if the later payload was right. Else the suspect is kept for the next one.
     pub(super) fn tell_evidence(&mut self, id: MessageId, compared: Compared) {
         let key = self.record_of(id);
         if let Some(message) = key.map(|key| &mut self.messages[key]).filter(|message| !message.verified) {

@@ -1,7 +1,7 @@
-//! A whole job of engines in one process, one of whose replicas is corrupt: it sends what it should, and anything else.
+//! A job of engines in one process, one of whose replicas is corrupt: it sends sound frames, and arbitrary ones.
 //!
-//! No engine may panic, write beside a receive's buffer, or take memory that nobody sent bytes for. A sender that is
-//! refused is taken out of the view, as `redrun` would do, and the others go on.
+//! No engine may panic, write outside of a receive's buffer, or take memory that nobody sent bytes for. A sender that
+//! is refused is taken out of the view, as `redrun` would do, and the others go on.
 
 use super::link::{Identity, Links};
 use super::outgoing::OutgoingId;
@@ -23,7 +23,7 @@ use redrt_wire::secret::Secret;
 use sdc_detect::Element;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes around each receive's buffer that must stay as they are.
+/// Bytes around each receive's buffer that must stay unchanged.
 const GUARD_BYTES: usize = 64;
 const PROCESSES_MAX: u32 = 6;
 
@@ -36,7 +36,7 @@ enum Operation {
     Corrupt { from: u8, to: u8, frame: Corrupt },
 }
 
-/// A frame of a corrupt process: whole, so that it comes as far as the engine, but with any contents.
+/// A frame of a corrupt process: whole, so that it reaches the engine, but with any contents.
 #[derive(Clone, Debug)]
 struct Corrupt {
     kind: u8,
@@ -56,7 +56,7 @@ enum Contents {
     Frame(Frame),
 }
 
-/// Numbers that are likely to mean something, and others.
+/// Numbers that are likely to be valid, and others.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         6 => 0u64..12,
@@ -132,7 +132,7 @@ fn corrupt() -> impl Strategy<Value = Corrupt> {
     );
     let numbers = (number(), number(), 0i32..3, prop_oneof![4 => 0u32..3, 1 => any::<u32>()]);
     (head, numbers, body).prop_map(|((kind, flags, index), (context, sequence, tag, source), body)| {
-        // Protocol frames mostly go as such.
+        // Protocol contents mostly go in protocol frames.
         let kind = if matches!(body, Contents::Frame(_)) && flags != FLAG_DIGEST { Kind::Protocol as u8 } else { kind };
         Corrupt { kind, flags, index, context, sequence: sequence as u32, tag, source, body }
     })
@@ -154,10 +154,10 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Of the digests.
+/// Seed of the digests.
 const SEED: u64 = 1;
 
-/// A segment that all cases use, one after the other: mappings are never removed.
+/// Runs with a segment that all cases use in turn: mappings are never removed.
 fn with_segment<T>(run: impl FnOnce(Segment) -> T) -> T {
     static SEGMENT: Mutex<Option<Segment>> = Mutex::new(None);
     let mut segment = SEGMENT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +268,7 @@ impl Job {
         }
     }
 
-    /// Whom this engine has closed its links to though they are in the view.
+    /// Replicas in the view to which this engine has closed its links.
     fn view_of_closed(&self, place: usize) -> Vec<ReplicaId> {
         let Some(engine) = &self.engines[place] else { return Vec::new() };
         let is_closed = |replica: &ReplicaId| engine.links.is_closed(self.world.process(*replica));
@@ -306,7 +306,7 @@ impl Job {
 }
 
 fn send_corrupt(engine: &mut Engine, to: ProcessIndex, frame: Corrupt) {
-    // What can be decoded is not refused for its checksum.
+    // A frame that can be decoded must not be refused for its checksum.
     let is_sealed = matches!(frame.body, Contents::Frame(_)) && frame.kind == Kind::Protocol as u8;
     let mut body = match frame.body {
         Contents::Bytes(bytes) => bytes,
@@ -314,7 +314,7 @@ fn send_corrupt(engine: &mut Engine, to: ProcessIndex, frame: Corrupt) {
         Contents::Frame(frame) => postcard::to_stdvec(&frame).unwrap(),
     };
     let kind = Kind::from_u8(frame.kind).expect("the strategy makes no others");
-    // Of the right length, so that the contents are looked at.
+    // Lengths are right, so that the contents are examined.
     let length = match kind {
         Kind::Offer => Some(Rendezvous::BYTES),
         Kind::Grant => Some(Grant::BYTES),
@@ -327,7 +327,7 @@ fn send_corrupt(engine: &mut Engine, to: ProcessIndex, frame: Corrupt) {
         body.resize(length, 0);
     }
     if kind == Kind::Offer {
-        // An address in this test's own process would be read, which is all processes of this job at once.
+        // The address would be read in this test's own process, which all engines share.
         body[8..16].fill(0);
     }
     let mut header = Header::new(kind, frame.context);
@@ -359,17 +359,17 @@ fn run(degrees: Vec<u16>, operations: Vec<Operation>) {
 }
 
 proptest! {
-    /// Whatever the frames of a replicated job hold, its engines go on or refuse them.
+    /// Engines of a replicated job take any frame, or refuse it.
     #[test]
     fn any_frame_in_a_replicated_job_is_heeded_or_refused(
-        // One of them at least is replicated.
+        // At least one rank is replicated.
         degrees in (2u16..=3, 1u16..=3, any::<bool>()).prop_map(|(one, other, swaps)| if swaps { vec![other, one] } else { vec![one, other] }),
         operations in vec(operation(), 0..80),
     ) {
         run(degrees, operations);
     }
 
-    /// The same without replication.
+    /// Engines of a job without replicas take any frame, or refuse it.
     #[test]
     fn any_frame_in_a_plain_job_is_heeded_or_refused(
         count in 2usize..4,
@@ -378,7 +378,7 @@ proptest! {
         run(vec![1; count], operations);
     }
 
-    /// Sound jobs refuse nobody: what is sent arrives, at any degree.
+    /// Sound jobs refuse nobody: every message arrives, at any degree.
     #[test]
     fn sound_frames_are_never_refused(
         degrees in vec(1u16..=3, 2),

@@ -7,12 +7,13 @@
 //!                 links ──────▶ progress (frames in)          replication: sequence numbers, digests, retention
 //! ```
 //! A waiting thread makes progress: it polls, and when nothing comes, sleeps. If several threads wait, one of them
-//! polls or sleeps on the transports and the others wait for it on a condition variable. User callbacks are never
+//! polls or sleeps on the transports, and the others wait for it on a condition variable. User callbacks are never
 //! called with the lock held; collectives run outside of it.
 //!
 //! # A message to oneself
 //!
-//! `Alone` implements [`Runtime`], the process around the engine: it has no faults, one thread, and panics on an abort.
+//! `Alone` implements [`Runtime`], the process around the engine: it has no faults and one thread, and panics on an
+//! abort.
 //!
 //! ```
 //! use redrt_engine::link::{Identity, Links};
@@ -203,11 +204,11 @@ pub use runtime::{Runtime, has_faults, set_has_faults};
 /// One process's communication state.
 pub struct Engine {
     runtime: &'static dyn Runtime,
-    /// The place this process has.
+    /// This process's place in the job.
     pub me: ReplicaId,
     /// Shape of the job.
     pub world: World,
-    /// Links to the others.
+    /// Links to the other processes.
     pub links: Links,
     /// Operations under way.
     pub requests: Requests,
@@ -216,57 +217,57 @@ pub struct Engine {
     outgoing: Outgoings,
     landings: Landings,
     direct_refused: bool,
-    /// Payloads that `redrun` was told of.
+    /// Excerpts of payloads that `redrun` got.
     excerpt_count: u32,
-    /// Where messages were sent, if the program is being checked.
+    /// Positions in the program at which messages were sent; `Some` if the program is being checked.
     pub traces: Option<Traces>,
-    /// What was sent to whom, if that is wanted.
+    /// Traffic by receiver; `Some` if it was asked for.
     traffic: Option<Box<Traffic>>,
     shares_core: bool,
     parting: Parting,
-    /// Whether a thread is polling or sleeping on the transports now.
+    /// True while a thread polls or sleeps on the transports.
     polling: bool,
     waiters: Waiters,
-    /// The thread that polls is asleep, and what had happened by then.
+    /// Set while the polling thread is asleep: the state when it fell asleep.
     asleep: Option<Happened>,
-    /// Completions that the threads which wait have been told of.
+    /// Completions at the last time that the waiting threads were stirred.
     told_completions: u64,
     replication: Option<Box<Replication>>,
     readings: Readings,
     signals: Signals,
-    /// What threads and tasks of this process wait for in memory that processes share.
+    /// Waits of threads and tasks for events in memory that processes share.
     pub meetings: Meetings,
-    /// When a thread that waits wants to look again though nothing has come, by this machine's monotonic clock.
+    /// Time at which a waiting thread must look again though nothing has come, by this machine's monotonic clock.
     alarm_ns: Option<u64>,
     stalls: Stalls,
-    /// Faults found where the frame in question was not in hand.
+    /// Faults found where the frame in question was not at hand.
     faults: Vec<(ProcessIndex, Fault)>,
-    /// How far this process is as a copy; [`Joining::Done`] in all others.
+    /// Progress of this process as a copy; [`Joining::Done`] in all others.
     joining: Joining,
 }
 
-/// What the engine is made from.
+/// Parts that an engine is made of.
 pub struct Setup {
     /// The process around it.
     pub runtime: &'static dyn Runtime,
-    /// The place of this process.
+    /// This process's place in the job.
     pub me: ReplicaId,
     /// Shape of the job.
     pub world: World,
-    /// Links to the others.
+    /// Links to the other processes.
     pub links: Links,
-    /// More processes than cores on this host.
+    /// True with more processes than cores on this host.
     pub shares_core: bool,
-    /// The replication protocol, in a replicated world.
+    /// The replication protocol; `None` in a world that is not replicated.
     pub replication: Option<Box<Replication>>,
-    /// Where messages are sent, if the program is being checked.
+    /// Given if the program is being checked.
     pub traces: Option<Traces>,
-    /// What is sent to whom, if that is wanted.
+    /// Given if `redrun --profile` asks for traffic.
     pub traffic: Option<Box<Traffic>>,
 }
 
 impl Engine {
-    /// An engine with nothing under way.
+    /// Makes an engine with nothing under way.
     pub fn new(setup: Setup) -> Self {
         let mut contexts = Contexts::default();
         if let Some(replication) = &setup.replication {
@@ -303,7 +304,7 @@ impl Engine {
         }
     }
 
-    /// The process that plays `rank` on the plane of this process, at r = 1 the only one.
+    /// The process of replica 0 of `rank`; at r = 1 the rank's only process, which may be of another job.
     pub fn process_of(&self, rank: VirtualRank) -> ProcessIndex {
         if self.is_replicated() {
             self.world.process(ReplicaId { rank, index: redrt_types::ReplicaIndex(0) })
@@ -312,12 +313,12 @@ impl Engine {
         }
     }
 
-    /// The rank that a process plays, as communicators hold it.
+    /// The rank that a process plays, in the form of communicators.
     pub fn rank_of(&self, process: ProcessIndex) -> VirtualRank {
         if self.is_replicated() { self.world.replica(process).rank } else { contact::sole_rank(process) }
     }
 
-    /// The hosts of a rank's replicas, each once; none of a rank of another job.
+    /// The hosts of a rank's replicas; none for a rank of another job.
     pub fn hosts_of(&self, rank: VirtualRank) -> Vec<String> {
         let sphere = (rank.0 < self.world.rank_count()).then(|| self.world.sphere(rank)).into_iter().flatten();
         let hosts = sphere.filter_map(|replica| self.links.host_of(self.world.process(replica)));
@@ -326,8 +327,8 @@ impl Engine {
         hosts
     }
 
-    /// Takes in what has arrived and sends out what can go, until `wanted` more operations are complete, at least one;
-    /// `true` when anything moved.
+    /// Takes in arrived frames and sends waiting ones, until `wanted` more operations are complete, at least one.
+    /// Returns true if anything moved.
     pub fn progress(&mut self, wanted: u64) -> bool {
         let mut progressed = false;
         let enough = self.requests.completions.saturating_add(wanted);
@@ -364,35 +365,36 @@ impl Engine {
     }
 }
 
-/// So often frames are taken out of rings before anything else has its turn.
+/// Rounds over the rings before anything else has its turn.
 const ROUNDS_IN_A_ROW: u32 = 8;
 
-/// What somebody who waits sees.
+/// State of a wait, as its `check` reports it.
 pub enum Outlook<T> {
-    /// What it has waited for.
+    /// Over, with this result.
     Done(T),
-    /// Not before this many more operations are complete, at least one.
+    /// Open until at least this many more operations are complete, at least one.
     Complete(u64),
-    /// Perhaps something else has to happen.
+    /// Open; any event may end it.
     Open,
-    /// The same, and other threads of this program compute meanwhile: the waiter sleeps at once.
+    /// Like `Open`, but other threads of this program compute meanwhile: the waiter sleeps at once.
     Asleep,
 }
 
-/// When somebody who waits looks again.
+/// Condition under which a waiter checks again.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// When at least this number of operations is complete.
+    /// Check when at least this number of operations is complete.
     completions: u64,
-    /// When anything has happened, too.
+    /// Check after every round of progress, too.
     is_open: bool,
-    /// It looks for a while before it sleeps.
+    /// Poll for a while before sleeping.
     spins: bool,
     seen: u64,
 }
 
 impl Wanted {
-    /// As an outlook says that was taken when `completions` operations were complete; or what was waited for.
+    /// The condition for an outlook taken when `completions` operations were complete; `Err` with the result of a wait
+    /// that is over.
     fn of<T>(outlook: Outlook<T>, completions: u64) -> Result<Self, T> {
         let (more, is_open, spins) = match outlook {
             Outlook::Done(value) => return Err(value),
@@ -403,8 +405,8 @@ impl Wanted {
         Ok(Self { completions: completions.saturating_add(more), is_open, spins, seen: completions })
     }
 
-    /// How many are missing when `completions` operations are complete. At least one: a waiter whose target is met
-    /// still drains incoming frames once.
+    /// Operations missing when `completions` are complete. At least one: a waiter whose target is met still drains
+    /// incoming frames once.
     fn missing(&self, completions: u64) -> u64 {
         self.completions.saturating_sub(completions).max(1)
     }
@@ -412,20 +414,20 @@ impl Wanted {
     /// Pauses between two polls that find nothing.
     fn pauses(&self, engine: &mut Engine) -> u64 {
         if engine.shares_core {
-            // Somebody else can use the time.
+            // Another process can use the time.
             0
         } else if engine.links.receivers().is_empty() {
-            // Each look takes the line of the next record away from its writer: who needs many messages looks less
-            // often.
+            // Each look takes the cache line of the next record away from its writer. A wait for many messages looks
+            // less often.
             (self.completions - self.seen).min(sleep::PAUSES_MAX)
         } else {
-            // A socket is locked while it is looked at, and a process that brings it a message waits for that.
+            // A socket is locked during a look, and a process that delivers to it waits for that lock.
             sleep::PAUSES_OF_A_SOCKET
         }
     }
 
-    /// Whether a look is worth it when `completions` operations are complete. While there is progress, it waits for as
-    /// many as it was told of: operations that nobody has asked for count too.
+    /// Returns true if a check is worth it when `completions` operations are complete. While there is progress, it
+    /// waits for its full number: operations that other waiters asked for count too.
     fn is_due(&self, completions: u64, progressed: bool) -> bool {
         self.is_open || completions >= self.completions || !progressed && completions != self.seen
     }
@@ -434,10 +436,10 @@ impl Wanted {
 /// Number of empty calls after which a process that has a core to itself yields it.
 const IDLE_POLLS: u32 = 16;
 
-/// A follower that polls in vain, where processes share cores, lets others run for so long.
+/// Pause of a follower that polls in vain where processes share cores, so that others run.
 const FOLLOW_PAUSE: Duration = Duration::from_micros(100);
 
-/// What a thread that sleeps must be woken for, when another thread of the process brings it about.
+/// State whose change must wake a sleeping thread, when another thread of the process causes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Happened {
     completions: u64,
@@ -454,8 +456,8 @@ impl Engine {
         Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
     }
 
-    /// Wakes the thread that sleeps on the transports if something has happened since that it must look at. To be
-    /// called before the lock is let go.
+    /// Wakes the thread that sleeps on the transports if the state has changed since it fell asleep. To be called
+    /// before the lock is released.
     #[inline]
     fn tell_sleeper(&self, sleeper: &Sleeper) {
         if self.asleep.is_some_and(|before| before != self.happened()) {
@@ -464,8 +466,8 @@ impl Engine {
     }
 }
 
-/// The engine, locked. Letting go of it wakes the thread that sleeps on the transports if that may now have what it
-/// waits for, say a message of another thread of this process, or must also wait for another link.
+/// The engine, locked. Its release wakes the thread that sleeps on the transports if that thread may now be done, say
+/// by a message of another thread of this process, or must also watch another link.
 pub struct Locked<'a> {
     engine: Guard<'a, Engine>,
     sleeper: &'a Sleeper,
@@ -498,17 +500,18 @@ impl Drop for Locked<'_> {
 pub struct Cell {
     runtime: &'static dyn Runtime,
     engine: Biased<Engine>,
-    /// One thread of the program at most is in MPI.
+    /// True while one thread of the program at most is in MPI.
     one_thread: AtomicBool,
     others: Condvar,
     sleeper: Sleeper,
-    /// Links that others have opened, on their way to the engine.
+    /// Links that others have opened, to be taken over by the engine.
     opened: Mutex<Vec<Incoming>>,
-    /// The agent has changed something since the polling thread last looked; it must look again before it sleeps.
+    /// True if the agent has changed something since the polling thread last looked: it must look again before it
+    /// sleeps.
     has_news: AtomicBool,
-    /// The cloner's agent waits for the engine: its holder lets go, and nobody else takes it.
+    /// True while the cloner's agent waits for the engine: its holder releases it, and no other thread takes it.
     is_wanted: AtomicBool,
-    /// Where threads wait for the first view of a copy.
+    /// Threads wait here for the first view of a copy.
     gate: Condvar,
 }
 
@@ -516,11 +519,11 @@ process_local! {
     static CELL: OnceLock<Cell> = OnceLock::new();
 }
 
-/// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, none but the calling one will be in
-/// MPI, so the lock is biased towards it where that pays.
+/// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, only the calling thread will be in MPI,
+/// so the lock is biased towards it where that pays.
 ///
 /// # Panics
-/// When there is one already: `MPI_Init` has checked.
+/// When an engine is installed already: `MPI_Init` has checked.
 pub fn install(engine: Engine, sleeper: Sleeper, one_thread: bool) {
     let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
     let (is_wanted, gate) = (AtomicBool::new(false), Condvar::new());
@@ -531,7 +534,7 @@ pub fn install(engine: Engine, sleeper: Sleeper, one_thread: bool) {
     assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
 }
 
-/// The engine of this process, `None` before `MPI_Init`.
+/// The engine of this process; `None` before `MPI_Init`.
 pub fn get() -> Option<&'static Cell> {
     CELL.get()
 }
@@ -539,7 +542,7 @@ pub fn get() -> Option<&'static Cell> {
 /// The engine of this process.
 ///
 /// # Panics
-/// Before `MPI_Init`: every API function has checked.
+/// Before `MPI_Init`: every API function checks that.
 #[inline]
 pub fn cell() -> &'static Cell {
     CELL.get().expect("the engine is used after MPI_Init")
@@ -564,27 +567,27 @@ impl Cell {
         if engine.joining.is_closed() { self.wait_at_gate(engine) } else { engine }
     }
 
-    /// Locks the engine, also that of a copy which has no place yet: for the threads that bring it one.
+    /// Locks the engine, even of a copy that has no place yet: for the threads that give it one.
     #[inline(always)]
     fn lock_at_any_time(&self) -> Guard<'_, Engine> {
         self.engine.lock()
     }
 
-    /// Gives the program's thread its fast way to the engine, or takes it away. It makes others' way slower by 20
-    /// microseconds, which is nothing to a thread that seldom comes; but where processes share cores, it would be the
-    /// processes that wait.
+    /// Gives the program's thread its fast way to the engine, or takes it away. The bias makes the way of other threads
+    /// slower by 20 microseconds. That is nothing to a thread that seldom comes; but where processes share cores, other
+    /// processes would wait.
     fn choose_bias(&self, engine: &mut Guard<'_, Engine>) {
         let bias = self.one_thread.load(Ordering::Relaxed) && !engine.shares_core && fence::is_registered();
         Guard::set_bias(engine, bias);
     }
 
-    /// Whether none but one thread of the program is ever in MPI, and no thread makes progress for it.
+    /// Returns true if only one thread of the program is ever in MPI, and no thread makes progress for it.
     #[inline]
     fn has_one_thread(&self) -> bool {
         self.one_thread.load(Ordering::Relaxed)
     }
 
-    /// Other threads come as often as the first one, from now on.
+    /// Ends the bias: from now on other threads come as often as the first one.
     pub fn share(&self) {
         if self.one_thread.swap(false, Ordering::Relaxed) {
             self.choose_bias(&mut self.engine.lock_slowly());
@@ -595,7 +598,7 @@ impl Cell {
     fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
         while engine.joining.is_closed() {
             engine = if self.sleeper.is_simulated() {
-                // A process that is lost here drops what it has, and nobody opens the gate for it.
+                // A simulated process that is lost here drops all it has, and nobody opens the gate for it.
                 if std::thread::panicking() || redrt_process::simulation::is_over() {
                     return engine;
                 }
@@ -616,7 +619,7 @@ impl Cell {
         self.wait_for_many(|engine| check(engine).map_or(Outlook::Open, Outlook::Done))
     }
 
-    /// Makes progress until `check` has what it waits for, which is asked again when that is worth it.
+    /// Makes progress until `check` has a result. `check` is called again when its last outlook makes that worthwhile.
     pub fn wait_for_many<T>(&self, mut check: impl FnMut(&mut Engine) -> Outlook<T>) -> T {
         let mut engine = self.lock_to_wait();
         let mut wanted = match engine.ask_waiter(&mut check) {
@@ -627,11 +630,11 @@ impl Cell {
             }
         };
         if tasks::program_has_come_further(self.runtime) {
-            // It has come further.
+            // Tasks that wait for the program must look again.
             engine.requests.completions += 1;
         }
         while engine.polling {
-            // The thread that polls may be asleep, and siblings wait to hear how far this one has come.
+            // The polling thread may be asleep, and siblings wait to learn this process's progress.
             engine.flush();
             engine.tell_sleeper(&self.sleeper);
             let begun = engine.waiters.begin();
@@ -691,7 +694,7 @@ impl Cell {
                     engine.told_completions = engine.requests.completions;
                     self.stir(&mut engine);
                 }
-                // Others may want the lock to begin operations of their own.
+                // Other threads may want the lock to begin operations of their own.
                 drop(engine);
                 engine = self.lock_to_wait();
             }
@@ -759,15 +762,16 @@ impl Cell {
         }
     }
 
-    /// Makes progress for a program that is busy elsewhere; not while one of its threads waits, which does so itself.
+    /// Makes progress for a program that is busy elsewhere. A thread that waits polls by itself, so then nothing is
+    /// done.
     pub fn assist(&self) {
         if !self.lock().polling {
             self.poll_once();
         }
     }
 
-    /// A call that does not wait found nothing. Where processes share a core, the one that it polls for may need it;
-    /// and other jobs may, of which nothing is known here.
+    /// Called when a call that does not wait found nothing. Where processes share a core, the process that it polls for
+    /// may need the core. So may other jobs, which this process cannot see.
     pub fn idle_poll(&self) {
         process_local! {
             static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -781,9 +785,8 @@ impl Cell {
         }
     }
 
-    /// The same of a follower whose leader has yet to say what it has found. Where processes share a core, the leader
-    /// is one of those that need it: a follower that polls again at once would take a share of the processor for
-    /// nothing.
+    /// The same for a follower whose leader has not yet stated the outcome of a poll. Where processes share a core, the
+    /// leader may need it: a follower that polled again at once would take a share of the processor for nothing.
     pub fn idle_follow(&self) {
         let mut engine = self.lock();
         let pauses = engine.shares_core && !engine.is_deciding();
@@ -819,16 +822,16 @@ impl Cell {
         engine
     }
 
-    /// Has waiters for `engine` look again at this time at the latest.
+    /// Makes waiters for `engine` look again at this time at the latest, by this machine's monotonic clock.
     pub fn set_alarm(&self, engine: &mut Engine, alarm_ns: u64) {
         if engine.alarm_ns.is_none_or(|before| before > alarm_ns) {
             engine.alarm_ns = Some(alarm_ns);
-            // The thread that polls may be asleep already.
+            // The polling thread may be asleep already.
             self.wake();
         }
     }
 
-    /// Lets the threads that wait for the one that polls look.
+    /// Wakes the threads that wait for the polling thread, so that they look.
     fn stir(&self, engine: &mut Engine) {
         if engine.waiters.any() {
             engine.waiters.stir();
@@ -836,8 +839,8 @@ impl Cell {
         }
     }
 
-    /// The other live replicas of this rank, each in its life, and whether this one decides for all of them. Also in a
-    /// copy that has no place yet.
+    /// The other live replicas of this rank with their incarnations, and true if this process decides for all of them.
+    /// Works also in a copy that has no place yet.
     pub fn siblings(&self) -> (Vec<(ProcessIndex, Incarnation)>, bool) {
         let mut engine = self.lock_at_any_time();
         if engine.replication.is_none() {
@@ -851,7 +854,7 @@ impl Cell {
         (lives.collect(), leads)
     }
 
-    /// Changes the membership.
+    /// Applies a new view.
     pub fn apply_view(&self, view: View) {
         let mut engine = self.lock_at_any_time();
         engine.apply_view(view);
@@ -862,7 +865,7 @@ impl Cell {
         self.wake();
     }
 
-    /// What this process says of itself if it cannot go on unless others do something; see the module `passive`.
+    /// This process's statement that it cannot go on unless others act; `None` while it can. See the module `passive`.
     pub fn passive(&self, thread_count: u32, initial: &View) -> Option<Passive> {
         let mut engine = self.lock_at_any_time();
         let view = engine.view_number(initial);
@@ -870,18 +873,18 @@ impl Cell {
         if is_busy { None } else { engine.passive(thread_count, view) }
     }
 
-    /// Whether all of its threads that may call MPI are in calls that wait; see [`Engine::is_waiting`].
+    /// Returns true if all of its threads that may call MPI are in calls that wait; see [`Engine::is_waiting`].
     pub fn is_waiting(&self, thread_count: u32) -> bool {
         self.lock_at_any_time().is_waiting(thread_count)
     }
 
-    /// Tells siblings what threads of this process wait for, and whether they have passed places that siblings ask
-    /// about; see [`Engine::tell_paths`].
+    /// Tells siblings what the threads of this process wait for, and whether they have passed positions that siblings
+    /// ask about; see [`Engine::tell_paths`].
     pub fn tell_paths(&self) {
         self.tell(Engine::tell_paths);
     }
 
-    /// Does something that tells siblings of this process, unless it may not speak now.
+    /// Runs `act`, which sends siblings news of this process, unless the process may not speak yet.
     pub fn tell(&self, act: impl FnOnce(&mut Engine)) {
         let mut engine = self.lock_at_any_time();
         if !engine.joining.is_closed() {
@@ -889,11 +892,11 @@ impl Cell {
         }
     }
 
-    /// Lets all threads of this process look again, after something has changed that no frame brings.
+    /// Makes all threads of this process look again, after a change that no frame brings.
     pub fn wake(&self) {
         self.has_news.store(true, Ordering::SeqCst);
-        // It stirs the others. Who calls this has not locked the engine: a thread that has looked in vain and is about
-        // to wait would not hear of it.
+        // The woken thread stirs the others. The trap: without the flag, a thread that has looked in vain and is about
+        // to sleep would miss the change, as the caller has not locked the engine.
         self.sleeper.wake();
     }
 
@@ -911,8 +914,8 @@ impl Cell {
         self.wake();
     }
 
-    /// Hands over a link that this process wanted. What waits for it goes out at once: the program may be outside of
-    /// MPI for long.
+    /// Hands over a link that this process wanted. Waiting frames go out at once: the program may be outside of MPI for
+    /// long.
     pub fn link_dialled(&self, opened: Opened) {
         let mut engine = self.lock_at_any_time();
         engine.links.opened(opened);
@@ -922,7 +925,7 @@ impl Cell {
         self.wake();
     }
 
-    /// Looks for hosts that do not answer.
+    /// Breaks links to hosts that do not answer.
     pub fn look_for_silence(&self) {
         if self.lock_at_any_time().look_for_silence() {
             self.wake();
@@ -932,7 +935,7 @@ impl Cell {
     fn take_news(&self, engine: &mut Engine) {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
             for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                // One that a copy found in its memory is its source's.
+                // A link that a copy found in its memory belongs to its source.
                 if receiver.inlet().is_current() {
                     engine.add_receiver(receiver);
                 }
@@ -941,7 +944,7 @@ impl Cell {
         }
     }
 
-    /// Waits for one request and frees it.
+    /// Waits for one request, frees it, and returns its outcome.
     pub fn finish(&self, id: RequestId) -> request::Status {
         self.wait_for(|engine| engine.requests.is_complete(id).then(|| engine.requests.take(id)))
     }

@@ -1,4 +1,4 @@
-//! Links to the other processes: which transport reaches whom, and what waits to go.
+//! Links to the other processes: the transport to each, and the frames that wait to go.
 
 mod foreign;
 mod pump;
@@ -26,9 +26,9 @@ use tracing::debug;
 
 /// The body of a frame that could not go at once.
 pub enum Body {
-    /// Bytes of its own.
+    /// Bytes of the frame's own.
     Copied(Vec<u8>),
-    /// A payload held elsewhere.
+    /// A payload that others hold too.
     Shared(Arc<Payload>),
 }
 
@@ -49,15 +49,15 @@ struct Waiting {
 }
 
 enum Route {
-    /// Not used yet.
+    /// Nothing was sent yet.
     Unopened,
     /// A ring in the memory of this host.
     Ring(Producer),
-    /// Another thread connects, as long as `wanted` is set. What is sent waits.
+    /// Another thread connects, as long as `wanted` is set. Frames wait.
     Opening { wanted: Arc<AtomicBool>, frame_bytes_max: usize },
     /// A connection over a network.
     Open(Box<dyn Outlet>),
-    /// The process is dead, or the link broke: what is sent is dropped.
+    /// The process is dead, or the link broke: frames are dropped.
     Gone,
 }
 
@@ -67,17 +67,17 @@ struct Peer {
     backlog: VecDeque<Waiting>,
     pushes: VecDeque<pump::Push>,
     busy: bool,
-    /// This incarnation, and those before it, are dead: links of theirs are refused.
+    /// This incarnation and those before it are dead: their links are refused.
     fenced: Option<Incarnation>,
-    /// How often the connection has begun anew; see the module `reset`.
+    /// Counts restarts of the connection; see the module `reset`.
     epoch: u32,
-    /// The other end has opened a link in this epoch.
+    /// True once the other end has opened a link in this epoch.
     is_confirmed: bool,
-    /// Epochs in a row that ended before that.
+    /// Epochs in a row that ended unconfirmed.
     attempts: u32,
-    /// The incarnation that the view has. What others send waits until it has them.
+    /// The incarnation in the view. Links of a later one wait until the view has it.
     live: Option<Incarnation>,
-    /// Set while the other end has moved over to the connection that this process opens, and that is not open.
+    /// Set while the other end has moved to the connection that this process opens, and that one is not open yet.
     followed: Option<Followed>,
 }
 
@@ -99,19 +99,19 @@ impl Peer {
     }
 }
 
-/// How this process may reach others, and who it is.
+/// Identity of this process, and its means to reach others.
 pub struct Identity {
     /// Random identity of the job.
     pub job: u64,
-    /// Dense number of this process.
+    /// Dense number of this process in the job.
     pub me: ProcessIndex,
-    /// Its incarnation.
+    /// Incarnation of this process.
     pub incarnation: Incarnation,
     /// Number of its host.
     pub host_number: u32,
     /// The secret of the job's links.
     pub secret: Secret,
-    /// The node's shared memory, when it may be used.
+    /// Shared memory of the host; `None` when it may not be used.
     pub segment: Option<Segment>,
     /// Networks over which others may be reached.
     pub networks: Arc<[Arc<dyn Network>]>,
@@ -120,7 +120,7 @@ pub struct Identity {
 /// All links of a process.
 pub struct Links {
     identity: Identity,
-    /// Those of the job, and behind them those of other jobs: see `foreign`.
+    /// Processes of the job, followed by those of other jobs: see `foreign`.
     peers: Vec<Peer>,
     own_count: u32,
     inbox: Option<Inbox>,
@@ -131,14 +131,14 @@ pub struct Links {
     busy: Vec<ProcessIndex>,
     finished: Vec<OutgoingId>,
     broken: Vec<Broken>,
-    /// Processes whose ends of a ring cannot be.
+    /// Processes whose word in a ring is impossible.
     scribbled: Vec<ProcessIndex>,
-    /// Injected faults: bits of payloads to flip on their way, once each.
+    /// Injected faults: bits of payloads to flip under way, once each.
     flips: Vec<(OutgoingId, u64)>,
 }
 
 impl Links {
-    /// Links to `count` processes, none opened yet.
+    /// Makes links to `count` processes, none opened yet.
     pub fn new(identity: Identity, count: u32) -> Self {
         let inbox = identity.segment.map(|segment| Inbox::new(segment, identity.me, count));
         let peers = (0..count).map(|_| Peer::new()).collect();
@@ -161,8 +161,8 @@ impl Links {
         }
     }
 
-    /// Learns who is there when this process begins. Of others nothing is taken until they join: a ring is read from
-    /// its begin then, and what was read before might have been written over.
+    /// Takes in the members of the first view. From other processes nothing is taken until they join: then their rings
+    /// are read from the begin, and records read earlier might have been overwritten.
     pub fn set_members(&mut self, world: &World, view: &View) {
         for replica in world.replicas() {
             let process = world.process(replica);
@@ -174,15 +174,15 @@ impl Links {
         }
     }
 
-    /// The process of this place is a new one: what is sent to it opens new links, and what it has sent is taken.
+    /// Takes in the new process of a place: frames to it open new links, and frames that it has sent are taken.
     pub fn join(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let peer = &mut self.peers[process.0 as usize];
         peer.route = Route::Unopened;
         peer.live = Some(incarnation);
         (peer.epoch, peer.is_confirmed, peer.attempts) = (0, false, 0);
-        // What is broken was the last one's.
+        // Broken links are those of its predecessor.
         self.broken.retain(|broken| broken.process() != process);
-        // A copy empties the rings of its host. Elsewhere lies what those before it have left.
+        // A copy on this host empties its rings. The ring of a copy elsewhere holds remains of its predecessors.
         let is_here = peer.card.as_ref().is_some_and(|card| card.host_number == self.identity.host_number);
         if let Some(inbox) = self.inbox.as_mut().filter(|_| is_here) {
             inbox.reopen(process);
@@ -190,26 +190,26 @@ impl Links {
         self.take_early(process, incarnation);
     }
 
-    /// Learns how to reach a process.
+    /// Takes in how a process can be reached.
     pub fn set_card(&mut self, card: Card) {
         let process = card.process;
         self.peers[process.0 as usize].card = Some(card);
     }
 
-    /// Name of the host of a live process, when it is known.
+    /// Host name of a live process; `None` when unknown.
     pub fn host_of(&self, process: ProcessIndex) -> Option<&str> {
         let peer = self.peers.get(process.0 as usize)?;
         let is_live = peer.live.is_some() || process == self.identity.me;
         peer.card.as_ref().filter(|card| is_live && !card.host.is_empty()).map(|card| &*card.host)
     }
 
-    /// Process id of a process of this host whose memory may be read directly.
+    /// Process id of a process of this host whose memory may be read directly; `None` for others.
     pub fn local_pid(&self, process: ProcessIndex) -> Option<i32> {
         let card = self.peers[process.0 as usize].card.as_ref()?;
         (card.host_number == self.identity.host_number && self.uses_shm(card)).then_some(card.pid)
     }
 
-    /// The memory that the processes of this host share.
+    /// Shared memory of this host; `None` when it may not be used.
     pub fn segment(&self) -> Option<Segment> {
         self.identity.segment
     }
@@ -218,7 +218,7 @@ impl Links {
         self.identity.segment.is_some() && card.host_number == self.identity.host_number
     }
 
-    /// Longest payload that goes to `process` in one eager frame.
+    /// Longest payload in bytes that goes to `process` in one eager frame.
     #[inline(always)]
     pub fn eager_bytes_max(&self, process: ProcessIndex) -> usize {
         let peer = &self.peers[process.0 as usize];
@@ -239,7 +239,7 @@ impl Links {
         frame_bytes_max - HEADER_BYTES - DIGEST_BYTES
     }
 
-    /// Over which network a process is reached, and where; `None` where it is through memory, or not at all.
+    /// Network and address of a process; `None` where it is reached through memory, or not at all.
     fn way_to<'a>(&'a self, peer: &'a Peer) -> Option<(&'a Arc<dyn Network>, &'a str)> {
         let card = peer.card.as_ref().filter(|card| !self.uses_shm(card))?;
         let way = |endpoint: &'a Endpoint| {
@@ -279,11 +279,12 @@ impl Links {
         }
     }
 
-    /// Takes over a link that another thread has opened, or could not.
+    /// Takes over a link that another thread has opened, or failed to open.
     pub fn opened(&mut self, opened: Opened) {
         let to = opened.to;
         let peer = &mut self.peers[to.0 as usize];
-        // The trap: the end of an earlier wish, for a process that has died and was replaced meanwhile.
+        // The trap: this may be the outcome of an earlier request, for a process that has died and was replaced
+        // meanwhile.
         let is_this = |wanted: &Arc<AtomicBool>| Arc::ptr_eq(wanted, &opened.wanted);
         if !matches!(&peer.route, Route::Opening { wanted, .. } if is_this(wanted)) {
             return;
@@ -303,13 +304,13 @@ impl Links {
         self.share(to);
     }
 
-    /// Sends a frame whose body is `body` if nothing is in its way; `false` when it has to wait.
+    /// Sends a frame if none waits before it and the link takes it. Returns false if the frame has to wait.
     #[inline(always)]
     pub fn try_send(&mut self, to: ProcessIndex, header: &Header, digest: Option<u128>, body: &[u8]) -> bool {
         !self.peers[to.0 as usize].busy && self.transmit(to, header, digest, body)
     }
 
-    /// The header goes on in words, which are still in registers when it was just written ([`super::payload`]).
+    /// Passes the header in words, which are still in registers when it was just written ([`super::payload`]).
     #[inline(always)]
     fn transmit(&mut self, to: ProcessIndex, header: &Header, digest: Option<u128>, body: &[u8]) -> bool {
         let [first, context, position, origin] = header.words();
@@ -355,7 +356,7 @@ impl Links {
         }
     }
 
-    /// Where there is no ring, or not yet.
+    /// Sends where there is no ring, or not yet.
     #[inline(never)]
     fn transmit_elsewhere(
         &mut self,
@@ -407,7 +408,7 @@ impl Links {
         }
     }
 
-    /// Queues a frame behind what waits already. `then` is reported by [`Links::next_finished`] once it has gone.
+    /// Queues a frame behind those that wait. `then` is reported by [`Links::next_finished`] once the frame has gone.
     pub fn queue(
         &mut self,
         to: ProcessIndex,
@@ -420,7 +421,7 @@ impl Links {
         self.mark_busy(to);
     }
 
-    /// Sends a frame now or as soon as it can go.
+    /// Sends a frame now, or queues a copy.
     #[inline(always)]
     pub fn send(&mut self, to: ProcessIndex, header: Header, digest: Option<u128>, body: &[u8]) {
         if !self.try_send(to, &header, digest, body) {
@@ -433,13 +434,12 @@ impl Links {
         self.queue(to, header, digest, Body::Copied(body.to_vec()), None);
     }
 
-    /// The next link that turned out to be broken.
+    /// Takes a link that has broken since; `None` when there are no more.
     pub fn next_broken(&mut self) -> Option<Broken> {
         self.broken.pop()
     }
 
-    /// Bytes that were given to links which are open, and bytes that were taken from them, in frames with all they
-    /// hold.
+    /// Bytes given to the links that are open, and bytes taken from them, whole frames included.
     pub fn traffic(&self) -> (u64, u64) {
         let sent = self.peers.iter().map(|peer| match &peer.route {
             Route::Ring(producer) => producer.produced_bytes(),
@@ -453,12 +453,12 @@ impl Links {
         (sent.sum(), received.map(|(_, bytes)| bytes).sum())
     }
 
-    /// The next process whose end of a ring cannot be.
+    /// Takes a process whose word in a ring is impossible; `None` when there are no more.
     pub fn next_scribbled(&mut self) -> Option<ProcessIndex> {
         self.scribbled.pop()
     }
 
-    /// A process is dead in this incarnation: nothing more is sent to it or taken from it.
+    /// Fences a dead incarnation: nothing more is sent to it or taken from it.
     pub fn close(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let peer = &mut self.peers[process.0 as usize];
         peer.fenced = Some(incarnation);
@@ -479,7 +479,7 @@ impl Links {
         self.cursor = 0;
     }
 
-    /// In a copy, whose links these are not: the threads that open some are to stop.
+    /// Runs in a copy, whose links these are not: tells the threads that open some to stop.
     pub fn disown(self) {
         for peer in self.peers {
             if let Route::Opening { wanted, .. } = peer.route {
@@ -488,14 +488,15 @@ impl Links {
         }
     }
 
-    /// From now on all that is to be sent waits, until the next [`Links::pump`].
+    /// Makes all frames wait until the next [`Links::pump`].
     pub fn suspend(&mut self) {
         for process in 0..self.peers.len() as u32 {
             self.mark_busy(ProcessIndex(process));
         }
     }
 
-    /// Sends what connections over networks have taken. Whether all of it has reached the other hosts.
+    /// Sends bytes that connections over networks have buffered. Returns true if all of them have reached the other
+    /// hosts.
     pub fn flush_networks(&mut self) -> bool {
         let mut has_arrived = true;
         for peer in &mut self.peers {
@@ -507,13 +508,13 @@ impl Links {
         has_arrived
     }
 
-    /// Whether there are connections over networks.
+    /// Returns true if there are connections over networks.
     pub fn uses_networks(&self) -> bool {
         !self.receivers.is_empty() || self.peers.iter().any(|peer| matches!(peer.route, Route::Open(_)))
     }
 
-    /// Goes on from an image, as all others do: rings are where they were. Connections over networks, on which nothing
-    /// is on its way, are opened anew.
+    /// Goes on from an image, as all others do: rings are as they were. Connections over networks, on which nothing is
+    /// under way, are opened anew.
     pub fn become_restored(&mut self, identity: Identity) {
         self.identity = identity;
         for peer in &mut self.peers {
@@ -531,28 +532,28 @@ impl Links {
         self.cursor = 0;
     }
 
-    /// Whether nothing is taken from it any more.
+    /// Returns true if nothing is taken from the process any more.
     #[cfg(test)]
     pub fn is_closed(&self, process: ProcessIndex) -> bool {
         self.peers[process.0 as usize].fenced.is_some()
     }
 
-    /// The link from a process broke. What was on its way is lost, unless the process has left in peace.
+    /// Takes in that a process's link broke. Frames under way are lost, unless the process has left in peace.
     pub fn lost_receiver(&mut self, receiver: &Incoming) {
         self.broken.push(Broken::Lost { process: receiver.name.from, epoch: receiver.name.epoch });
     }
 
-    /// The shared-memory inbox.
+    /// The shared-memory inbox; `None` where shared memory is not used.
     pub fn inbox(&mut self) -> Option<&mut Inbox> {
         self.inbox.as_mut()
     }
 
-    /// The connections that others have opened.
+    /// Connections that others have opened.
     pub fn receivers(&mut self) -> &mut Vec<Incoming> {
         &mut self.receivers
     }
 
-    /// Goes round the receivers, so that none is starved.
+    /// The next receiver, in turn, so that none is starved.
     pub fn next_receiver(&mut self) -> Option<usize> {
         if self.receivers.is_empty() {
             return None;
@@ -561,8 +562,8 @@ impl Links {
         Some(self.cursor)
     }
 
-    /// Descriptors to wait on, and what for. Connections that have nothing to send may yet be closed by the other end,
-    /// which is seen where something is read from them.
+    /// Descriptors to wait on, with the events. An idle one-way connection is watched for a close by the other end; a
+    /// shared one shows its close where it is read.
     pub fn descriptors(&self) -> impl Iterator<Item = (i32, i16)> + '_ {
         let reading = self.receivers.iter().filter_map(|receiver| Some((receiver.inlet().waits_on()?, libc::POLLIN)));
         let writing = self.peers.iter().filter_map(|peer| match &peer.route {
@@ -573,7 +574,7 @@ impl Links {
         reading.chain(writing)
     }
 
-    /// Wakes processes that wait in poll and whose ring was just relieved.
+    /// Wakes processes that sleep in poll and whose ring was just relieved.
     pub fn wake_relieved(&mut self) {
         while let Some(process) = self.inbox.as_mut().and_then(Inbox::next_wake) {
             self.ring_wake_socket(process);

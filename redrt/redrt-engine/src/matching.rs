@@ -10,17 +10,17 @@ use super::request::RequestId;
 /// Number of a context within the process.
 pub type ContextIndex = u32;
 
-/// One context.
+/// A communicator context within this process.
 pub struct Context {
-    /// Its identity in all processes.
+    /// Its number in all processes.
     pub id: ContextId,
     /// Posted receives and unexpected messages.
     pub queues: MatchQueues<RequestId, usize>,
 }
 
-/// All contexts of a process. One appears when something is posted in it or the first message for it arrives, whichever
-/// comes first. A communicator that is freed leaves its contexts behind. One in which nothing waits says nothing, so it
-/// can go at any time and appears again when it is needed.
+/// All contexts of a process. A context appears when a receive is posted in it or its first message arrives, whichever
+/// comes first. A freed communicator leaves its contexts behind. A context in which nothing waits holds no information,
+/// so it can go at any time and appears again when needed.
 pub struct Contexts {
     list: Slab<Context>,
     by_id: FxHashMap<u64, ContextIndex>,
@@ -30,7 +30,7 @@ pub struct Contexts {
     sweep_at: usize,
 }
 
-/// So few contexts are kept, whether they are used or not.
+/// Contexts that are kept in any case.
 const FEW: usize = 64;
 
 impl Default for Contexts {
@@ -68,13 +68,13 @@ impl Contexts {
         index
     }
 
-    /// Whether it is worth while to look which can go.
+    /// Returns true if a sweep is worth its cost.
     pub fn is_due(&self) -> bool {
         self.list.len() > self.sweep_at
     }
 
-    /// Lets contexts go in which nothing waits, and whose numbers nobody has. `counts`: their wildcards have numbers
-    /// that siblings know.
+    /// Drops contexts in which nothing waits and that are not in `used`. With `counts`, siblings know the numbers of
+    /// wildcard receives, and a context that has had some stays.
     pub fn sweep(&mut self, used: &FxHashSet<ContextIndex>, counts: bool) {
         let can_go = |index: ContextIndex, context: &Context| !used.contains(&index) && context.queues.is_idle(counts);
         self.list.retain(|index, context| !can_go(index as ContextIndex, context));
@@ -82,17 +82,16 @@ impl Contexts {
         self.by_id.retain(|_, index| list.contains(*index as usize));
         self.list.shrink_to_fit();
         self.last = (0, u32::MAX);
-        // As many again have to appear before the next look.
+        // Next sweep once as many again have appeared.
         self.sweep_at = 2 * self.list.len() + FEW;
     }
 
-    /// How many there are.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.list.len()
     }
 
-    /// Changes who chooses the sources of wildcard receives; the matches that this makes possible.
+    /// Changes who chooses the sources of wildcard receives. Adds the matches that this makes possible to `matched`.
     pub fn set_order(&mut self, order: Order, matched: &mut Vec<Match<RequestId, usize>>) {
         self.order = order;
         for (_, context) in &mut self.list {

@@ -1,33 +1,34 @@
-//! Waiting for what others bring about in memory that processes share, without a message: that they come to a
-//! collective over a board, or what the epochs of a window wait for.
+//! Waits for events in memory that processes share, without a message: others that come to a collective over a board,
+//! or the epochs of a window.
 //!
-//! Who brings it about wakes those that sleep, so nothing arrives here by a link. A waiting thread looks there by
-//! itself, for a while without the engine's lock, which is all that it takes where nobody is late.
+//! The process that causes the event wakes the sleepers, so nothing arrives here by a link. A waiting thread first
+//! looks by itself, for a while without the engine's lock; where nobody is late that is all it takes.
 
 use super::{Cell, Engine};
 
 /// Looks in a row, where a process has a core to itself.
 const LOOKS: u32 = 200;
 
-/// Looks of a thread that makes progress, between two at everything else, where a process has a core to itself.
+/// Looks of a polling thread between two rounds of everything else, where a process has a core to itself.
 const LOOKS_BETWEEN: u32 = 8;
 
-/// Looks in a row where processes share cores, each of which is followed by a yield.
+/// Looks in a row where processes share cores, each after a yield.
 const LOOKS_SHARED: u32 = 24;
 
-/// Number of yields after which the process drains incoming messages too: others may wait for what only it can do.
+/// Looks after which the process drains incoming messages too: others may wait for its answers.
 const LOOKS_PER_PROGRESS: u32 = 8;
 
-/// What a thread waits for.
+/// An event that a thread waits for.
 pub trait Meeting: Send {
-    /// Whether it has come. Then it stays so until the thread has gone on.
+    /// Returns true if the event has come. It must stay so until the thread has gone on.
     fn has_come(&self) -> bool;
 
-    /// Who or what is missing, in words; `None` when it has come. `label_of` names the communicator with a context.
+    /// A description of the missing processes or events; `None` when it has come. `label_of` names the communicator of
+    /// a context.
     fn missing(&self, label_of: &dyn Fn(u64) -> String) -> Option<String>;
 }
 
-/// What threads of this process wait for.
+/// The events that threads of this process wait for.
 #[derive(Default)]
 pub struct Meetings {
     waiting: Vec<Waiting>,
@@ -37,12 +38,12 @@ pub struct Meetings {
 struct Waiting {
     meeting: Box<dyn Meeting>,
     number: u64,
-    /// The thread was told.
+    /// True once its coming was counted.
     is_told: bool,
 }
 
 impl Meetings {
-    /// How many waits are over that were not since it was last asked.
+    /// Number of events that have come since the last call.
     #[inline]
     pub fn look(&mut self) -> u64 {
         let mut over = 0;
@@ -55,7 +56,7 @@ impl Meetings {
         over
     }
 
-    /// Looks a few times in a row, before anything else is looked at again.
+    /// Looks a few times in a row, before anything else is polled again.
     #[inline]
     pub fn linger(&self) {
         for _ in 0..LOOKS_BETWEEN {
@@ -66,43 +67,43 @@ impl Meetings {
         }
     }
 
-    /// Whether somebody waits for what has come.
+    /// Returns true if an event has come that a thread waits for.
     pub fn has_any_come(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.meeting.has_come())
     }
 
-    /// How many waits there were.
+    /// Number of waits so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What has not come, in words.
+    /// Descriptions of the events that have not come.
     pub fn missing(&self, label_of: &dyn Fn(u64) -> String) -> Vec<String> {
         self.waiting.iter().filter_map(|waiting| waiting.meeting.missing(label_of)).collect()
     }
 
-    /// Somebody begins to wait; the number by which [`Meetings::remove`] ends that.
+    /// Adds a wait. [`Meetings::remove`] ends it by the number returned.
     pub fn add(&mut self, meeting: Box<dyn Meeting>) -> u64 {
         self.count += 1;
         self.waiting.push(Waiting { meeting, number: self.count, is_told: false });
         self.count
     }
 
-    /// The wait with this number is over.
+    /// Ends the wait with this number.
     pub fn remove(&mut self, number: u64) {
         self.waiting.retain(|waiting| waiting.number != number);
     }
 }
 
 impl Engine {
-    /// More processes than cores on this host.
+    /// Returns true with more processes than cores on this host.
     pub fn shares_core(&self) -> bool {
         self.shares_core
     }
 }
 
 impl Cell {
-    /// Waits for what others bring about in shared memory; `meeting` is made for a wait that lasts.
+    /// Waits for an event in shared memory. `meeting` is made only for a wait that lasts.
     pub fn await_shared(
         &self,
         shares_core: bool,
@@ -115,7 +116,7 @@ impl Cell {
         }
     }
 
-    /// Looks a number of times in a row; `true` when it has come.
+    /// Looks a number of times in a row. Returns true if it has come.
     pub(super) fn look_repeatedly(&self, has_come: impl FnMut() -> bool) -> bool {
         let shares_core = self.lock().shares_core;
         self.look(shares_core, has_come)

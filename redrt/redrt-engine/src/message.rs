@@ -10,67 +10,67 @@ use redrt_transport::memory::Scratch;
 use redrt_types::{ProcessIndex, ReplicaId, ViewNumber};
 use sdc_detect::Element;
 
-/// Where the payload of a message is.
+/// Place of a message's payload.
 pub enum Data {
-    /// Here, waiting for a receive.
+    /// In memory of the engine, until a receive takes it.
     Bytes(Box<[u8]>),
-    /// With its sender.
+    /// In its sender's memory.
     Remote(ProcessIndex, Rendezvous),
     /// In the buffer of this process's own send.
     Local(OutgoingId),
-    /// On its way to the receive's buffer (`None`) or to memory of our own.
+    /// Under way to the receive's buffer (`None`) or to staging memory.
     Landing(Option<Scratch>),
     /// In the receive's buffer.
     Placed,
-    /// With a sender that will offer it to this copy again.
+    /// To be offered again to this copy by a sender.
     Awaited,
 }
 
 /// A message that has arrived and is not delivered yet.
 pub struct Message {
-    /// Its context.
+    /// Index of its context.
     pub context: ContextIndex,
     /// Rank of its sender in the communicator.
     pub source: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
     /// Payload length in bytes.
     pub length: u64,
-    /// What its payload consists of.
+    /// Type of the payload's elements.
     pub element: Element,
-    /// Its payload.
+    /// Place of its payload.
     pub data: Data,
-    /// The receive that took it.
+    /// The receive that it was matched with.
     pub receive: Option<RequestId>,
-    /// Its place in the replication protocol; `None` for messages that do not take part.
+    /// Its identity in the replication protocol; `None` for messages outside of it.
     pub id: Option<MessageId>,
-    /// Its verdict is in.
+    /// True once its verdict is in.
     pub verified: bool,
-    /// A further copy, fetched only to be compared.
+    /// True for a further copy that is fetched only to be compared.
     pub is_shadow: bool,
-    /// Where its payload is arriving. Few have one, and all are moved, so it is kept elsewhere.
+    /// The transfer of its payload. Boxed: few messages have one, and all are moved.
     pub pull: Option<Box<Pull>>,
-    /// Its payload as it was when it was found to be wrong, until the right one has come.
+    /// The payload that was found to be wrong, until the right one has come.
     pub suspect: Option<Box<Suspect>>,
 }
 
-/// A payload that was asked for.
+/// A payload that was asked for and is arriving.
 pub struct Pull {
-    /// Where it arrives.
+    /// The landing it was granted.
     pub landing: LandingId,
-    /// From whom.
+    /// The process that pushes it.
     pub from: ProcessIndex,
-    /// The address of the landing.
+    /// Address of the landing.
     pub start: usize,
 }
 
 impl Message {
-    /// Whether it is what is kept of this message.
+    /// Returns true if this is the engine's record of message `id`, and not a shadow.
     pub fn is_record_of(&self, id: MessageId) -> bool {
         self.id == Some(id) && !self.is_shadow
     }
 
-    /// A message with no payload yet.
+    /// A message without a payload so far.
     #[inline]
     pub fn new(context: ContextIndex, source: u32, tag: i32, length: u64) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl Message {
     }
 }
 
-/// A payload that was found to be wrong.
+/// A payload that was found to be wrong, kept as evidence.
 pub struct Suspect {
     pub(super) view: ViewNumber,
     pub(super) supplier: ReplicaId,

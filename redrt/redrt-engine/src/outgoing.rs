@@ -6,7 +6,7 @@ use redrt_types::VirtualRank;
 use sdc_detect::Element;
 use slab::Slab;
 
-/// Number of an outgoing message, never given twice. The lower half says where it is kept.
+/// Number of an outgoing message, never reused. The lower half is its slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OutgoingId(pub u64);
 
@@ -18,40 +18,40 @@ impl OutgoingId {
 
 /// A message whose payload is still needed.
 pub struct Outgoing {
-    /// The bytes.
+    /// Its bytes, lent or copied.
     pub payload: Payload,
-    /// What they are.
+    /// Type of the payload's elements.
     pub element: Element,
-    /// It goes with its offer, not by rendezvous.
+    /// True if the payload goes with its offer, not by rendezvous.
     pub eager: bool,
-    /// To whom it may be sent; `None` when it stays in this process.
+    /// The rank that may ask for it; `None` when it stays in this process.
     pub to: Option<VirtualRank>,
-    /// Its receiver has asked for it.
+    /// True once its receiver has asked for it.
     pub granted: bool,
-    /// The program has its buffer back, and only newcomers may ask for this.
+    /// True once the program has its buffer back, and only newcomers may ask for the payload.
     pub detached: bool,
-    /// Who waits for it to be no longer needed.
+    /// The request that completes when the payload is no longer needed.
     pub request: Option<RequestId>,
 }
 
-/// All of them.
+/// All outgoing messages of a process.
 #[derive(Default)]
 pub struct Outgoings {
     slots: Slab<(OutgoingId, Outgoing)>,
     uses: u64,
-    /// What messages occupy that went with their offers and were not acknowledged by all.
+    /// Memory of eager messages that are not acknowledged by all, overhead included.
     eager_bytes: usize,
 }
 
-/// What a message occupies beside its payload: here, in the protocol's log and as a frame that waits.
+/// Memory of a message beside its payload: here, in the protocol's log and as a waiting frame.
 const OVERHEAD_BYTES: usize = 512;
 
-/// With more than this unacknowledged, sends of short messages complete when they are acknowledged, as those of long
-/// ones. So a sender that is faster than its receivers waits, and does not run out of memory.
+/// Unacknowledged bytes beyond which sends of short messages complete only on acknowledgement, as those of long ones
+/// do. So a sender that is faster than its receivers waits, and does not run out of memory.
 const EAGER_BYTES_MAX: usize = 32 << 20;
 
 impl Outgoing {
-    /// How much of [`Outgoings::eager_bytes`] is its.
+    /// Its share of [`Outgoings::eager_bytes`].
     #[inline]
     fn eager_bytes(&self) -> usize {
         if self.eager && !self.detached { OVERHEAD_BYTES + self.payload.len() } else { 0 }
@@ -59,7 +59,7 @@ impl Outgoing {
 }
 
 impl Outgoings {
-    /// Keeps one.
+    /// Keeps a message, and numbers it.
     #[inline]
     pub fn insert(&mut self, outgoing: Outgoing) -> OutgoingId {
         self.uses += 1;
@@ -70,19 +70,19 @@ impl Outgoings {
         id
     }
 
-    /// The one with this number, while it is needed.
+    /// The message with this number; `None` once it is no longer needed.
     #[inline]
     pub fn get(&self, id: OutgoingId) -> Option<&Outgoing> {
         self.slots.get(id.slot()).filter(|(kept, _)| *kept == id).map(|(_, outgoing)| outgoing)
     }
 
-    /// Likewise.
+    /// The message with this number, to be changed; `None` once it is no longer needed.
     #[inline]
     pub fn get_mut(&mut self, id: OutgoingId) -> Option<&mut Outgoing> {
         self.slots.get_mut(id.slot()).filter(|(kept, _)| *kept == id).map(|(_, outgoing)| outgoing)
     }
 
-    /// It is not needed any more.
+    /// Drops a message that is no longer needed; `None` if it was dropped before.
     #[inline]
     pub fn remove(&mut self, id: OutgoingId) -> Option<Outgoing> {
         self.get(id)?;
@@ -91,7 +91,8 @@ impl Outgoings {
         Some(outgoing)
     }
 
-    /// Only newcomers may ask for it from now on: how long it is kept does not depend on its receivers.
+    /// Marks a message that only newcomers may ask for from now on. Its receivers no longer limit it, so it does not
+    /// count as crowding.
     pub fn detach(&mut self, id: OutgoingId) {
         if let Some(outgoing) = self.get_mut(id) {
             let freed = outgoing.eager_bytes();
@@ -100,7 +101,7 @@ impl Outgoings {
         }
     }
 
-    /// Whether so much is unacknowledged that sends are to wait.
+    /// Returns true if so much is unacknowledged that sends must wait.
     #[inline]
     pub fn is_crowded(&self) -> bool {
         self.eager_bytes > EAGER_BYTES_MAX

@@ -1,25 +1,25 @@
 //! Two processes that hand one core to each other while another core is idle.
 //!
-//! A waiter that yields is never asleep. So the kernel does not look for an idle core for it, and takes it for too
+//! A waiter that yields is never asleep. So the kernel does not look for an idle core for it, and considers it too
 //! recently run to be moved: two processes that wait for each other in turn may share a core for as long as they do so.
-//! Each hand-over costs microseconds, where a cache line takes a tenth of one. What is decided here is a matter of
-//! speed alone; nothing else depends on it.
+//! Each hand-over costs microseconds, where a cache line takes a tenth of one. This module affects speed alone; nothing
+//! else depends on it.
 
 use super::sleep::switches;
 use libc::cpu_set_t;
 use redrt_process::pause;
 
-/// Waits that a yield has ended, after which it is counted who used the core meanwhile.
+/// Waits ended by a yield, after which the hand-overs of the core are counted.
 const WAITS: u32 = 32;
 
-/// Of these waits, how many must have given the core to somebody else for the core to be called shared.
+/// Hand-overs among these waits from which on the core counts as shared.
 const SWITCHES_MIN: u64 = WAITS as u64 / 2;
 
-/// Rows of [`WAITS`] on a shared core before it is asked whether another one is idle: half a millisecond, so that it
-/// costs little beside the waits. The kernel's own balancing takes five to ten.
+/// Rows of [`WAITS`] on a shared core before looking for an idle one: half a millisecond, so that the look costs little
+/// beside the waits. The kernel's own balancing takes five to ten.
 const PATIENCE: u32 = 4;
 
-/// Most such rows: it is one more each time that it has asked.
+/// Bound on those rows: each look adds one.
 const PATIENCE_MAX: u32 = 1024;
 
 /// Watches how often this process's waits hand its core to others.
@@ -28,9 +28,9 @@ pub struct Parting {
     waits: u32,
     /// The thread's switches at the last count.
     switches: u64,
-    /// Rows on a shared core, one after the other.
+    /// Rows on a shared core in succession.
     rows: u32,
-    /// As many are needed.
+    /// Rows needed before the next look.
     patience: u32,
 }
 
@@ -41,7 +41,7 @@ impl Default for Parting {
 }
 
 impl Parting {
-    /// A wait has been ended by a yield. `switches` counts how often somebody else was given the core. Whether it is
+    /// Counts a wait ended by a yield. `switches` counts the hand-overs of the core to others. Returns true if it is
     /// worth asking for another core.
     pub fn has_waited(&mut self, switches: impl FnOnce() -> u64) -> bool {
         self.waits += 1;
@@ -50,7 +50,7 @@ impl Parting {
         }
         self.waits = 0;
         let now = switches();
-        // Not less than before, unless another thread waits now, or this process has been copied.
+        // It may have shrunk: another thread waits now, or this process has been copied.
         let is_shared = now.saturating_sub(std::mem::replace(&mut self.switches, now)) >= SWITCHES_MIN;
         self.rows = if is_shared { self.rows + 1 } else { 0 };
         if self.rows < self.patience {
@@ -63,14 +63,14 @@ impl Parting {
 }
 
 /// Moves the calling thread to another core that it may use, if fewer threads run on this machine than it may use
-/// cores: as its own core is shared, one of the others is idle then.
+/// cores: its own core is shared, so one of the others is idle then.
 ///
-/// Which one is left to the kernel, so with many cores, and few of them idle, it may be the wrong one. What the thread
-/// may use is as before afterwards.
+/// The kernel chooses the core, so with many cores and few of them idle it may choose the wrong one. Afterwards the
+/// thread may use the same cores as before.
 pub fn part() {
     let before = switches();
     pause::yield_now();
-    // Of two that share a core the other one may have left it just now.
+    // The other process that shared this core may have left it just now.
     if switches() == before {
         return;
     }
@@ -78,19 +78,19 @@ pub fn part() {
     // SAFETY: - all zeros are an empty set.
     let mut allowed: cpu_set_t = unsafe { std::mem::zeroed() };
     let size = size_of::<cpu_set_t>();
-    // SAFETY: - allowed is valid for writing of its size.
+    // SAFETY: - allowed is valid for writes of its size.
     let is_known = unsafe { libc::sched_getaffinity(0, size, &raw mut allowed) } == 0;
-    // SAFETY: - allowed is a set.
+    // SAFETY: - allowed is initialised: zeros, or filled by the kernel.
     let count = unsafe { libc::CPU_COUNT(&allowed) } as u32;
-    // SAFETY: - it has no arguments.
+    // SAFETY: - no arguments: it returns a number.
     let here = unsafe { libc::sched_getcpu() };
     let (true, Ok(here)) = (is_known && count > 1, usize::try_from(here)) else { return };
     if runnable(&load).is_none_or(|running| running > count) {
         return;
     }
     let mut others = allowed;
-    // SAFETY: - the kernel has filled a set of this size, so it has no core beyond.
-    //         - both sets are valid for reading of their size.
+    // SAFETY: - here is within the set: the kernel runs this thread there, and has filled a set of this size.
+    //         - both sets are valid for reads of their size.
     unsafe {
         libc::CPU_CLR(here, &mut others);
         libc::sched_setaffinity(0, size, &raw const others);
@@ -98,7 +98,7 @@ pub fn part() {
     }
 }
 
-/// The threads that run or could run, of what `/proc/loadavg` says: `0.20 0.18 0.12 1/80 11206`.
+/// Number of threads that run or could run, in a text of `/proc/loadavg`: `0.20 0.18 0.12 1/80 11206`.
 fn runnable(load: &str) -> Option<u32> {
     load.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
@@ -107,7 +107,7 @@ fn runnable(load: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// After how many waits it is worth asking, if each gives the core away so often.
+    /// Waits before the first look, if each wait hands the core over this often.
     fn waits_before_asking(parting: &mut Parting, switches_per_wait: u64) -> Option<u32> {
         let mut switches = parting.switches;
         (1..=WAITS * PATIENCE_MAX * 2).find(|_| {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn who_has_parted_may_use_the_same_cores_as_before() {
         let allowed = || {
-            // SAFETY: - all zeros are an empty set, valid for writing of its size.
+            // SAFETY: - all zeros are an empty set, valid for writes of its size.
             unsafe {
                 let mut set: cpu_set_t = std::mem::zeroed();
                 assert_eq!(libc::sched_getaffinity(0, size_of::<cpu_set_t>(), &raw mut set), 0);
@@ -157,7 +157,7 @@ mod tests {
         };
         let before = allowed();
         part();
-        // SAFETY: - both are sets.
+        // SAFETY: - both sets are initialised.
         assert!(unsafe { libc::CPU_EQUAL(&before, &allowed()) });
     }
 }

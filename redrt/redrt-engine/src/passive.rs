@@ -1,9 +1,9 @@
-//! Whether this process can go on by itself, so that a job in which nobody can is ended instead of waiting for ever.
+//! Detects whether this process can go on by itself: a job in which none can is ended, instead of waiting for ever.
 //!
 //! A process is passive when all of its threads that may call MPI wait in MPI, nothing that has arrived is unread, and
-//! nothing waits to go. `redrun` asks all processes, twice (Mattern, "Algorithms for distributed termination
-//! detection", 1987, the four-counter method): when all were passive both times, with the same counts, and as much had
-//! arrived as was sent, nothing was under way in between and nothing will ever move again.
+//! nothing waits to go. `redrun` asks all processes twice (Mattern, "Algorithms for distributed termination detection",
+//! 1987, the four-counter method). If all were passive both times, with the same counts, and as much had arrived as was
+//! sent, nothing was under way in between and nothing will ever move again.
 
 use super::Engine;
 use super::message::Data;
@@ -12,26 +12,26 @@ use quiesce::matching::Pattern;
 use redrt_types::ViewNumber;
 use redrt_wire::control::Passive;
 
-/// Operations that one process tells it waits for.
+/// Bound on the operations that one process reports as waited for.
 const TOLD_MAX: usize = 3;
 
-/// The threads that wait for the one that polls.
+/// The threads that wait for the polling thread.
 #[derive(Default)]
 pub struct Waiters {
     waiting: u32,
-    /// Woken, and not yet looked.
+    /// Threads that were woken and have not looked yet.
     stirred: u32,
     generation: u64,
 }
 
 impl Waiters {
-    /// A thread begins to wait; to be handed to [`Waiters::end`].
+    /// Begins a thread's wait. Its end is [`Waiters::end`], with the number returned.
     pub fn begin(&mut self) -> u64 {
         self.waiting += 1;
         self.generation
     }
 
-    /// It has woken, and looks.
+    /// Ends a wait: the thread has woken, and looks.
     pub fn end(&mut self, begun: u64) {
         self.waiting -= 1;
         if begun != self.generation {
@@ -39,26 +39,26 @@ impl Waiters {
         }
     }
 
-    /// All that wait are being woken.
+    /// Counts all waiting threads as woken.
     pub fn stir(&mut self) {
         self.generation += 1;
         self.stirred = self.waiting;
     }
 
-    /// Whether any thread waits.
+    /// Returns true if any thread waits.
     pub fn any(&self) -> bool {
         self.waiting > 0
     }
 }
 
 impl Engine {
-    /// Whether all threads of this process that may call MPI are in calls that wait. Who is awake in its call for a
-    /// frame waits as well: its program does not go on.
+    /// Returns true if all threads of this process that may call MPI are in calls that wait. A thread that polls in its
+    /// call waits as well: its program does not go on.
     pub fn is_waiting(&self, thread_count: u32) -> bool {
         self.polling && self.waiters.waiting + 1 >= thread_count
     }
 
-    /// What this process says of itself when it is passive. `thread_count`: how many of its threads may call MPI.
+    /// This process's statement when it is passive; `None` otherwise. `thread_count`: its threads that may call MPI.
     pub fn passive(&mut self, thread_count: u32, view: ViewNumber) -> Option<Passive> {
         let all_wait = self.asleep.is_some() && self.waiters.stirred == 0 && self.waiters.waiting + 1 >= thread_count;
         let is_resuming = || self.replication.as_ref().is_some_and(|replication| replication.is_resuming());
@@ -67,7 +67,7 @@ impl Engine {
             return None;
         }
         let (sent_bytes, received_bytes) = self.links.traffic();
-        // What is posted on a board is there at once; but that the program has come further must show.
+        // Board events are there at once and count as sent and received: progress of the program must show.
         let (sent_bytes, received_bytes) = (sent_bytes + self.meetings.count(), received_bytes + self.meetings.count());
         let (waits_for, awaits_leader) = self.waits_for();
         let is_counted = self.replication.as_ref().is_some_and(|replication| replication.counts_calls());
@@ -75,7 +75,7 @@ impl Engine {
         Some(Passive { view, sent_bytes, received_bytes, places, waits_for, awaits_leader })
     }
 
-    /// The oldest operations that are not complete, in words, and whether it is its leader alone that it waits for.
+    /// The oldest incomplete operations in words, and true if the process waits for its leader alone.
     fn waits_for(&mut self) -> (Vec<String>, bool) {
         let mut told = Vec::new();
         for (context, pattern) in self.contexts.posted().filter(|(context, _)| !self.runtime.serves(*context)) {
@@ -130,10 +130,10 @@ mod tests {
         let mut waiters = Waiters::default();
         let first = waiters.begin();
         waiters.stir();
-        // Begins after the call that woke the first.
+        // The second thread begins after the call that woke the first.
         let second = waiters.begin();
         assert_eq!(waiters.stirred, 1);
-        // Woken for no reason: it was not among those that were called.
+        // It woke for no reason: it was not among the stirred threads.
         waiters.end(second);
         assert_eq!(waiters.stirred, 1);
         waiters.stir();

@@ -1,4 +1,4 @@
-//! Payload bytes on their way out, and the places received bytes go to.
+//! Payloads: the bytes of outgoing messages, and the destinations of received ones.
 
 use redrt_transport::memory::Scratch;
 use redrt_transport::network::Source;
@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 /// The bytes of one outgoing message.
 pub enum Payload {
-    /// A copy of our own.
+    /// A copy of the engine's own.
     Owned(Box<[u8]>),
-    /// A copy in memory that others use again.
+    /// A copy in reusable staging memory.
     Packed(Box<Scratch>),
-    /// Any of these, that is needed in several places.
+    /// Any other kind, needed in several places.
     Shared(Arc<Payload>),
     /// The application's buffer, which MPI forbids it to change before the request completes.
     User {
-        /// First byte.
+        /// Address of the first byte.
         start: *const u8,
         /// Length in bytes.
         length: usize,
@@ -35,7 +35,7 @@ impl Payload {
         Self::User { start, length }
     }
 
-    /// The same bytes in memory of our own.
+    /// The same bytes in memory that the application does not own.
     #[must_use]
     pub fn into_owned(self) -> Self {
         match self {
@@ -46,7 +46,7 @@ impl Payload {
         }
     }
 
-    /// The same payload, for another place that needs it. Most need none.
+    /// The same payload for another holder. Becomes shared only on the first call: most payloads have one holder.
     pub fn share(&mut self) -> Arc<Self> {
         if let Self::Shared(shared) = self {
             return shared.clone();
@@ -56,7 +56,7 @@ impl Payload {
         shared
     }
 
-    /// Whether the bytes are in the application's buffer.
+    /// Returns true if the bytes are in the application's buffer.
     pub fn is_lent(&self) -> bool {
         match self {
             Self::User { .. } => true,
@@ -76,15 +76,15 @@ impl Payload {
         }
     }
 
-    /// The bytes of one that others share. Never inlined, so that all that is inlined below takes no address of a
-    /// payload: one that is looked at only so can be in registers, where one in memory is written in small parts and
-    /// read in large ones, which makes the processor wait for all that it has written before.
+    /// The bytes of a shared payload. Never inlined: else the code inlined below would take the address of a payload. A
+    /// payload whose address is not taken can be in registers. In memory it is written in small parts and read in large
+    /// ones, which makes the processor wait for all its earlier writes.
     #[inline(never)]
     fn shared_bytes(&self) -> &[u8] {
         self.bytes()
     }
 
-    /// Where the bytes are.
+    /// Address of the bytes.
     pub fn address(&self) -> u64 {
         self.bytes().as_ptr() as u64
     }
@@ -104,29 +104,28 @@ impl Source for Payload {
     }
 }
 
-/// Spreads a packed payload over a buffer that is not contiguous.
+/// Spreads a packed payload over a non-contiguous buffer, and collects it again.
 pub trait Scatter: Send + Sync {
-    /// Writes `packed`, which are the bytes of the packed form from `position` on, to the buffer at `to`. They need not
-    /// be all that follow.
+    /// Writes `packed`, the bytes of the packed form from `position` on, to the buffer at `to`. More may follow them.
     ///
     /// # Safety
     /// `to` must be valid for writes wherever the type map reaches.
     unsafe fn scatter(&self, to: *mut u8, position: u64, packed: &[u8]);
 
-    /// The front of the packed form of the whole buffer at `from`.
+    /// Returns the first `length` bytes of the packed form of the buffer at `from`.
     ///
     /// # Safety
     /// `from` must be valid for reads wherever the type map reaches.
     unsafe fn gather(&self, from: *const u8, length: usize) -> Vec<u8>;
 }
 
-/// Where a received payload goes.
+/// Destination of a received payload.
 pub struct Target {
-    /// The application's buffer.
+    /// Address of the application's buffer.
     pub start: *mut u8,
-    /// Most packed bytes it takes.
+    /// Bound on the packed bytes it takes.
     pub capacity: u64,
-    /// How they are spread; `None` when the buffer is contiguous.
+    /// Layout of the buffer; `None` when it is contiguous.
     pub scatter: Option<Box<dyn Scatter>>,
 }
 
@@ -135,21 +134,21 @@ pub struct Target {
 unsafe impl Send for Target {}
 
 impl Target {
-    /// A place for no bytes at all.
+    /// A destination without room.
     pub fn nowhere() -> Self {
         Self { start: std::ptr::NonNull::dangling().as_ptr(), capacity: 0, scatter: None }
     }
 
-    /// Writes the front of `packed` that fits, and says how many bytes did.
+    /// Writes as much of the front of `packed` as fits, and returns the number of bytes written.
     ///
     /// # Safety
     /// The application's buffer must be valid for writes wherever its datatype reaches.
     pub unsafe fn place(&self, packed: &[u8]) -> u64 {
-        // SAFETY: - the caller's duty.
+        // SAFETY: - the buffer is valid: the caller's duty.
         unsafe { self.place_at(0, packed) }
     }
 
-    /// Likewise for the bytes of the packed form from `position` on.
+    /// Writes bytes of the packed form from `position` on, as [`Target::place`] does.
     ///
     /// # Safety
     /// As for [`Target::place`].
@@ -161,13 +160,13 @@ impl Target {
             //           memory only if the application broke the rule that a receive buffer is not accessed: use the
             //           overlapping copy.
             None => unsafe { std::ptr::copy(packed.as_ptr(), self.start.wrapping_add(position as usize), length) },
-            // SAFETY: - the caller vouches for the buffer.
+            // SAFETY: - the buffer is valid: the caller's duty.
             Some(scatter) => unsafe { scatter.scatter(self.start, position, &packed[..length]) },
         }
         length as u64
     }
 
-    /// Flips a bit of the front of `length` packed bytes that is in the buffer, for an injected fault.
+    /// Flips a bit among the first `length` packed bytes in the buffer, for an injected fault.
     ///
     /// # Safety
     /// The application's buffer must be valid for reads and writes wherever its datatype reaches, and at least `length`
@@ -175,19 +174,19 @@ impl Target {
     pub unsafe fn flip(&self, bit: u64, length: usize) {
         let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
         match &self.scatter {
-            // SAFETY: - the caller vouches for the buffer, of whose first `length` bytes this is one.
+            // SAFETY: - the buffer is valid, the caller's duty; the byte is one of its first `length`.
             None => unsafe { *self.start.add(byte) ^= mask },
             Some(scatter) => {
-                // SAFETY: - the caller vouches for the buffer.
+                // SAFETY: - the buffer is valid: the caller's duty.
                 let mut packed = unsafe { scatter.gather(self.start, length) };
                 packed[byte] ^= mask;
-                // SAFETY: the caller vouches for the buffer, which is as it was when its bytes were gathered.
+                // SAFETY: - the buffer is valid, the caller's duty, and unchanged since its bytes were gathered.
                 unsafe { scatter.scatter(self.start, 0, &packed) };
             }
         }
     }
 
-    /// The buffer itself, when a payload of `length` bytes can be written straight to it.
+    /// The buffer itself, if a payload of `length` bytes can be written straight to it.
     pub fn contiguous(&self, length: u64) -> Option<*mut u8> {
         (self.scatter.is_none() && length <= self.capacity).then_some(self.start)
     }

@@ -1,16 +1,17 @@
-//! Readings of clocks by calls of MPI in a replicated world: the leader's are everyone's. Those of the system's clocks
-//! are in `replication::times`.
+//! Readings of clocks by MPI calls in a replicated world: all replicas take their leader's. Readings of the system's
+//! clocks are in `replication::times`.
 //!
-//! They share the stream of the thread's other outcomes, so that a follower sees when its program has taken another
+//! They share the stream of the thread's other outcomes, so that a follower notices when its program has taken another
 //! path than its leader's: then the next outcome was decided for another question.
 //!
-//! Where a majority can say who is wrong, three live replicas or more, and no second thread of the program can be why,
-//! that is a vote as for any other outcome (`quiesce`'s `path`). Else a reading alone does no harm. A follower that
-//! reads a clock where its leader asked for something else takes a reading of its own; readings of the leader that a
-//! follower has not made are passed over at its next outcome. Either is a divergence, and said.
+//! A reading is voted on like any other outcome (`quiesce`'s `path`) where a majority can tell which replica is wrong,
+//! at three live replicas or more, and the program has no second thread that could be the reason. Otherwise a reading
+//! by itself does no harm. A follower that reads a clock where its leader asked for something else takes a reading of
+//! its own. Readings of the leader that a follower has not made are passed over at the follower's next outcome. Either
+//! is a divergence, and reported.
 //!
-//! The trap is a leader that does not read at all where its follower does, and then waits for a message that depends on
-//! that follower. So a follower that waits asks how far the leader's thread has come:
+//! The trap: a leader may not read at all where its follower does, and then wait for a message that depends on that
+//! follower. So a waiting follower asks for the progress of the leader's thread:
 //!
 //! ```text
 //!   follower: thread t, in no MPI call, 7 calls and 12 outcomes so far, reads a clock
@@ -19,17 +20,17 @@
 //!      │ ◄──────────────── 8 calls, 13 outcomes   it has read: the decision came before this answer
 //!      │ ◄──────────────── 7 calls, 12 outcomes   it has not come so far: asked again after a while
 //! ```
-//! The leader answers whenever it is in an MPI call or reads a clock. One that computes does not, and is waited for.
-//! One that answers while the thread in question stands still outside of MPI for long may never read: that thread waits
-//! for a lock, for one, whose owner waits for a message that depends on this follower.
+//! The leader answers whenever it is in an MPI call or reads a clock. A leader that computes does not answer, and is
+//! waited for. It may also answer while the thread in question stands still outside of MPI for long. That thread may
+//! never read: it may wait for a lock whose owner waits for a message that depends on this follower.
 //!
-//! One that has ended never reads: the follower goes on alone, which is no divergence. Threads that race may make more
-//! readings in one replica before they see that they should end, and what they read there is compared where it matters,
-//! in messages.
+//! A thread that has ended never reads: the follower goes on alone, which is no divergence. Threads that race may make
+//! more readings in one replica before they see that they should end. The values read there are compared where they
+//! matter, in messages.
 //!
-//! A leader that reads in a loop waits for a follower that is far behind, which is flow control. There too the other
-//! thread may never make these readings: the program's threads race, and it has left the loop. So the leader asks where
-//! that thread is, and goes ahead when it has begun its next call or stands still.
+//! A leader that reads in a loop waits for a follower that is far behind, as flow control. There too the other thread
+//! may never make these readings: the program's threads race, and it has left the loop. So the leader asks for that
+//! thread's progress, and goes ahead when it has begun its next call or stands still.
 
 use super::Engine;
 use super::asked::Asked;
@@ -44,103 +45,104 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
 
-/// A follower that waits asks this often how far its leader has come.
+/// Interval at which a waiting follower asks for its leader's progress.
 const ASK_INTERVAL_NS: u64 = 100_000_000;
-/// … and where the leader may well not make the reading after this first, and then ever less often.
+/// First pause where the leader may well not make the reading; later pauses double, up to that interval.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 
-/// A thread that the leader has never seen is waited for no longer than this; once the replica is known to have
-/// diverged, the leader's next answer is enough.
+/// Bound on the wait for a thread that the leader has never seen. Once the replica is known to have diverged, the
+/// leader's next answer is enough.
 const UNKNOWN_WAIT_NS: u64 = 10_000_000_000;
 
-/// So is a thread that the leader has but that does not run, is in no MPI call and makes no progress, while other
-/// threads of the leader are in MPI calls: it may wait for a lock whose owner waits for what depends on this follower …
+/// Bound on the wait for a thread of the leader that does not run, is in no MPI call and makes no progress, while other
+/// threads of the leader are in MPI calls. It may wait for a lock whose owner waits for something that depends on this
+/// follower.
 const STANDING_NS: u64 = 10_000_000_000;
-/// … and so long once the replica is known to have diverged.
+/// The same bound once the replica is known to have diverged.
 const STANDING_AGAIN_NS: u64 = 1_000_000_000;
 
-/// The same work takes no more than twice the time on another host, and this.
+/// Allowance when processor times are compared: on another host the same work takes at most twice the time, and this.
 const OUTRUN_NS: u64 = 10_000_000_000;
 
-/// A leader that waits for a follower which is far behind goes ahead when that thread has stood still for so long.
+/// Time that a follower's thread has to stand still before a leader no longer waits for it.
 const STANDING_BEHIND_NS: u64 = 300_000_000;
 
 process_local! {
-    /// This replica has taken another path than its leader, and that was reported.
+    /// True once this replica's divergence from its leader was reported.
     static HAS_DIVERGED: AtomicBool = AtomicBool::new(false);
 }
 
-/// Readings closer together than this are a loop, and told to the followers in batches.
+/// Distance below which readings are a loop, and told to followers in batches.
 const LOOP_DISTANCE_NS: u64 = 20_000;
 
-/// Number of readings that are told at once before a loop is recognised as one.
+/// Number of close readings that are told at once, before they count as a loop.
 const PROMPT_COUNT: u32 = 16;
 
-/// What an engine remembers of readings.
+/// State of an engine's readings.
 #[derive(Default)]
 pub struct Readings {
     latest_ns: u64,
     told_ns: u64,
     close_count: u32,
-    /// Threads that do not read clocks as their leader's do: Python's, for one, when they contend for its lock. They
-    /// take the leader's readings where these are at hand and wait for none.
+    /// Threads whose readings differ from their leader's, for example Python's when they contend for its lock. They
+    /// take the leader's readings where these are at hand, and wait for none.
     diverged: FxHashSet<StreamId>,
-    /// Threads that have ended in the leader, and go on here.
+    /// Threads that have ended in the leader, and continue here.
     longer: FxHashSet<StreamId>,
-    /// Answers of the leader, by thread, as far as it was asked.
+    /// Answers of the leader, by thread; an entry without an answer is an open question.
     answers: FxHashMap<u64, Option<Whereabouts>>,
-    /// How many readings of clocks that no sibling makes were told.
+    /// Number of readings that no sibling makes, and that were reported.
     pub(super) told_alone: u32,
 }
 
 /// The answer to a question for a reading.
 pub enum Reading {
-    /// The clock shows this.
+    /// The clock shows this, in nanoseconds.
     Decided(u64),
-    /// Read it and answer.
+    /// This process decides: read the clock, and answer.
     Decide,
-    /// The leader has asked for something else here.
+    /// The leader asked for something else here.
     Missing,
-    /// The leader has not said yet.
+    /// The leader has not decided yet.
     Wait,
     /// Followers are far behind: wait for them.
     Crowded,
 }
 
-/// What a follower knows of a reading that it waits for.
+/// Prospects of a reading that a follower waits for.
 pub enum Awaited {
-    /// The leader may make it yet.
+    /// The leader may still make it.
     Perhaps,
-    /// From now on it is awaited as every outcome that is voted on: it has to be asked for anew.
+    /// From now on it is voted on like any outcome: ask for it anew.
     Voted,
-    /// The leader's thread has gone another way.
+    /// The leader's thread has taken another path.
     Never,
     /// The leader's thread has ended.
     Ended,
 }
 
-/// How long a replica has waited for one reading.
+/// One replica's wait for one reading.
 #[derive(Default)]
 pub struct Patience {
     began_ns: u64,
     next_ns: u64,
-    /// The leader's last answer, and since when it has been the same.
+    /// The leader's last answer, and the time since which it has been the same.
     stands: Option<(Whereabouts, u64)>,
-    /// The reading is voted on: it was looked at, after it had not come for a while.
+    /// True once the reading is voted on: decided by a look after the reading had not come for a while.
     is_voted: bool,
-    /// For how long the leader's thread had run, in nanoseconds, when it had been where this process's is to come.
+    /// Processor time of the leader's thread, in nanoseconds, at the position that this process's thread has to reach.
     leader_ran_ns: Option<u64>,
-    /// How long it waits for an answer before it asks the first time, if not as long as always.
+    /// Pause before the first question; `None` for the usual interval.
     first_pause_ns: Option<u64>,
 }
 
 impl Patience {
-    /// Of a reading that siblings may well not make: asks soon.
+    /// Patience for a reading that siblings may well not make: it asks soon.
     pub fn short() -> Self {
         Self { first_pause_ns: Some(FIRST_PAUSE_NS), ..Self::default() }
     }
 
-    /// Whether the leader is known not to make this reading; asks it now and then. Called while the reading is awaited.
+    /// The prospects of this reading; asks the leader from time to time. To be called while the reading is awaited.
     pub fn awaited(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
         let StreamId::Thread(thread) = stream else { return Awaited::Never };
         if self.is_voted {
@@ -167,7 +169,7 @@ impl Patience {
             }
         }
         if self.is_time_to_ask(engine, now) {
-            // Not at once: the threads of this process are listed for it, and most readings come soon.
+            // Not at once: the check lists the threads of this process, and most readings come soon.
             if self.look_whether_voted(engine, stream) {
                 return Awaited::Voted;
             }
@@ -176,7 +178,7 @@ impl Patience {
         Awaited::Perhaps
     }
 
-    /// The same of a reading past MPI, which is never voted on.
+    /// The same for a reading past MPI, which is never voted on.
     pub fn awaited_time(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
         let StreamId::Thread(thread) = stream else { return Awaited::Never };
         let now = monotonic_ns();
@@ -187,12 +189,12 @@ impl Patience {
         heard
     }
 
-    /// Whether the leader's thread may still make an operation on a lock that this thread is about to make. Called
-    /// while nothing is told of it.
+    /// The prospects of a lock operation that this thread is about to make. To be called while no decision on it has
+    /// come.
     pub fn awaited_operation(&mut self, engine: &mut Engine, thread: u64) -> Awaited {
         let now = monotonic_ns();
         if let Some(answer) = self.fresh_answer(engine, thread, now) {
-            // What it had done before its call was told before it answered.
+            // Operations before its call were told before it answered.
             let went_past = answer.calls > engine.runtime.call_count();
             let stands_still = self.stood_ns(answer, now) > STANDING_NS;
             if answer.calls == Place::ENDED || went_past || stands_still {
@@ -205,8 +207,8 @@ impl Patience {
         Awaited::Perhaps
     }
 
-    /// Whether this thread of this process has run for so much longer than the leader's, without coming to where that
-    /// has been, that it will not come there: it may look for what another one does, which waits for it.
+    /// Returns true if this thread has run for so much longer than the leader's, without reaching the leader's
+    /// position, that it will not reach it. It may poll in vain for an act of another thread, which waits for it.
     pub fn has_outrun(&mut self, engine: &mut Engine, thread: u64) -> bool {
         let now = monotonic_ns();
         if self.leader_ran_ns.is_none() {
@@ -219,7 +221,7 @@ impl Patience {
         self.leader_ran_ns.is_some_and(|ran_ns| engine.runtime.ran_ns_of(thread) > limit_ns(ran_ns))
     }
 
-    /// What the leader has said of its thread since this was asked first.
+    /// The leader's answer about its thread, if it is newer than the begin of this wait.
     fn fresh_answer(&mut self, engine: &mut Engine, thread: u64, now: u64) -> Option<Whereabouts> {
         if self.began_ns == 0 {
             self.began_ns = now;
@@ -247,15 +249,15 @@ impl Patience {
         self.is_voted
     }
 
-    /// Whether the leader may read on although a follower is far behind, since that may never make these readings.
-    /// Called while it waits ([`Reading::Crowded`]).
+    /// Returns true if the leader may read on although a follower is far behind, which may never make these readings.
+    /// To be called while it waits ([`Reading::Crowded`]).
     pub fn is_vain(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
         let (StreamId::Thread(thread) | StreamId::Readings(thread)) = stream else { return false };
         self.is_vain_for(engine, stream, thread, STANDING_BEHIND_NS)
     }
 
-    /// The same of operations on locks, which are told in a stream of their own: replicas of a program without races
-    /// make all of them.
+    /// The same for lock operations, which have a stream of their own. Replicas of a program without races make all of
+    /// them, so this waits longer.
     pub fn is_order_vain(&mut self, engine: &mut Engine, stream: StreamId, thread: u64) -> bool {
         self.is_vain_for(engine, stream, thread, STANDING_NS)
     }
@@ -276,14 +278,14 @@ impl Patience {
         false
     }
 
-    /// Since when the answer has been this one, in ns.
+    /// Nanoseconds for which the answer has been this one.
     fn stood_ns(&mut self, answer: Whereabouts, now: u64) -> u64 {
         let (last, since_ns) = self.stands.filter(|(last, _)| *last == answer).unwrap_or((answer, now));
         self.stands = Some((last, since_ns));
         now - since_ns
     }
 
-    /// Whether it is time to ask where the other thread is. The caller is woken when it is.
+    /// Returns true if it is time to ask for the other thread's progress. Sets an alarm for that time.
     fn is_time_to_ask(&mut self, engine: &mut Engine, now: u64) -> bool {
         let is_time = self.next_ns != 0 && now >= self.next_ns;
         if self.next_ns == 0 || is_time {
@@ -297,18 +299,18 @@ impl Patience {
 }
 
 impl Readings {
-    /// The answer about a thread, if one came since it was asked for.
+    /// The answer about a thread, if one has come since it was asked for.
     fn take_answer(&mut self, thread: u64) -> Option<Whereabouts> {
         self.answers.get_mut(&thread).and_then(Option::take)
     }
 }
 
 impl Engine {
-    /// Whether readings of clocks are compared as all other outcomes are. Threads that contend for a lock read clocks
-    /// at moments of their own.
+    /// Returns true if readings of clocks are voted on like all other outcomes. Threads that contend for a lock read
+    /// clocks at moments of their own, so one thread is a condition.
     ///
-    /// A lost leader's decisions stay in question: one of two siblings may have come to them while three replicas
-    /// lived, and the other comes now.
+    /// A lost leader's decisions stay subject to the vote: one of two siblings may have reached them while three
+    /// replicas lived, and the other reaches them now.
     fn votes_on_readings(&mut self, stream: StreamId) -> bool {
         let replication = self.replication();
         (replication.has_majority() || replication.follows_lost_leader(stream)) && self.runtime.has_one_thread()
@@ -318,7 +320,7 @@ impl Engine {
         self.question(stream, Call::Clock, u64::from(clock.cast_unsigned()), 0)
     }
 
-    /// Asks for a reading of a clock. `patience`: of who waits for it.
+    /// Asks for a reading of a clock. `patience`: that of the waiting thread.
     pub fn ask_reading(&mut self, stream: StreamId, clock: i32, patience: &Patience) -> Reading {
         let question = self.reading_of(stream, clock);
         let key = self.replication().next(stream);
@@ -332,7 +334,7 @@ impl Engine {
             }
             Some(false) => return Reading::Missing,
             None if self.is_deciding() && self.is_far_ahead(stream) => return Reading::Crowded,
-            // A reading that the leader may never make is not held against it, nor against this process.
+            // A reading that the leader may never make is no fault of the leader, nor of this process.
             None if !self.is_deciding() && !patience.is_voted => return Reading::Wait,
             None => {}
         }
@@ -344,32 +346,32 @@ impl Engine {
         }
     }
 
-    /// Whether the next outcome is a reading of this clock, wherever the leader made it.
+    /// Returns true if the next outcome is a reading of this clock, wherever the leader made it.
     fn has_reading(&mut self, key: DecisionKey, clock: i32) -> bool {
         matches!(self.replication().peek(key), Some(Outcome::Clock { clock: decided, .. }) if *decided == clock)
     }
 
-    /// Decides the reading that [`Engine::ask_reading`] was asked for. `now_ns` is this machine's monotonic clock.
+    /// Decides the reading that [`Engine::ask_reading`] asked for. `now_ns` is this machine's monotonic clock.
     pub fn answer_reading(&mut self, stream: StreamId, clock: i32, ns: u64, now_ns: u64) {
         let question = self.reading_of(stream, clock);
         self.answer(stream, question, Outcome::Clock { clock, ns });
         self.tell_reading(now_ns);
     }
 
-    /// A reading was decided.
+    /// Sends a reading that was decided, at once or with others.
     pub(super) fn tell_reading(&mut self, now_ns: u64) {
         let readings = &mut self.readings;
         let is_close = now_ns.saturating_sub(readings.latest_ns) < LOOP_DISTANCE_NS;
         readings.close_count = if is_close { readings.close_count + 1 } else { 0 };
         readings.latest_ns = now_ns;
-        // The leader may now compute for long, and its followers wait for this reading.
+        // The leader may compute for long now, and its followers wait for this reading.
         if readings.close_count < PROMPT_COUNT || now_ns.saturating_sub(readings.told_ns) > LOOP_DISTANCE_NS {
             readings.told_ns = now_ns;
             self.flush();
         }
     }
 
-    /// Passes over readings that the leader made and this process did not. Returns the next outcome.
+    /// Passes over readings that only the leader made. Returns the key of the next outcome.
     pub fn skip_readings(&mut self, stream: StreamId) -> DecisionKey {
         loop {
             let key = self.replication().next(stream);
@@ -382,7 +384,7 @@ impl Engine {
         }
     }
 
-    /// Asks for the next outcome of a stream, of a clock or not.
+    /// Asks for the next outcome of a stream, be it of a clock or not.
     pub(super) fn ask_any(&mut self, key: DecisionKey, question: Question) -> Asked {
         let asked = self.replication().ask(key, question);
         match &asked {
@@ -394,7 +396,7 @@ impl Engine {
         asked
     }
 
-    /// Says once that the replicas of this rank took different paths.
+    /// Reports once that the replicas of this rank took different paths.
     pub fn report_divergence(&mut self, parting: Parting) {
         if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
@@ -404,7 +406,7 @@ impl Engine {
         self.runtime.tell(FromAgent::Event(event));
     }
 
-    /// Asks how far a thread of the program has come. All siblings are asked, and the leader answers.
+    /// Asks for the progress of a thread of the program. All siblings are asked, and the leader answers.
     fn ask_all_whereabouts(&mut self, thread: u64) {
         let rank = self.me.rank;
         let siblings: Vec<_> = self.replication().view().live(rank).collect();
@@ -413,7 +415,7 @@ impl Engine {
         }
     }
 
-    /// Asks a sibling how far a thread of its program has come.
+    /// Asks a sibling for the progress of a thread of its program.
     fn ask_whereabouts(&mut self, sibling: ReplicaId, thread: u64) {
         if sibling != self.me {
             self.readings.answers.insert(thread, None);
@@ -428,13 +430,14 @@ impl Engine {
             return Err(Fault::Thread);
         }
         if let Some(answer) = Whereabouts::from_bytes(body) {
-            // An answer to nobody's question is one that came late.
+            // An answer without an open question came late.
             if let Some(place) = self.readings.answers.get_mut(&thread) {
                 *place = Some(answer);
                 self.requests.completions += 1;
             }
         } else if self.replication().is_deciding() || self.replication().view().leader(asker.rank) == Some(asker) {
-            // In this order: had the thread begun its next call before the count is taken, it has decided before that.
+            // The order matters. If the thread had begun its next call before the count of calls is taken, its
+            // decisions before that call are counted too.
             let calls = self.runtime.calls_of(thread);
             if let Some((stream, question, outcome)) = self.runtime.untold_order() {
                 self.answer(stream, question, outcome);

@@ -1,4 +1,4 @@
-//! Receiving: frames in, matching, payloads into place.
+//! Receiving: takes in frames, matches them, and puts payloads into place.
 
 use super::message::{Data, Message};
 use super::outgoing::OutgoingId;
@@ -16,14 +16,14 @@ use redrt_types::{ProcessIndex, Tag, World};
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
 pub const COPY_BYTES_MAX: usize = 64 << 10;
 
-/// Frames that are taken out of one ring before the others have their turn.
+/// Frames taken from one ring before the others have their turn.
 const FRAMES_IN_A_ROW: u32 = 16;
 
 /// `MPI_ERR_TRUNCATE` of the standard ABI.
 pub const ERR_TRUNCATE: i32 = 15;
 
 impl Engine {
-    /// Lets go of contexts that communicators have left behind, if there are many.
+    /// Drops contexts that freed communicators left behind, if there are many.
     pub fn sweep_contexts(&mut self) {
         if !self.contexts.is_due() {
             return;
@@ -40,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Takes frames out of one ring, a few at most, until `enough` operations are complete; `false` when no ring has
+    /// Takes a few frames at most from one ring, until `enough` operations are complete. Returns false when no ring has
     /// any.
     pub(super) fn receive_from_rings(&mut self, enough: u64) -> bool {
         let Some(from) = self.links.inbox().and_then(Inbox::next_sender) else { return false };
@@ -55,7 +55,7 @@ impl Engine {
                 }
             };
             let digest_bytes = header.digest_bytes();
-            // SAFETY: - the record holds digest and body, and stays as it is until it is consumed below.
+            // SAFETY: - the record holds digest and body, and stays unchanged until it is consumed below.
             let whole = unsafe { Body::new(start, digest_bytes + header.body_bytes()) };
             let digest = if digest_bytes > 0 {
                 u128::from_le_bytes(whole.bytes()[..16].try_into().expect("16 bytes"))
@@ -69,7 +69,7 @@ impl Engine {
                 break;
             }
             if self.requests.completions >= enough {
-                // A waiter may have what it waits for.
+                // A waiter may be done.
                 break;
             }
         }
@@ -79,7 +79,7 @@ impl Engine {
     /// Takes over a link that another process has opened.
     pub(super) fn add_receiver(&mut self, mut receiver: Incoming) {
         if receiver.name.job != self.links.job() {
-            // It knows the secret of this job's links, so somebody has given it that.
+            // It proved knowledge of the secret of this job's links, so this job has given it away.
             return match self.meet_stranger(receiver.name.job, receiver.name.from) {
                 Some(process) => {
                     receiver.name.from = process;
@@ -102,7 +102,7 @@ impl Engine {
             for _ in 0..16 {
                 let receiver = &mut self.links.receivers()[at];
                 let from = receiver.name.from;
-                // A link is closed only here, when nobody uses the frame any more, which is in its buffer.
+                // A link is closed only here, when the frame in its buffer is no longer used.
                 let fault = match receiver.next(&mut self.landings) {
                     Received::Frame(header, Kind::Moved, ..) if header.flags == 0 => {
                         if !self.links.moved(at) {
@@ -131,8 +131,7 @@ impl Engine {
                 }
                 progressed = true;
                 if self.requests.completions >= enough && !self.links.receivers()[at].inlet().has_bytes() {
-                    // A waiter may have what it waits for. To find nothing more in the socket would take as long
-                    // as to get a message out of it.
+                    // A waiter may be done. A further look, at an empty socket, would take as long as a message.
                     return true;
                 }
             }
@@ -157,8 +156,8 @@ impl Engine {
         if header.flags != flags {
             return Err(FrameError::Flags { kind, flags: header.flags }.into());
         }
-        // A communicator with members of other jobs may have more, and its messages may come before this process knows
-        // of it.
+        // A communicator with members of other jobs may have more ranks, and its messages may come before this process
+        // knows it.
         let rank_count = if contact::are_met() { World::RANK_COUNT_MAX } else { self.world.rank_count() };
         if is_message && header.source >= rank_count {
             return Err(Fault::Source { source_rank: header.source, rank_count });
@@ -186,7 +185,7 @@ impl Engine {
             Kind::Done => {
                 self.payload_read(from, OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32))?;
             }
-            // These belong to the replication protocol, and the world is not replicated, or to a connection.
+            // These belong to the replication protocol, which this job does not use, or to the connection itself.
             Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts | Kind::Moved => {
                 return Err(Fault::Misplaced(kind));
             }
@@ -231,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// A message has arrived that no receive waits for. A thread that does not poll may wait for it in a probe.
+    /// Takes note of an unmatched message: a thread that does not poll may wait for it in a probe.
     #[inline]
     pub(super) fn note_queued(&mut self) {
         if self.waiters.any() {
@@ -246,8 +245,8 @@ impl Engine {
         self.post_parts(context, source, tag, start, capacity, scatter)
     }
 
-    /// Likewise, with the target in parts: what is passed whole is written in small parts and read in large ones
-    /// ([`super::payload`]).
+    /// Posts a receive whose target comes in parts. Passed as a whole it would be written in small parts and read in
+    /// large ones ([`super::payload`]).
     #[inline(never)]
     fn post_parts(
         &mut self,
@@ -275,7 +274,7 @@ impl Engine {
         request
     }
 
-    /// Receives a message that a matched probe took out of the queue (`MPI_Mrecv`).
+    /// Receives a message that a matched probe has taken from the queue (`MPI_Mrecv`).
     pub fn post_matched(&mut self, message: usize, target: Target) -> RequestId {
         let context = self.messages[message].context;
         let request = self.requests.insert(Operation::Receive { target, context });
@@ -283,21 +282,22 @@ impl Engine {
         request
     }
 
-    /// The oldest message that a receive with this pattern would take: source, tag, length in bytes, number.
+    /// The oldest message that a receive with this pattern would take: source, tag, length in bytes, number. `None`
+    /// without one.
     pub fn probe(&mut self, context: u64, source: Option<u32>, tag: Option<i32>) -> Option<(u32, i32, u64, usize)> {
         let context = self.contexts.index(context);
         let (source, tag, key) = self.contexts.get(context).queues.probe(Pattern { source, tag: tag.map(Tag) })?;
         Some((source, tag.0, self.messages[key].length, key))
     }
 
-    /// Takes that message out of the queue (`MPI_Mprobe`).
+    /// Takes that message from the queue (`MPI_Mprobe`).
     pub fn take(&mut self, context: u64, source: Option<u32>, tag: Option<i32>) -> Option<(u32, i32, u64, usize)> {
         let context = self.contexts.index(context);
         let taken = self.contexts.get(context).queues.take(Pattern { source, tag: tag.map(Tag) })?;
         Some((taken.source, taken.tag.0, self.messages[taken.message].length, taken.message))
     }
 
-    /// Takes a posted receive back; `false` when it has been matched.
+    /// Takes a posted receive back. Returns false if it has been matched.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
         let Operation::Receive { context, .. } = request.operation else { return false };
@@ -316,14 +316,14 @@ impl Engine {
         true
     }
 
-    /// Keeps a posted receive from being matched; `false` when it has been.
+    /// Keeps a posted receive from being matched. Returns false if it has been matched already.
     pub(super) fn freeze(&mut self, id: RequestId) -> bool {
         let request = self.requests.get(id);
         let Operation::Receive { context, .. } = request.operation else { return false };
         !request.complete && self.contexts.get(context).queues.freeze(id)
     }
 
-    /// Lets it be matched again.
+    /// Lets a frozen receive be matched again.
     pub(super) fn thaw(&mut self, id: RequestId) {
         let Operation::Receive { context, .. } = self.requests.get(id).operation else { return };
         let mut matched = Vec::new();
@@ -331,7 +331,7 @@ impl Engine {
         self.deliver_all(matched);
     }
 
-    /// Brings a message and its receive together.
+    /// Joins a message and its receive.
     pub(super) fn deliver(&mut self, key: usize, receive: RequestId) {
         let message = &mut self.messages[key];
         message.receive = Some(receive);
@@ -342,7 +342,7 @@ impl Engine {
             }
             Data::Local(outgoing) => {
                 let message = self.messages.remove(key);
-                // Nobody who waits for the send gets its buffer back before the engine is let go.
+                // No thread that waits for the send gets its buffer back before the engine's lock is released.
                 let payload = self.outgoing_gone(outgoing).expect("its message waits here");
                 self.place(receive, payload.bytes(), &message);
             }
@@ -362,7 +362,7 @@ impl Engine {
         }
     }
 
-    /// Puts the front of a payload that fits into the receive's buffer; how many bytes did.
+    /// Copies as much of a payload as fits into the receive's buffer. Returns the number of bytes copied.
     pub(super) fn copy_to(&mut self, receive: RequestId, bytes: &[u8]) -> u64 {
         let Operation::Receive { target, .. } = &self.requests.get(receive).operation else {
             unreachable!("only receives are matched")
@@ -371,7 +371,7 @@ impl Engine {
         unsafe { target.place(bytes) }
     }
 
-    /// Most packed bytes that the receive takes.
+    /// Bound on the packed bytes that the receive takes.
     pub(super) fn capacity_of(&mut self, receive: RequestId) -> u64 {
         match &self.requests.get(receive).operation {
             Operation::Receive { target, .. } => target.capacity,

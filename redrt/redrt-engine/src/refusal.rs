@@ -1,8 +1,8 @@
-//! Frames that no sound process sends.
+//! Refusals: handling of frames that no sound process sends.
 //!
-//! The memory of its sender is corrupt, or that of the process that refuses it. Its link is closed, so that nothing
-//! more is taken from it, and `redrun` is told, which decides who of the two must go; see `docs/failure-model.md`.
-//! Until its view is here, what the other owes is missing, as after a death.
+//! Either the memory of the sender is corrupt, or that of the process that refuses. The link is closed, so that nothing
+//! more is taken from it. `redrun` is told, and decides which of the two must go; see `docs/failure-model.md`. Until
+//! its view is here, messages that the other owes are missing, as after a death.
 
 use super::Engine;
 use quiesce::{Breach, ProtocolError};
@@ -13,64 +13,64 @@ use redrt_types::{Incarnation, ProcessIndex, ReplicaId};
 use redrt_wire::control::FromAgent;
 use tracing::warn;
 
-/// What is wrong with a frame, in words that follow on the name of who sent it.
+/// The fault of a frame, in words that follow on the sender's name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is no frame.
+    /// Bytes that are no frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Its bytes are to go where they may not.
+    /// Fragments for a place that they may not go to.
     #[error(transparent)]
     Landing(#[from] LandingError),
-    /// It contradicts what is known, or what a replica said before does.
+    /// A contradiction to known facts, or to an earlier statement of a replica.
     #[error("{breach}")]
     Protocol {
-        /// Who has said it.
+        /// Author of the contradicting statement.
         by: ReplicaId,
-        /// What is wrong with it.
+        /// The contradiction.
         breach: Breach,
     },
     /// A frame of a kind that this job does not have.
     #[error("sent a {0:?} frame, which has no place in this job")]
     Misplaced(Kind),
-    /// A sender's rank that no communicator has.
+    /// A rank that no communicator has.
     #[error("sent a message of rank {source_rank}, and the job has {rank_count} ranks")]
     Source {
-        /// What the message says.
+        /// Rank stated by the message.
         source_rank: u32,
-        /// How many there are.
+        /// Number of ranks of the job.
         rank_count: u32,
     },
-    /// A protocol frame that is none.
+    /// Protocol bytes that do not decode.
     #[error("sent a protocol frame that cannot be decoded")]
     Undecodable,
-    /// A protocol frame that is not what was sent.
+    /// Protocol bytes changed under way.
     #[error("sent a protocol frame that does not fit its checksum")]
     Checksum,
-    /// A protocol frame without end.
+    /// Protocol parts beyond the bound on a frame.
     #[error("sent a protocol frame of more than {0} bytes")]
     Endless(usize),
-    /// It wants, or has read, a payload that was not offered to it, or twice.
+    /// A request for an offer that was not made to the sender, or a second one.
     #[error("speaks of offer {0}, which it was not made")]
     Offer(u64),
-    /// It wants more or less than was offered.
+    /// A request for more or fewer bytes than offered.
     #[error("asks for {wanted} bytes of a payload of {length}")]
     GrantLength {
-        /// What it wants.
+        /// Bytes requested.
         wanted: u64,
-        /// What there is.
+        /// Bytes offered.
         length: u64,
     },
-    /// A message that is too long to be one.
+    /// A length for which there is no memory.
     #[error("offers a message of {0} bytes, for which there is no memory")]
     Memory(u64),
-    /// Threads are a matter of their own rank.
+    /// A question that only replicas of one rank may ask each other.
     #[error("asks how far a thread of another rank has come")]
     Thread,
-    /// The other end of a link says that it is somebody who is not in the job.
+    /// A link of a process that is not in the job.
     #[error("opened a link as process {0} of a job that has no such process to do that")]
     Stranger(u32),
-    /// The consumer's word in shared memory cannot be.
+    /// An impossible word of the consumer in shared memory.
     #[error("says that it has taken frames which were not sent")]
     Ring,
 }
@@ -91,7 +91,7 @@ impl From<Rubbish> for Fault {
 }
 
 impl Engine {
-    /// Closes the link to the sender of such a frame and tells `redrun`. Nobody uses the frame any more.
+    /// Closes the link to the sender of such a frame, and tells `redrun`. The frame must be out of use.
     #[cold]
     pub(super) fn refuse(&mut self, from: Option<ProcessIndex>, fault: &Fault) {
         warn!(target: "engine", from = ?from.map(|from| from.0), %fault, "a frame is refused");
@@ -115,7 +115,7 @@ impl Engine {
         self.runtime.tell(FromAgent::Refused { peer, what: fault.to_string() });
     }
 
-    /// Whether the view has this replica. Without replication, a view that lacks somebody ends the job.
+    /// Returns true if the view has this replica. Without replication all do: a loss ends the job.
     pub(super) fn is_live(&self, replica: ReplicaId) -> bool {
         self.replication.as_ref().is_none_or(|replication| replication.view().is_live(replica))
     }

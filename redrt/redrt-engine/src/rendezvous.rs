@@ -1,4 +1,4 @@
-//! Large payloads: the receiver reads them out of the sender's memory where it may, else it grants a landing and the
+//! Large payloads. The receiver reads them from the sender's memory where it may; else it grants a landing and the
 //! sender pushes fragments.
 
 use super::Engine;
@@ -14,7 +14,7 @@ use redrt_types::{Digest, ProcessIndex};
 use sdc_detect::DigestStream;
 use std::io;
 
-/// A longer payload is copied and hashed, or copied and spread, in pieces of this size, which stay in the cache.
+/// Longer payloads are copied and hashed, or copied and spread, in pieces of this size, which stay in the cache.
 const PIECE_BYTES: usize = 256 << 10;
 
 impl Engine {
@@ -39,7 +39,7 @@ impl Engine {
         let start = match in_buffer {
             Some(start) => start,
             None => {
-                // What a corrupt peer says of a length must not end this process. Pages are touched as bytes come.
+                // A length stated by a corrupt peer must not end this process. Pages are touched only as bytes come.
                 let Some(staging) = Scratch::try_spare(length) else {
                     return self.faults.push((from, Fault::Memory(rendezvous.length)));
                 };
@@ -56,7 +56,7 @@ impl Engine {
             return;
         }
         // SAFETY: - start is the receive's buffer, lent until it completes, or `staged`, which the message keeps; both
-        //           outlive the landing, which is removed when the payload is complete or given up.
+        // outlive the landing, which is removed when the payload is complete or given up.
         let landing = unsafe { self.landings.insert(start, length, key, from) };
         self.messages[key].data = Data::Landing(staged);
         self.messages[key].pull = Some(Box::new(Pull { landing, from, start: start as usize }));
@@ -64,8 +64,8 @@ impl Engine {
         self.links.send(from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
     }
 
-    /// Takes the payload of a message out of its sender's memory and spreads it over the receive's buffer piece by
-    /// piece, where that is possible: replicated, the whole of it may be needed to tell what is wrong in it.
+    /// Reads the payload from its sender's memory and spreads it over the receive's buffer piece by piece. Not with
+    /// replication: there the whole payload may be needed as evidence. Returns false if it was not possible.
     fn spread_directly(&mut self, key: usize, from: ProcessIndex, rendezvous: &Rendezvous) -> bool {
         let Some(pid) = self.readable_pid(from, rendezvous) else { return false };
         let Some(receive) = self.messages[key].receive.filter(|_| !self.is_replicated()) else { return false };
@@ -91,20 +91,20 @@ impl Engine {
         true
     }
 
-    /// The number of the process out of whose memory a payload can be read.
+    /// Process id for reading a payload directly; `None` where that is not possible.
     fn readable_pid(&self, from: ProcessIndex, rendezvous: &Rendezvous) -> Option<i32> {
         if self.direct_refused || rendezvous.address == 0 { None } else { self.links.local_pid(from) }
     }
 
     fn note_refusal(&mut self, error: &io::Error) {
-        // Not permitted here, or in another process-id namespace: do not try again. Of the other errors one is
-        // that of an address that is wrong, which its sender does not need to push the payload.
+        // Reading is not permitted here, or across process-id namespaces: do not try again. Other errors, such as a
+        // wrong address, do not count: the sender can push without the address.
         let is_refusal = |code| matches!(code, libc::EPERM | libc::EACCES | libc::ENOSYS);
         self.direct_refused |= error.raw_os_error().is_some_and(is_refusal);
     }
 
-    /// Reads the payload of a message out of its sender's memory to `start`, where that is possible. Also what it
-    /// hashes to, if that was found on the way.
+    /// Reads the payload of a message from its sender's memory to `start`; `None` where that is not possible. Also
+    /// returns its digest, if hashed on the way.
     fn read_directly(
         &mut self,
         key: usize,
@@ -138,7 +138,7 @@ impl Engine {
         self.links.send(to, header, None, &[]);
     }
 
-    /// Bytes of a landing have arrived.
+    /// Takes in that bytes of a landing have arrived.
     pub(super) fn landed(&mut self, landing: LandingId, count: usize) {
         if let Some(key) = self.landings.advance(landing, count) {
             let pull = self.messages[key].pull.take().expect("it has a landing");
@@ -146,8 +146,8 @@ impl Engine {
         }
     }
 
-    /// The whole payload of a message is at `start`: in the receive's buffer, or staged. `hashed` is what it hashes to,
-    /// if that is known.
+    /// Takes in that the whole payload of a message is at `start`, in the receive's buffer or staged. `hashed` is its
+    /// digest, if known.
     fn payload_in_place(&mut self, key: usize, from: ProcessIndex, start: *mut u8, hashed: Option<Digest>) {
         let message = &mut self.messages[key];
         let Some(id) = message.id else {
@@ -173,28 +173,28 @@ impl Engine {
             _ => {
                 let length = message.length as usize;
                 // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it
-                //           completes.
+                // completes.
                 let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
                 self.payload_complete(id, key, &Whole { from, tag, bytes, hashed });
             }
         }
-        // Its sender waits for the acknowledgement.
+        // The sender waits for the acknowledgement.
         self.flush();
     }
 
-    /// The offer that a process speaks of, if it was made to that process.
+    /// The offer of this number, if it was made to that process.
     fn offered_to(&mut self, from: ProcessIndex, id: OutgoingId) -> Result<&mut Outgoing, Fault> {
         let rank = self.rank_of(from);
         let outgoing = self.outgoing.get_mut(id).filter(|outgoing| outgoing.to == Some(rank) && !outgoing.eager);
         outgoing.ok_or(Fault::Offer(id.0))
     }
 
-    /// The receiver of an offer wants its bytes.
+    /// Pushes the payload of an offer to its receiver, which grants a landing.
     pub(super) fn granted(&mut self, from: ProcessIndex, grant: Grant) -> Result<(), Fault> {
         let id = OutgoingId(grant.offer);
         let is_replicated = self.is_replicated();
         if is_replicated && !self.is_live(self.world.replica(from)) {
-            // It may have died with the last word on this payload unsaid, and nothing is kept for it.
+            // Its death may have ended the need for this payload, and nothing is kept for it.
             return Ok(());
         }
         let outgoing = self.offered_to(from, id)?;
@@ -202,8 +202,8 @@ impl Engine {
         if grant.length != length {
             return Err(Fault::GrantLength { wanted: grant.length, length });
         }
-        // Replicated, the payload goes to more than one, and may have to go again; it stays until all have acknowledged
-        // it.
+        // With replication the payload goes to several replicas, and may have to go again; it stays until all have
+        // acknowledged it.
         if outgoing.granted && !is_replicated {
             return Err(Fault::Offer(id.0));
         }
@@ -213,7 +213,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The receiver of an offer has read its bytes.
+    /// Takes in that the receiver of an offer has read its bytes.
     pub(super) fn payload_read(&mut self, from: ProcessIndex, id: OutgoingId) -> Result<(), Fault> {
         if self.is_replicated() {
             return Err(Fault::Misplaced(Kind::Done));
@@ -226,7 +226,8 @@ impl Engine {
     }
 }
 
-/// Reads `length` bytes at `address` of process `pid` to `to`, piece by piece, and hashes each as it lies there.
+/// Reads `length` bytes at `address` of process `pid` to `to`, piece by piece, and hashes each while it is in the
+/// cache.
 fn read_and_hash(
     pid: i32,
     address: u64,
@@ -236,9 +237,9 @@ fn read_and_hash(
 ) -> io::Result<Option<Digest>> {
     for offset in (0..length).step_by(PIECE_BYTES) {
         let (piece, count) = (to.wrapping_add(offset), PIECE_BYTES.min(length - offset));
-        // SAFETY: - within what `pull` chose to be valid for `length` bytes of writes.
+        // SAFETY: - within the memory that `pull` chose to be valid for `length` bytes of writes.
         unsafe { direct::read(pid, address.wrapping_add(offset as u64), piece, count)? };
-        // SAFETY: - just written there.
+        // SAFETY: - count bytes were just written there.
         hashing.update(unsafe { std::slice::from_raw_parts(piece, count) });
     }
     Ok(Some(hashing.finish()))

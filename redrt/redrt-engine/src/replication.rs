@@ -1,12 +1,12 @@
-//! Binds the engine to the replication protocol (`quiesce`): carries out what the machine says, tells it what happens.
+//! Binds the engine to the replication protocol (`quiesce`): carries out the machine's outputs, and feeds it events.
 //!
 //! ```text
 //!   send ──▶ digest ──▶ Replica::send ──▶ Outbound: payload to those this replica supplies, digests to the others
 //!   frame ─▶ Replica::handle ──▶ Arrival: matching, payload into place ──▶ payload_received ──▶ Verified: completes
 //!                            └─▶ Release: the payload is no longer needed; a large send completes
 //! ```
-//! A message has a record from its arrival until it is both verified and delivered, because its payload may have to be
-//! taken again from another replica until then.
+//! A message has a record from its arrival until it is both verified and delivered: until then its payload may have to
+//! be fetched again from another replica.
 
 mod incoming;
 mod outcomes;
@@ -35,13 +35,13 @@ use sdc_detect::{DigestStream, digest};
 use std::collections::BTreeMap;
 use tracing::debug;
 
-/// More parts of this protocol frame follow (in `Header::tag`).
+/// Flag of `Header::tag`: more parts of this protocol frame follow.
 const MORE: i32 = 1;
 const PROTOCOL_PART_BYTES: usize = EAGER_BYTES_MAX;
-/// Longest protocol frame: millions of decisions.
+/// Bound on a protocol frame: room for millions of decisions.
 const PROTOCOL_BYTES_MAX: usize = 64 << 20;
 
-/// How long something has waited: how often, in all, and at most.
+/// Statistics of waits: number, total and longest.
 #[derive(Default)]
 struct Waited {
     count: u64,
@@ -53,24 +53,24 @@ struct Waited {
 pub struct Replication {
     replica: Replica,
     seed: u64,
-    /// Over all messages sent, and all received; only where faults are injected.
+    /// Sums over all messages sent, and over all received; only where faults are injected.
     sums: Option<[u64; 2]>,
     determinism: Determinism,
-    /// The job is ended when nobody knows which replica is wrong.
+    /// True if the job ends when nobody knows which replica is wrong.
     aborts_on_sdc: bool,
-    /// The own sphere has siblings, so that outcomes must be agreed.
+    /// True if the own sphere has several replicas, which must agree on outcomes.
     has_siblings: bool,
-    /// How many outcomes were taken or decided, and sources of receives.
+    /// Number of outcomes taken or decided, sources of receives included.
     decisions: u64,
-    /// Protocol frames of which parts are missing.
+    /// Received parts of protocol frames that are incomplete.
     partial: FxHashMap<ProcessIndex, Vec<u8>>,
     idle_polls: u32,
-    /// Flushes since the links were looked at.
+    /// Flushes since the last check of the links.
     idle_flushes: u32,
     ahead_count: u32,
-    /// `redrun` was told that this process cannot go on while copies of its rank stand ready.
+    /// True once `redrun` knows that this process cannot go on while copies of its rank stand ready.
     is_known_hindered: bool,
-    /// Somebody waits for followers to come near enough ([`Engine::is_crowded`]).
+    /// True while a waiter needs followers to come near enough ([`Engine::is_crowded`]).
     is_crowded: bool,
     changes_waited: Waited,
     matched: Vec<Match<super::request::RequestId, usize>>,
@@ -98,12 +98,12 @@ impl Replication {
         }
     }
 
-    /// Who chooses the sources of wildcard receives at the start.
+    /// The chooser of sources for wildcard receives at the start.
     pub fn order(&self) -> Order {
         if self.replica.is_deciding() { Order::Deciding } else { Order::Following }
     }
 
-    /// Counters for the summary.
+    /// Counters for the summary. Figures that the protocol does not know are 0.
     pub fn statistics(&self) -> Statistics {
         let counters = self.replica.counters();
         Statistics {
@@ -127,19 +127,19 @@ impl Replication {
         }
     }
 
-    /// Digests a message of `length_bytes` in pieces.
+    /// Begins the digest of a message of `length_bytes` that comes in pieces.
     pub(super) fn digest_stream(&self, tag: i32, length_bytes: u64) -> DigestStream {
         DigestStream::new(self.seed, Tag(tag), length_bytes)
     }
 
-    /// What a message adds to a sum. The order of messages must not matter: threads send in any, and receives complete
-    /// in any.
+    /// A message's contribution to a sum, independent of the order of messages: threads send in any order, and receives
+    /// complete in any.
     fn summand(&self, other: VirtualRank, context: ContextId, sequence: SeqNum, payload: Digest) -> u64 {
         let words = [u128::from(context.0) << 64 | u128::from(sequence.0), payload.0].map(u128::to_le_bytes);
         digest(self.seed, Tag(other.0 as i32), words.as_flattened()).0 as u64
     }
 
-    /// Takes note of a message that is sent, where faults are injected.
+    /// Adds a sent message to its sum, where faults are injected.
     fn sum_up(&mut self, to: VirtualRank, context: ContextId, sequence: SeqNum, sent: Digest) {
         if let Some([sum, _]) = self.sums {
             let summand = self.summand(to, context, sequence, sent);
@@ -152,27 +152,28 @@ impl Replication {
         self.replica.view()
     }
 
-    /// Whether the job is to end when nobody knows which replica is wrong.
+    /// Returns true if the job is to end when nobody knows which replica is wrong.
     pub(super) fn aborts_on_sdc(&self) -> bool {
         self.aborts_on_sdc
     }
 
-    /// Whether this process has yet to hear what it asked for when the view changed.
+    /// Returns true if answers to this process's requests are outstanding since a view changed.
     pub(super) fn is_resuming(&self) -> bool {
         self.replica.is_resuming()
     }
 
-    /// Whether a copy has heard its leader.
+    /// Returns true if a copy has heard from its leader.
     pub(super) fn is_in_step(&self) -> bool {
         self.replica.is_in_step()
     }
 
-    /// Whether copies of this rank are awaited.
+    /// Returns true if copies of this rank are awaited.
     pub(super) fn expects_sibling(&self) -> bool {
         self.replica.expects_sibling()
     }
 
-    /// What others owe this process before all it has sent is over, in words.
+    /// Descriptions of the acknowledgements and stable decisions that this process lacks before all it has sent is
+    /// over.
     pub(super) fn owed(&self) -> Vec<String> {
         let owed = self.replica.unacknowledged_by().into_iter();
         let mut told: Vec<_> =
@@ -184,36 +185,36 @@ impl Replication {
         told
     }
 
-    /// Gives memory back that new channels do not need now.
+    /// Releases spare memory of the channels.
     pub(super) fn shrink(&mut self) {
         self.replica.shrink();
     }
 
-    /// Keeps what these newcomers may ask for, and for no others more than the view says.
+    /// Keeps messages that these newcomers may ask for. For others it keeps only what the view demands.
     pub(super) fn set_pins(&mut self, awaited: &[ReplicaId], ready: &[ReplicaId]) {
         self.is_known_hindered = false;
         self.replica.set_pins(awaited, ready);
     }
 
-    /// The connection with a process begins anew.
+    /// Starts the connection with a process anew.
     pub(super) fn reset(&mut self, process: ProcessIndex, peer: ReplicaId) {
         self.partial.remove(&process);
         self.replica.reset(peer);
     }
 
-    /// A program that polls in vain was flushed. Whether that was so for the `count`th time since this was last so.
+    /// Counts a flush of a program that polls in vain. Returns true at each `count`th.
     pub(super) fn note_idle_flush(&mut self, count: u32) -> bool {
         self.idle_flushes = (self.idle_flushes + 1) % count;
         self.idle_flushes == 0
     }
 
-    /// In a copy: it takes the place `me`. What it had heard in part it will hear again.
+    /// Runs in a copy: it takes the place `me`. Frames received in part will come again.
     pub(super) fn become_copy(&mut self, me: ReplicaId) {
         self.partial.clear();
         self.replica.take_place(me);
     }
 
-    /// Whether everything this process owes to others has arrived there.
+    /// Returns true if all messages of this process have arrived, and none is held back.
     pub fn is_settled(&self) -> bool {
         !self.replica.is_owing() && self.replica.held_count() == 0
     }
@@ -225,7 +226,7 @@ fn set_sequence(header: &mut Header, sequence: SeqNum) {
     header.index = (sequence.0 >> 32) as u16;
 }
 
-/// The header of a message; that of one whose payload stays here has another kind.
+/// Header of an eager message; a rendezvous changes its kind.
 #[inline(always)]
 fn offer_header(context: ContextId, sequence: SeqNum, envelope: Envelope, core: u16) -> Header {
     let mut header = Header::new(Kind::Eager, context.0);
@@ -244,40 +245,40 @@ fn digest_header(context: ContextId, sequence: SeqNum, core: u16) -> Header {
 }
 
 impl Engine {
-    /// Whether any virtual rank of the world has more than one replica.
+    /// Returns true if any virtual rank of the world has more than one replica.
     #[inline]
     pub fn is_replicated(&self) -> bool {
         self.replication.is_some()
     }
 
-    /// Whether outcomes have to be agreed with siblings; `polling` for calls that do not wait.
+    /// Returns true if outcomes have to be agreed with siblings. `polling`: for calls that do not wait.
     pub fn needs_decisions(&self, polling: bool) -> bool {
         self.replication.as_ref().is_some_and(|replication| {
             replication.has_siblings && !(polling && replication.determinism == Determinism::Sends)
         })
     }
 
-    /// Decisions that some sibling may not hold yet.
+    /// Number of decisions that some sibling may not hold yet.
     pub fn unstable_count(&self) -> u64 {
         self.replication.as_ref().map_or(0, |replication| replication.replica.unstable_count())
     }
 
-    /// Whether a decision that can be put off should be; see `quiesce::Replica::is_far_ahead`.
+    /// Returns true if a decision that can wait should wait; see `quiesce::Replica::is_far_ahead`.
     pub fn is_far_ahead(&self, stream: StreamId) -> bool {
         self.replication.as_ref().is_some_and(|replication| replication.replica.is_far_ahead(stream))
     }
 
-    /// Whether everything this process owes to others has arrived there, or at least left.
+    /// Returns true if all messages of this process have arrived, or at least left.
     pub fn is_settled(&self) -> bool {
         !self.links.is_busy() && self.replication.as_ref().is_none_or(|replication| replication.is_settled())
     }
 
-    /// The membership that this process acts on, in a world that is replicated.
+    /// The view that this process acts on; `None` in a world that is not replicated.
     pub fn view(&self) -> Option<&View> {
         self.replication.as_ref().map(|replication| replication.view())
     }
 
-    /// Number of the view this process acts on; `initial` in a world that is not replicated.
+    /// Number of the view this process acts on; that of `initial` in a world that is not replicated.
     pub fn view_number(&self, initial: &View) -> redrt_types::ViewNumber {
         self.replication.as_ref().map_or(initial.number, |replication| replication.view().number)
     }
@@ -292,12 +293,12 @@ impl Engine {
         }
     }
 
-    /// What was sent to whom, if that was wanted.
+    /// Traffic by receiver; `None` if it was not asked for.
     pub fn sent(&self) -> Option<Vec<SentTo>> {
         self.traffic.as_ref().map(|traffic| traffic.sent())
     }
 
-    /// What was compared, by communicator.
+    /// Compared messages and bytes, by communicator.
     pub fn coverage(&self) -> Vec<Coverage> {
         let compared = self.replication.as_ref().map(|replication| replication.replica.coverage());
         let mut named = BTreeMap::<String, (u64, u64)>::new();
@@ -342,13 +343,13 @@ impl Engine {
         {
             outgoing.payload = payload;
         }
-        // All may have acknowledged it already, if this replica lags behind its siblings.
+        // All receivers may have acknowledged it already, if this replica lags behind its siblings.
         let waits = !eager || self.outgoing.is_crowded();
         let is_needed = waits && self.outgoing.get(id).is_some_and(|outgoing| !outgoing.detached);
         if is_needed { Sent::Pending(id) } else { Sent::Complete }
     }
 
-    /// Transmits what goes out at once of a message that is sent.
+    /// Transmits the frames of a message that go out at once.
     #[inline(always)]
     fn put_out(
         &mut self,
@@ -370,7 +371,7 @@ impl Engine {
         }
     }
 
-    /// Does what the machine says.
+    /// Carries out the machine's outputs.
     pub(super) fn carry_out(&mut self) {
         while let Some(output) = self.replication().replica.poll_output() {
             self.act(output);
@@ -423,7 +424,7 @@ impl Engine {
         }
     }
 
-    /// This process decides from now on.
+    /// Takes in that this process has become the leader.
     fn lead(&mut self) {
         let mut matched = Vec::new();
         self.contexts.set_order(Order::Deciding, &mut matched);
@@ -512,7 +513,7 @@ impl Engine {
         }
     }
 
-    /// The membership changed.
+    /// Applies a new view, if it is later than the present one.
     pub fn apply_view(&mut self, view: View) {
         let Some(replication) = &mut self.replication else { return };
         let before = replication.replica.view().clone();
@@ -552,7 +553,7 @@ impl Engine {
         }
     }
 
-    /// Sends what is batched: acknowledgements and decisions.
+    /// Sends batched acknowledgements and decisions.
     pub fn flush(&mut self) {
         if let Some(replication) = &mut self.replication {
             replication.replica.flush();
@@ -561,7 +562,8 @@ impl Engine {
         }
     }
 
-    /// A test found nothing. Siblings and partners may wait for what is batched here, so it goes out now and then.
+    /// Counts a test that found nothing. Siblings and partners may wait for batched frames, so these go out now and
+    /// then.
     pub(super) fn idle_poll(&mut self) {
         if let Some(replication) = &mut self.replication {
             replication.idle_polls += 1;

@@ -1,10 +1,10 @@
-//! Requests: operations that have begun and whose outcome somebody will ask for.
+//! Requests: operations under way, and completed ones whose outcome will be asked for.
 
 use super::payload::Target;
 use slab::Slab;
 use std::sync::Arc;
 
-/// Number of a request within the engine. Reused after the request is freed; handles carry a generation beside it.
+/// Number of a request within the engine. Reused after the request is freed; handles add a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId(pub u32);
 
@@ -13,7 +13,7 @@ const HANDLE_MIN: usize = 0x1000;
 const INDEX_COUNT: u32 = (1 << INDEX_BITS) - HANDLE_MIN as u32;
 const GENERATION_COUNT: u16 = 1 << (31 - INDEX_BITS);
 
-/// What `MPI_Status` tells of a completed operation.
+/// Contents of `MPI_Status` for a completed operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     /// Rank of the sender in the communicator, or `MPI_PROC_NULL`, or `MPI_ANY_SOURCE` in an empty status.
@@ -24,68 +24,68 @@ pub struct Status {
     pub error: i32,
     /// Received payload in bytes.
     pub bytes: u64,
-    /// Whether the operation was cancelled.
+    /// True if the operation was cancelled.
     pub cancelled: bool,
 }
 
 impl Status {
-    /// What a wait on an inactive request, or a completed send, returns (MPI-5.0 §3.7.3).
+    /// The status of a wait on an inactive request, or on a completed send (MPI-5.0 §3.7.3).
     pub const EMPTY: Self =
         Self { source: crate::ANY_SOURCE, tag: crate::ANY_TAG, error: 0, bytes: 0, cancelled: false };
 }
 
-/// Begins a round of a persistent request. What it fails with is its maker's, who takes it back.
+/// Begins a round of a persistent request. The error type is its maker's, which downcasts it.
 pub type Start = dyn Fn() -> Result<Option<RequestId>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync;
 
-/// What a request is about.
+/// Kind of a request's operation.
 pub enum Operation {
-    /// A send; completes when its payload is no longer needed.
+    /// Completes when the payload is no longer needed.
     Send,
-    /// A receive.
+    /// Completes when the payload is in place, and verified where that is asked for.
     Receive {
-        /// Where the payload goes.
+        /// Destination of the payload.
         target: Target,
-        /// Context it was posted in, to cancel it.
+        /// Context it was posted in; needed to cancel it.
         context: u32,
     },
-    /// Completed from outside: a nonblocking collective.
+    /// Completed from outside, as a task is.
     Other,
     /// Set up once, started many times (MPI-5.0 §3.9). Complete while it is inactive.
     Persistent {
         /// Begins one round.
         start: Arc<Start>,
-        /// The round under way.
+        /// The round under way; `None` once the round has been completed.
         round: Option<RequestId>,
-        /// Started, and not yet found complete by the application.
+        /// True from its start until the application finds it complete.
         active: bool,
     },
 }
 
-/// One operation.
+/// An operation, and its outcome.
 pub struct Request {
-    /// What it is about.
+    /// Kind of the operation, with its data.
     pub operation: Operation,
-    /// Its outcome; meaningful once `complete`.
+    /// Its outcome; valid once `complete`.
     pub status: Status,
-    /// Whether it has completed.
+    /// True once it has completed.
     pub complete: bool,
-    /// Nobody will ask for the outcome: free it as soon as it completes.
+    /// True if nobody will ask for the outcome: it is freed on completion.
     pub detached: bool,
-    /// Handle of its communicator, whose error handler hears of its failure.
+    /// Handle of the communicator whose error handler is called on failure.
     pub comm: usize,
 }
 
-/// The request of all sends that were complete when they returned: nothing is known of such a one but that.
+/// The request of all sends that were complete when they returned: they need no state of their own.
 const COMPLETE: RequestId = RequestId(0);
 
 /// All requests of a process.
 pub struct Requests {
     slots: Slab<Request>,
-    /// For how many sends [`COMPLETE`] stands.
+    /// Number of sends that [`COMPLETE`] stands for.
     complete_count: usize,
-    /// How often each slot was freed: part of its handle, so that a stale handle is recognized.
+    /// Number of times each slot was freed. It is part of handles, so that a stale handle is recognised.
     generations: Vec<u16>,
-    /// Counts completions, so that a waiter sees that something happened.
+    /// Counts completions and other events that end waits.
     pub completions: u64,
 }
 
@@ -100,7 +100,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// The request of a send that is complete.
+    /// Makes the request of a send that is complete.
     #[inline]
     pub fn insert_complete(&mut self) -> RequestId {
         self.complete_count += 1;
@@ -118,12 +118,12 @@ impl Requests {
         RequestId(slot as u32)
     }
 
-    /// All requests.
+    /// All requests, except that of complete sends.
     pub fn iter(&self) -> impl Iterator<Item = &Request> {
         self.slots.iter().filter(|(slot, _)| *slot != COMPLETE.0 as usize).map(|(_, request)| request)
     }
 
-    /// Whether the application has begun nothing that it has not asked the outcome of.
+    /// Returns true if the application has asked for the outcome of all it has begun.
     pub fn is_at_rest(&self) -> bool {
         let is_idle = |request: &Request| {
             request.detached || matches!(request.operation, Operation::Persistent { active: false, .. })
@@ -134,13 +134,13 @@ impl Requests {
     /// The request with this number.
     ///
     /// # Panics
-    /// When there is none: numbers are only handed to code that frees them exactly once.
+    /// Without such a request: numbers are only handed to code that frees them exactly once.
     #[inline]
     pub fn get(&mut self, id: RequestId) -> &mut Request {
         &mut self.slots[id.0 as usize]
     }
 
-    /// Whether the operation has completed.
+    /// Returns true if the operation has completed.
     #[inline]
     pub fn is_complete(&self, id: RequestId) -> bool {
         self.slots[id.0 as usize].complete
@@ -162,7 +162,7 @@ impl Requests {
     #[inline]
     fn free(&mut self, id: RequestId) -> Option<Request> {
         if id == COMPLETE {
-            // A program may ask for one of them twice.
+            // A program may, in error, ask for such a request twice.
             self.complete_count = self.complete_count.saturating_sub(1);
             return None;
         }
@@ -171,14 +171,14 @@ impl Requests {
         Some(self.slots.remove(id.0 as usize))
     }
 
-    /// The handle value of a request: a positive C `int`, above the ABI's constants.
+    /// The handle of a request: a positive C `int`, above the ABI's constants.
     #[inline]
     pub fn handle(&self, id: RequestId) -> usize {
         assert!(id.0 < INDEX_COUNT, "{INDEX_COUNT} requests are in use");
         usize::from(self.generations[id.0 as usize]) << INDEX_BITS | (id.0 as usize + HANDLE_MIN)
     }
 
-    /// The request with this handle value; `None` when there is none or it was freed.
+    /// The request with this handle; `None` when there is none or it was freed.
     #[inline]
     pub fn resolve(&self, handle: usize) -> Option<RequestId> {
         let slot = (handle & ((1 << INDEX_BITS) - 1)).checked_sub(HANDLE_MIN)?;
@@ -188,7 +188,7 @@ impl Requests {
         (live && handle >> INDEX_BITS == usize::from(*generation)).then_some(RequestId(slot as u32))
     }
 
-    /// The outcome of a completed request, which is freed.
+    /// Frees a completed request, and returns its outcome.
     #[inline]
     pub fn take(&mut self, id: RequestId) -> Status {
         let Request { complete, status, .. } = self.slots[id.0 as usize];
@@ -197,8 +197,8 @@ impl Requests {
         status
     }
 
-    /// Nobody will ask for the outcome any more (`MPI_Request_free`). What is freed already comes back: a persistent
-    /// one may hold what cannot be dropped while the engine is locked. Its round is detached by itself.
+    /// Drops interest in the outcome (`MPI_Request_free`). Returns the request if it is freed already: a persistent
+    /// request may hold values that must not be dropped while the engine is locked. Its round is detached separately.
     pub fn detach(&mut self, id: RequestId) -> Option<Request> {
         let is_persistent = matches!(self.get(id).operation, Operation::Persistent { .. });
         if is_persistent || self.is_complete(id) {

@@ -1,9 +1,9 @@
-//! Taking up connections that broke, with the replication protocol: see the module `link::reset` for when a connection
-//! begins anew, and `quiesce::Replica::reset` for what the two ends say then.
+//! Restores broken connections, with the replication protocol. See the module `link::reset` for the begin of a new
+//! connection, and `quiesce::Replica::reset` for the frames that both ends then exchange.
 //!
-//! Payloads that were on their way have landings here that nobody will fill. They are given up when the offer comes
-//! again, as after the loss of a supplier; further copies, which are only compared, are forgotten at once. At r = 1
-//! there is no log to serve anything from, and the job ends with that reason.
+//! Payloads under way have landings here that will never be filled. They are given up when the offer comes again, as
+//! after the loss of a supplier. Further copies, which are only compared, are dropped at once. At r = 1 there is no log
+//! to send anything again from, and the job ends with that reason.
 
 use super::Engine;
 use super::link::{Admission, Broken};
@@ -14,16 +14,17 @@ use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 use tracing::debug;
 
-/// Number of flushes, in a program that polls in vain, between two polls of sockets that are only written to.
+/// Flushes of a program that polls in vain, between two checks of sockets that are only written to.
 const FLUSHES_PER_LOOK: u32 = 32;
 
-/// So often a host does not acknowledge what is sent to it before the connection is opened again: 6 s.
+/// Retransmissions without an acknowledgement before the connection is opened again: 6 s.
 const UNANSWERED_MAX: u32 = 5;
-/// … and before it is given up where it cannot be, while TCP may still come through: 25 s.
+/// The same before a host is given up for good, where connections are not opened again; TCP may still come through: 25
+/// s.
 const UNANSWERED_MAX_FOR_GOOD: u32 = 7;
 
 impl Engine {
-    /// A link broke. Its other end may be dead, which a view will say, or not.
+    /// Handles a broken link. Its other end may be dead, which a view will say, or alive.
     pub(super) fn link_broke(&mut self, broken: Broken) {
         debug!(target: "engine", process = broken.process().0, "a link broke");
         if self.is_foreign(broken.process()) {
@@ -38,15 +39,15 @@ impl Engine {
         }
     }
 
-    /// Does what follows from links that broke.
+    /// Handles all links that have broken since.
     pub(super) fn heed_broken(&mut self) {
         while let Some(broken) = self.links.next_broken() {
             self.link_broke(broken);
         }
     }
 
-    /// Looks for hosts that do not answer. The program may be outside of MPI for long, and what it has sent before is
-    /// waited for: what follows is done at once. Whether one was found.
+    /// Breaks links to hosts that do not answer, and handles that at once: the program may be outside of MPI for long,
+    /// and others wait for its earlier messages. Returns true if there was such a host.
     pub(super) fn look_for_silence(&mut self) -> bool {
         let opened_again = self.is_replicated();
         let unanswered_max = if opened_again { UNANSWERED_MAX } else { UNANSWERED_MAX_FOR_GOOD };
@@ -55,12 +56,12 @@ impl Engine {
         any
     }
 
-    /// Takes over a link that another process has opened, if it is of the present epoch or begins the next.
+    /// Takes over a link that another process has opened, if it is of the present epoch or begins a new one.
     pub(super) fn admit(&mut self, receiver: Incoming) {
         match self.links.judge(&receiver) {
             Admission::Stale => return,
             Admission::Early => return self.links.keep_early(receiver),
-            // At r = 1 nobody opens a connection again.
+            // At r = 1 connections are never opened again.
             Admission::Newer if !self.is_replicated() => return,
             Admission::Newer => self.reconnect(receiver.name.from, receiver.name.epoch),
             Admission::Same => {}
@@ -75,7 +76,7 @@ impl Engine {
         }
     }
 
-    /// Begins an epoch of the connection with another process, and asks it anew for what it owes.
+    /// Begins an epoch of the connection with another process, and asks the process anew for the messages it owes.
     fn reconnect(&mut self, process: ProcessIndex, epoch: u32) {
         if !self.links.begin_epoch(process, epoch) {
             return;
@@ -98,7 +99,7 @@ impl Engine {
         self.requests.completions += 1;
     }
 
-    /// Now and then a program that polls looks at sockets that it only writes to.
+    /// Checks sockets that are only written to, at every so many flushes of a program that polls.
     pub(super) fn look_at_links(&mut self) {
         if self.replication().note_idle_flush(FLUSHES_PER_LOOK) {
             self.links.look_at_senders();

@@ -1,4 +1,4 @@
-//! What the engine has to do with the process around it.
+//! Interface between the engine and the process around it.
 
 use super::payload::{Payload, Target};
 use quiesce::{Outcome, Place, Question, StreamId};
@@ -6,86 +6,89 @@ use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The process around an engine: it hears what the engine has found out, and knows what messages do not say.
+/// The process around an engine: it receives the engine's reports, and answers questions that messages do not.
 ///
-/// All of it may be called with the engine locked, so nothing in it may lock the engine.
+/// The trap: all of it may be called with the engine locked, so nothing in it may lock the engine.
 pub trait Runtime: Sync {
-    /// Something happened that concerns others than this process.
+    /// Reports an event that concerns others than this process.
     fn tell(&self, message: FromAgent);
 
-    /// A view takes the place of another.
+    /// Reports that the view `after` takes the place of `before`.
     fn view_changed(&self, world: &World, before: &View, after: &View);
 
     /// Ends the job. `message` is for the user.
     fn abort(&self, code: i32, message: String) -> !;
 
-    /// The link with a process of another job, so named, broke. What that means for this one, if it cannot go on.
+    /// A link to a process of another job, called `name`, broke. Returns the reason to abort; `None` if this process
+    /// can go on.
     fn loss_of(&self, process: ProcessIndex, name: &str) -> Option<String>;
 
-    /// The name of the communicator that has this context.
+    /// Name of the communicator with this context.
     fn label_of_context(&self, context: u64) -> String;
 
-    /// If members tell each other in this context what collectives they call: which this one has told and waits to hear
-    /// of.
+    /// The collective that this process has announced in a context and waits for others to announce; `None` in contexts
+    /// where members announce none.
     fn told_in_context(&self, context: u64) -> Option<String>;
 
-    /// Whether receives of this context are a server's: nobody waits for them.
+    /// Returns true if receives of this context are a server's: no thread of the program waits for them.
     fn serves(&self, context: u64) -> bool;
 
-    /// How many MPI calls the calling thread has begun.
+    /// Number of MPI calls that the calling thread has begun.
     fn call_count(&self) -> u64;
 
-    /// Where in the program the calling thread is: at no place that replicas agree on where it does something on the
-    /// side.
+    /// Position of the calling thread in the program. In work on the side, which replicas do at different positions, it
+    /// is [`Place::NOWHERE`].
     fn place(&self) -> Place;
 
-    /// Where in the program the thread of this number is.
+    /// Position in the program of the thread with this number.
     fn place_of(&self, thread: u64) -> Place;
 
-    /// A digest of where the program's threads are, the same in replicas whose threads are at the same calls.
+    /// Digest of the positions of the program's threads, the same in replicas whose threads are at the same calls.
     fn places(&self) -> u64;
 
-    /// Whether the program has no other thread than the main one, as far as that can be known.
+    /// Returns true if the program has no thread but the main one, as far as that can be known.
     fn has_one_thread(&self) -> bool;
 
-    /// How many MPI calls the thread of this number has begun; 0 when none is known, `u64::MAX` when it has ended.
+    /// Number of MPI calls that the thread with this number has begun; 0 for an unknown thread, `u64::MAX` once it has
+    /// ended.
     fn calls_of(&self, thread: u64) -> u64;
 
-    /// The order of threads that siblings were not told of, of a process that decides it.
+    /// In the process that decides the order of threads: the part of it that siblings do not know yet.
     fn untold_order(&self) -> Option<(StreamId, Question, Outcome)>;
 
-    /// Two that are equal say that the thread of this number has stood still between them, outside of MPI calls.
+    /// A value that stays equal while the thread with this number stands still outside of MPI calls.
     fn pulse_of(&self, thread: u64) -> u64;
 
-    /// For how long the thread of this number has had a processor, in nanoseconds; 0 when none is known.
+    /// Processor time of the thread with this number, in nanoseconds; 0 for an unknown thread.
     fn ran_ns_of(&self, thread: u64) -> u64;
 
-    /// The bit to flip in the copy of a payload of this length that is about to be transmitted, if any.
+    /// The bit to flip in the copy of a payload of this length, in bytes, before it is transmitted; `None` for no
+    /// fault.
     fn take_wire_bit(&self, length: usize) -> Option<u64>;
 
-    /// The bit to flip in the next frame with decisions, of this length.
+    /// The bit to flip in the next frame with decisions, of this length in bytes; `None` for no fault.
     fn take_decision_bit(&self, length: usize) -> Option<u64>;
 
-    /// What is to be kept of a payload that was sent, if it is to be something else.
+    /// The payload to keep in place of one that was sent, for an injected fault; `None` to keep it as it is.
     fn corrupt_kept(&self, payload: &Payload) -> Option<Payload>;
 
-    /// The program is about to get a message from another rank, whose verdict is in.
+    /// Called before the program gets a message from another rank whose verdict is in.
     fn before_delivery(&self, target: &Target, length: u64);
 }
 
 process_local! {
-    /// Whether faults are injected: looked at by every send.
+    /// True while faults are injected; read by every send.
     static HAS_FAULTS: AtomicBool = AtomicBool::new(false);
 }
 
-/// Whether there are faults to carry out. Only then is the runtime asked for them, and all that could be counted must
-/// be.
+/// Returns true if faults may be injected. Only then does the engine ask the runtime for faults, and count all that
+/// they are timed by.
 #[inline]
 pub fn has_faults() -> bool {
     HAS_FAULTS.load(Ordering::Relaxed)
 }
 
-/// There are faults to carry out from now on, or not.
+/// Switches the injection of faults on or off.
 pub fn set_has_faults(has_faults: bool) {
     HAS_FAULTS.store(has_faults, Ordering::Release);
 }

@@ -15,36 +15,35 @@ use sdc_detect::Element;
 /// Longest payload that is copied to the retention log, so that its send completes at once.
 pub const EAGER_BYTES_MAX: usize = redrt_transport::shm::FRAME_BYTES_MAX - 64;
 
-/// One message to be sent.
+/// A message to be sent.
 pub struct SendArguments {
     /// Context of the communicator.
     pub context: u64,
     /// Rank of this process in the communicator.
     pub source: u32,
-    /// The receiver.
+    /// Virtual rank of the receiver.
     pub to: VirtualRank,
     /// Message tag.
     pub tag: i32,
-    /// The bytes.
+    /// Its bytes, lent or copied.
     pub payload: Payload,
-    /// What they are.
+    /// Type of the payload's elements.
     pub element: Element,
-    /// Complete only once the receive has begun (MPI-5.0 §3.4).
+    /// True to complete only once the receive has begun (MPI-5.0 §3.4).
     pub synchronous: bool,
 }
 
-/// How far a send has come when the call returns.
+/// State of a send when the call returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// The payload is no longer needed.
+    /// Over: the payload is no longer needed.
     Complete,
-    /// It is; [`Engine::send_request`] makes a request for it.
+    /// The payload is still needed; [`Engine::send_request`] makes a request for it.
     Pending(OutgoingId),
 }
 
 impl SendArguments {
-    /// Whether the payload, of this length in bytes, goes with its offer where ranks are replicated, and is copied for
-    /// that.
+    /// Returns true if a payload of this length in bytes is copied and goes with its offer, where ranks are replicated.
     #[inline]
     pub fn is_short(&self, length: usize) -> bool {
         length <= EAGER_BYTES_MAX && !self.synchronous
@@ -64,7 +63,7 @@ impl Engine {
         }
     }
 
-    /// A request that completes when the pending send does.
+    /// Makes a request that completes when the send does.
     pub fn send_request(&mut self, sent: Sent) -> RequestId {
         let request = self.requests.insert(super::request::Operation::Send);
         match sent {
@@ -87,8 +86,8 @@ impl Engine {
         self.outgoing.insert(Outgoing { payload, element, eager, to, granted: false, detached: false, request: None })
     }
 
-    /// The payload is needed by newcomers only, which may be long in coming: the program gets its buffer back, and its
-    /// request completes.
+    /// Gives the program its buffer back, and completes its request: only newcomers may need the payload, and they may
+    /// be long in coming.
     pub(super) fn detach(&mut self, id: OutgoingId) {
         let Some(outgoing) = self.outgoing.get_mut(id) else { return };
         if outgoing.granted {
@@ -103,7 +102,7 @@ impl Engine {
         self.outgoing.detach(id);
     }
 
-    /// The payload is no longer needed: its request completes.
+    /// Drops a payload that is no longer needed, and completes its request. Returns the payload, if it was kept.
     pub(super) fn outgoing_gone(&mut self, id: OutgoingId) -> Option<Payload> {
         let outgoing = self.outgoing.remove(id)?;
         if let Some(request) = outgoing.request {
@@ -128,7 +127,7 @@ impl Engine {
         self.send_later(to, header, arguments, is_eager)
     }
 
-    /// What does not go out at once.
+    /// Sends a message that cannot go at once.
     #[cold]
     fn send_later(&mut self, to: ProcessIndex, mut header: Header, arguments: SendArguments, is_eager: bool) -> Sent {
         if is_eager {
@@ -146,14 +145,14 @@ impl Engine {
         Sent::Pending(id)
     }
 
-    /// A message to the own virtual rank stays in the process: every replica sends it to itself.
+    /// Sends to the own virtual rank. The message stays in the process: every replica sends it to itself.
     fn send_to_self(&mut self, arguments: SendArguments) -> Sent {
         let context = self.contexts.index(arguments.context);
         let key = self.messages.vacant_key();
         let tag = Tag(arguments.tag);
         let arrived = self.contexts.get(context).queues.arrive(arguments.source, tag, key);
         let length = arguments.payload.len() as u64;
-        // A thread of this process may wait for it, in a probe too.
+        // Another thread of this process may wait for it, or probe for it.
         self.requests.completions += 1;
         let mut message = Message::new(context, arguments.source, arguments.tag, length);
         match arrived {

@@ -1,7 +1,7 @@
 //! The user's signals in a replicated world: all replicas of a rank get each at the same MPI call of their program.
 //!
-//! Replicas do not come to a call at the same time, and none may have passed it. So the leader asks all how far they
-//! are, by two decisions in a stream of their own:
+//! Replicas do not reach a call at the same time, and none may have passed it. So the leader asks all how far they are,
+//! by two decisions in a stream of their own:
 //!
 //! ```text
 //!   leader                                   follower
@@ -13,13 +13,13 @@
 //!     ├──────────── Decisions{8} ─────────────► │
 //!     │ raised at call 8                        │ raised at call 8
 //! ```
-//! Each process that makes progress answers, so no program waits for what another one computes, but a follower for its
-//! leader. A new leader takes up what the last one has announced: it has the decision, and gets the ballots again. A
+//! Each process that makes progress answers, so no program waits for another's computation, except a follower for its
+//! leader. A new leader takes up the announcements of the last one: it has the decision, and gets the ballots again. A
 //! copy may have been made before a signal was announced, and hear of it after its siblings have agreed: it begins no
-//! call until it is in step, and was behind its source's answer before.
+//! call until it is in step, and its program is behind its source's answer before that.
 //!
-//! The program's main thread gets all of them. Its calls are counted before it looks ([`are_pending`]); who answers
-//! sets that first and counts then, with a heavy barrier between (`redrt_sync::fence`).
+//! The program's main thread gets all signals. Its call is counted before it looks ([`are_pending`]); the answering
+//! thread sets that flag first and reads the count then, with a heavy barrier between (`redrt_sync::fence`).
 
 use super::{Cell, Engine};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
@@ -28,58 +28,58 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::debug;
 
-/// Thread number of the one that gets signals.
+/// Number of the thread that gets signals.
 const MAIN_THREAD: u64 = 0;
-/// Bits of a word that name the signal; the others number it.
+/// Bits of a word that name the signal; the higher bits number it.
 const SIGNAL_BITS: u32 = 8;
 
-/// What is asked for here: no thread of the program does.
+/// The question of both decisions: no thread of the program asks it.
 const SIGNAL: Question = Question { call: Call::Signal, arguments: 0, data: 0, place: Place::NOWHERE };
 
 process_local! {
-    /// The main thread is to look before it begins a call.
+    /// True if the main thread must look for signals before it begins a call.
     static PENDING: AtomicBool = AtomicBool::new(false);
 }
 
-/// Whether the main thread is to look. To be asked after its call was counted, and a light barrier.
+/// Returns true if the main thread must look for signals. To be asked after its call was counted, and a light barrier.
 #[inline]
 pub fn are_pending() -> bool {
     PENDING.load(Ordering::Relaxed)
 }
 
-/// A signal whose call is not decided.
+/// A signal that was announced, and whose call is not decided.
 struct Open {
     signal: i32,
-    /// The first call that this process has promised not to begin.
+    /// The first call that this process has promised not to begin; `None` before its answer.
     limit: Option<u64>,
 }
 
-/// What a process knows of signals.
+/// The signals of a process.
 #[derive(Default)]
 pub(super) struct Signals {
-    /// Heard of, and perhaps not announced, by number.
+    /// Heard of and perhaps not announced, by number.
     heard: BTreeMap<u64, i32>,
-    /// The highest number that was announced.
+    /// The highest announced number.
     announced: Option<u64>,
     open: Option<Open>,
-    /// Decided: the call at which each comes, in this order.
+    /// Decided signals, each with the call at which it comes, in order.
     due: VecDeque<(u64, i32)>,
-    /// The leader has said something that was not looked at.
+    /// True if a decision of the leader has come that was not looked at.
     pub(super) is_told: bool,
 }
 
-/// What the main thread does about signals before it begins a call.
+/// The main thread's next step before it begins a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Raise {
-    /// Nothing, now.
+    /// Begin the call.
     Nothing,
-    /// Raises this one, and asks again.
+    /// Raise this signal, and ask again.
     Signal(i32),
 }
 
 impl Cell {
-    /// The user has sent a signal; its number is higher than those of signals before. [`Cell::help_others`] does the
-    /// rest, until [`Cell::are_signals_agreed`].
+    /// Takes in a signal of the user. Its number is higher than those of earlier signals. [`Cell::help_others`] does
+    /// the rest, until [`Cell::are_signals_agreed`].
     pub fn hear_signal(&self, number: u64, signal: i32) {
         let mut engine = self.lock_at_any_time();
         if Some(number) > engine.signals.announced {
@@ -93,34 +93,34 @@ impl Cell {
         self.wake();
     }
 
-    /// The same where replicas need not make the same calls: it comes at the next one.
+    /// Takes in a signal where replicas need not make the same calls: it comes at the next call.
     pub fn hear_signal_alone(&self, signal: i32) {
         let mut engine = self.lock_at_any_time();
         engine.signals.due.push_back((0, signal));
         PENDING.store(true, Ordering::Relaxed);
     }
 
-    /// Whether all that was heard of is decided.
+    /// Returns true if all signals heard of are decided.
     pub fn are_signals_agreed(&self) -> bool {
         self.lock_at_any_time().signals.are_agreed()
     }
 }
 
 impl Signals {
-    /// Whether nothing is to be done about signals but to raise them.
+    /// Returns true if nothing is left to do but to raise decided signals.
     #[inline]
     pub(super) fn are_agreed(&self) -> bool {
         self.heard.is_empty() && self.open.is_none() && !self.is_told
     }
 
-    /// In a copy: it begins no call until it is in step.
+    /// Makes the main thread of a copy look: it begins no call until the copy is in step.
     pub(super) fn become_copy() {
         PENDING.store(true, Ordering::Relaxed);
     }
 }
 
 impl Engine {
-    /// What the main thread does before it begins this call; nothing yet if it has to wait.
+    /// The main thread's step before it begins this call; `None` if it has to wait.
     pub fn next_signal(&mut self, call: u64) -> Option<Raise> {
         if !self.has_joined() {
             return None;
@@ -136,7 +136,7 @@ impl Engine {
         Some(Raise::Nothing)
     }
 
-    /// Announces, answers, decides, or takes what was decided, as far as that goes.
+    /// Announces, answers, decides or takes decisions, as far as possible now.
     pub(super) fn agree_on_signals(&mut self) {
         if !self.needs_decisions(false) {
             return;
@@ -169,7 +169,7 @@ impl Engine {
         }
     }
 
-    /// Says, once, how far this process is, and goes no further.
+    /// Casts this process's ballot, once. From then on its main thread begins no call at or beyond the limit.
     fn promise(&mut self) -> bool {
         let has_promised = self.signals.open.as_ref().is_some_and(|open| open.limit.is_some());
         if !has_promised {
@@ -180,7 +180,7 @@ impl Engine {
         !has_promised
     }
 
-    /// The first call that the main thread has not begun. It looks before it does.
+    /// The first call that the main thread has not begun. The flag makes it look before that call.
     fn limit(&self) -> u64 {
         PENDING.store(true, Ordering::Relaxed);
         fence::heavy(Reach::Process);

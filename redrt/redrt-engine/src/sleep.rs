@@ -1,8 +1,8 @@
-//! Blocking until something arrives.
+//! Sleep of a process until something arrives.
 //!
-//! With shared memory only, a process sleeps on its futex word, and senders wake it there. As soon as it has TCP links
-//! it sleeps in poll, and senders over shared memory wake it through a socket (`doorbell`). Either way the agent thread
-//! can wake it too.
+//! With shared memory only, a process sleeps on its futex word, and senders wake it there. Once it has TCP links it
+//! sleeps in poll, and senders over shared memory wake it through a socket (`doorbell`). The agent thread can wake it
+//! either way.
 
 use super::doorbell::{self, WakeName};
 use super::link::{Identity, Links};
@@ -17,27 +17,27 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Longest sleep. Every wake-up is signalled; this only bounds the harm if one of the kernel's were lost.
+/// Bound on a sleep. Every wake-up is signalled; the bound only limits the harm of a wake-up that the kernel loses.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Polls without success before a process that has a core to itself goes to sleep.
 pub const SPIN_POLLS: u32 = 20_000;
 
-/// Polls without success, a multiple of 64, after which a process that has a core to itself yields once: where others
-/// use the machine too, who it waits for may have been put on the same core.
+/// Polls without success, a multiple of 64, after which a process that has a core to itself yields once. Where others
+/// use the machine too, the process that it waits for may have been put on the same core.
 pub const POLLS_BEFORE_YIELD: u32 = 512;
 
-/// Polls without success before acknowledgements that wait for company go out.
+/// Polls without success before batched acknowledgements go out.
 pub const POLLS_BEFORE_FLUSH: u32 = 4;
 
-/// Most pauses between two polls: as many as operations are waited for.
+/// Bound on the pauses between two polls, which are as many as the operations waited for.
 pub const PAUSES_MAX: u64 = 4;
 
 /// Pauses between two polls that look at sockets.
 pub const PAUSES_OF_A_SOCKET: u64 = 16;
 
-/// One socket poll, a system call, costs this many ring polls of the spin budget: no process spins longer than a
-/// wake-up takes. Other jobs, or other hosts of a test, may want the core.
+/// Ring polls of the spin budget that one socket poll costs: it is a system call, and no process should spin longer
+/// than a wake-up takes. Other jobs, or other hosts of a test, may want the core.
 pub const POLLS_OF_A_SOCKET: u32 = 100;
 
 /// Polls without success before a process that shares its core yields.
@@ -46,11 +46,11 @@ pub const SPIN_POLLS_SHARED: u32 = 4;
 /// Yields without success before a process that shares its core goes to sleep …
 const YIELDS_SHARED: u32 = 24;
 
-/// … but this many times half of that, as long as nobody else has used the core meanwhile: to sleep and be woken
-/// takes longer than most waits.
+/// … but up to this many times half of that, as long as no other process has used the core meanwhile: sleep and wake-up
+/// take longer than most waits.
 const ALONE_MAX: u32 = 40;
 
-/// How long a process that shares its core has been yielding.
+/// Yields of one wait of a process that shares its core.
 #[derive(Default)]
 pub struct Yielding {
     yields: u32,
@@ -59,13 +59,13 @@ pub struct Yielding {
 }
 
 impl Yielding {
-    /// Whether the process has yielded in this wait.
+    /// Returns true if the process has yielded in this wait.
     pub fn has_begun(&self) -> bool {
         self.yields > 0
     }
 
-    /// Whether to yield once more instead of going to sleep. `switches` counts how often somebody else was given the
-    /// core.
+    /// Returns true to yield once more, and false to go to sleep. `switches` counts the hand-overs of the core to
+    /// others.
     pub fn goes_on(&mut self, switches: impl Fn() -> u64) -> bool {
         self.yields += 1;
         if self.yields == YIELDS_SHARED / 2 {
@@ -80,16 +80,16 @@ impl Yielding {
     }
 }
 
-/// How often the calling thread has made room for another on its core; 0 when the kernel does not say.
+/// Number of times that the calling thread has made room for another on its core; 0 when the kernel does not say.
 pub fn switches() -> u64 {
     // SAFETY: - all zeros are a rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: - usage is valid for writing.
+    // SAFETY: - usage is valid for writes.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
     (usage.ru_nvcsw + usage.ru_nivcsw) as u64
 }
 
-/// Nobody finds it who does not know the secret, also not from the names of other processes.
+/// Name of this process's wake-up socket. It cannot be guessed without the secret, even from other names.
 fn wake_name(identity: &Identity) -> WakeName {
     let Identity { secret, me, incarnation, .. } = identity;
     let key = secret.derive(&format!("redrt wake socket of {} incarnation {}", me.0, incarnation.0));
@@ -105,34 +105,37 @@ fn word_of(segment: Option<Segment>, me: ProcessIndex) -> *mut AtomicU32 {
     segment.map_or(std::ptr::null_mut(), |segment| std::ptr::from_ref(segment.sleep_word(me)).cast_mut())
 }
 
-/// How this process sleeps and is woken. Used without the engine's lock.
+/// Sleep and wake-up of this process. Used without the engine's lock.
 pub struct Sleeper {
-    /// By which it is woken.
+    /// Name of its wake-up socket.
     name: [AtomicU64; 2],
-    /// By which it is woken when it waits in poll. `None` in a simulation, where it does not.
+    /// Wakes it when it sleeps in poll; `None` in a simulation, where it does not.
     socket: Option<&'static UnixDatagram>,
-    /// The sleep word in the node's shared memory; null where there is none.
+    /// Its sleep word in the host's shared memory; null where there is none.
     shared_word: AtomicPtr<AtomicU32>,
-    /// Stands in for it where there is none.
+    /// Takes the place of that word where there is none.
     own_word: AtomicU32,
-    /// It makes a heavy barrier before it sleeps, so that senders need none. Not where processes share cores and sleep
-    /// often.
+    /// True if the process makes a heavy barrier before it sleeps, so that senders need none. False where processes
+    /// share cores and sleep often.
     alert: AtomicBool,
 }
 
-/// What to sleep on, taken while the engine is locked, used while it is not.
+/// Means to sleep, prepared while the engine is locked and used while it is not.
 pub enum Bed {
-    /// The futex word of the process's slot.
+    /// The futex word of the process.
     Futex(&'static AtomicU32),
-    /// These sockets.
+    /// The sockets to poll.
     Poll(Vec<libc::pollfd>),
-    /// The simulation of this process wakes it.
+    /// The simulation, which wakes the process.
     #[cfg(any(test, feature = "simulation"))]
     Simulated,
 }
 
 impl Sleeper {
-    /// The sleeper of this process, awake.
+    /// Makes the sleeper of this process, which is awake.
+    ///
+    /// # Errors
+    /// When there is no socket to wake it.
     pub fn new(identity: &Identity, shares_core: bool) -> io::Result<Self> {
         let name = wake_name(identity);
         let bound = doorbell::bind(name)?;
@@ -146,7 +149,10 @@ impl Sleeper {
         Ok(sleeper)
     }
 
-    /// In a copy: it sleeps and is woken as this process from now on.
+    /// Runs in a copy: from now on it sleeps and is woken as this process.
+    ///
+    /// # Errors
+    /// When there is no socket to wake it.
     pub fn become_process(&self, identity: &Identity, shares_core: bool) -> io::Result<()> {
         if self.is_simulated() {
             return Ok(());
@@ -159,20 +165,20 @@ impl Sleeper {
         self.name.iter().zip(name).for_each(|(place, half)| place.store(half, Ordering::SeqCst));
         self.alert.store(is_alert(shares_core), Ordering::SeqCst);
         self.shared_word.store(word_of(identity.segment, identity.me), Ordering::SeqCst);
-        // A thread may go on sleeping here in a bed that was made in the source: the word there is no longer one that
-        // others look at, and its sockets are not these, though new ones may have their numbers.
+        // A thread may still sleep by means prepared in the source. That word is no longer the one that others look at,
+        // and its sockets are not these, though new ones may have their numbers.
         doorbell::poke_by(name);
         Ok(())
     }
 
-    /// The sleeper of a process that is simulated.
+    /// Makes the sleeper of a simulated process.
     #[cfg(any(test, feature = "simulation"))]
     pub fn simulated() -> Self {
         let (name, own_word) = (Default::default(), AtomicU32::new(seen::AWAKE));
         Self { name, socket: None, shared_word: AtomicPtr::default(), own_word, alert: AtomicBool::new(false) }
     }
 
-    /// Whether its process is simulated: it never spins.
+    /// Returns true if its process is simulated: then it never spins.
     #[inline(always)]
     pub fn is_simulated(&self) -> bool {
         cfg!(any(test, feature = "simulation")) && self.socket.is_none()
@@ -187,14 +193,14 @@ impl Sleeper {
         self.shared_word().unwrap_or(&self.own_word)
     }
 
-    /// Says that the process is going to sleep. `None` when something has arrived meanwhile: then it must not.
-    /// `has_arrived` looks for what does not come through the links.
+    /// Announces that the process goes to sleep. `None` when something has arrived meanwhile: then it must not.
+    /// `has_arrived` looks for events that do not come through the links.
     pub fn prepare(&self, links: &mut Links, has_arrived: impl Fn() -> bool) -> Option<Bed> {
         let sockets: Vec<_> = links.descriptors().collect();
         let futex = sockets.is_empty().then(|| self.shared_word()).flatten();
         self.word().store(if futex.is_some() { ASLEEP_FUTEX } else { ASLEEP_POLL }, Ordering::SeqCst);
         seen::before_last_look(self.alert.load(Ordering::Relaxed));
-        // A consumer may have made room, and found this process awake, since it last tried to send.
+        // Since the last attempt to send, a consumer may have made room, and found this process awake.
         let mut arrived = has_arrived() || (links.is_busy() && links.pump());
         if let Some(inbox) = links.inbox() {
             arrived |= inbox.look_before_sleep();
@@ -219,8 +225,8 @@ impl Sleeper {
         Some(Bed::Poll(entries))
     }
 
-    /// Sleeps until something arrives, somebody wakes this process or the time is over. Says whether the other end of a
-    /// socket has gone.
+    /// Sleeps until something arrives, another thread or process wakes this one, or the time is over. Returns true if
+    /// the other end of a socket may have gone.
     pub fn sleep(&self, bed: Bed, limit: Option<Duration>) -> bool {
         let limit = limit.map_or(SLEEP_MAX, |limit| limit.min(SLEEP_MAX));
         match bed {
@@ -244,12 +250,12 @@ impl Sleeper {
         }
     }
 
-    /// Says that the process is awake.
+    /// Announces that the process is awake.
     pub fn awake(&self) {
         self.word().store(seen::awake(self.alert.load(Ordering::Relaxed)), Ordering::SeqCst);
     }
 
-    /// Wakes this process, from its own agent thread.
+    /// Wakes this process; called by its own other threads.
     pub fn wake(&self) {
         if shm::wake(self.word()) {
             doorbell::poke_by(self.name.each_ref().map(|half| half.load(Ordering::Relaxed)));
@@ -279,7 +285,7 @@ mod tests {
             segment: None,
             networks: std::sync::Arc::new([]),
         };
-        // The number of the job and of the process are known, and so are the names of sockets that are there.
+        // The numbers of job and process are known to all, and so are the names of existing sockets.
         let names =
             [identity(1, 0, 0), identity(2, 0, 0), identity(1, 1, 0), identity(1, 0, 1)].map(|one| wake_name(&one));
         for (number, name) in names.iter().enumerate() {

@@ -1,26 +1,27 @@
-//! How long calls stand still when the membership changes.
+//! Times that calls stand still when the membership changes.
 //!
-//! Nobody waits for a change of view itself. But a call may wait for what a lost replica owed, which another has to
-//! send in its place. A stall begins when a view without somebody has come and a call is waiting, and ends when any
-//! operation completes. What the call would have waited anyway is part of it, so the figure is an upper bound.
+//! No call waits for a change of view itself. But a call may wait for a message that a lost replica owed, and that
+//! another has to send in its place. A stall begins when a view without some replica has come and a call is waiting; it
+//! ends when any operation completes. It includes the time that the call would have waited anyway, so the figure is an
+//! upper bound.
 
 use redrt_process::clock::monotonic_ns;
 
-/// The stall that lasts, and the longest of those before.
+/// The present stall, and the longest of those before.
 #[derive(Default)]
 pub struct Stalls {
-    /// Since when, and how many operations had completed by then.
+    /// Time at which it began, and the completions at that time.
     began: Option<(u64, u64)>,
     longest_ns: u64,
 }
 
 impl Stalls {
-    /// A view has come and a call waits.
+    /// Begins a stall: a view has come while a call waits.
     pub fn begin(&mut self, completions: u64) {
         self.began.get_or_insert_with(|| (monotonic_ns(), completions));
     }
 
-    /// To be called whenever operations may have completed.
+    /// Ends a stall if operations have completed since. To be called whenever some may have.
     #[inline]
     pub fn look(&mut self, completions: u64) {
         if let Some((since_ns, before)) = self.began
@@ -31,7 +32,6 @@ impl Stalls {
         }
     }
 
-    /// The longest stall that is over.
     pub fn longest_ns(&self) -> u64 {
         self.longest_ns
     }

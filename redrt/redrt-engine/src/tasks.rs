@@ -1,5 +1,5 @@
-//! Tasks: futures that wait for requests, run on the caller's stack or as requests that any waiting thread moves on.
-//! Collectives, windows and persistent requests are made of them.
+//! Tasks: futures that wait for requests. They run on the caller's stack, or as requests that any waiting thread
+//! advances. Collectives, windows and persistent requests are made of them.
 
 use super::payload::Payload;
 use super::request::{Operation, RequestId, Status};
@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// How many completions the engine has seen: a pending task is worth polling again only after another one.
+/// Number of the engine's completions: a pending task is worth polling again only after another one.
 fn completions(engine: &Engine) -> u64 {
     engine.requests.completions
 }
@@ -21,7 +21,7 @@ pub fn block_on<T>(task: impl Future<Output = T>) -> T {
     run(task, false)
 }
 
-/// The same; it may well be over with the first poll (`at_once`), if it was over a board.
+/// The same. With `at_once` the first poll may well end it, as over a board, so it comes first.
 #[inline(always)]
 pub fn run<T>(task: impl Future<Output = T>, mut at_once: bool) -> T {
     let mut task = pin!(task);
@@ -40,7 +40,7 @@ pub fn run<T>(task: impl Future<Output = T>, mut at_once: bool) -> T {
 struct Active {
     task: Pin<Box<dyn Future<Output = Status> + Send>>,
     request: RequestId,
-    /// The engine's completions when it was last polled.
+    /// The engine's completions at its last poll.
     seen: u64,
 }
 
@@ -49,13 +49,13 @@ process_local! {
     static ACTIVE_COUNT: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// Whether tasks are under way.
+/// Returns true if tasks are under way.
 #[inline]
 pub fn is_active() -> bool {
     ACTIVE_COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Begins a task that any waiting thread moves on, and whose outcome is that of the request.
+/// Begins a task that any waiting thread advances. Its outcome is that of the request.
 pub fn start(task: impl Future<Output = Status> + Send + 'static) -> RequestId {
     let cell = cell();
     let request = cell.lock().requests.insert(Operation::Other);
@@ -69,9 +69,9 @@ pub fn start(task: impl Future<Output = Status> + Send + 'static) -> RequestId {
     request
 }
 
-/// Moves on the task of a request that the calling thread is going to wait for, as long as it waits for nothing but
-/// what others bring about in memory that they share, and for a while at most. What it does is to look there, which
-/// takes less time than to have it looked at among all else.
+/// Advances the task of a request that the calling thread is about to wait for, as long as the task waits only for
+/// events in shared memory, and for a bounded time. Looking there directly takes less time than full rounds of
+/// progress.
 pub fn attend(request: RequestId) {
     if !is_active() || HELD.get() {
         return;
@@ -97,23 +97,23 @@ pub fn attend(request: RequestId) {
     }
 }
 
-/// A task that was not polled yet, or whose thread only looked: it must be polled again whatever is complete.
+/// Mark of a task that was not polled yet, or only by a look: it must be polled again whatever is complete.
 const NEVER: u64 = u64::MAX;
 
-/// What a look at a task has found.
+/// Result of a look at a task.
 struct Looked {
     is_over: bool,
     awaits_memory: bool,
 }
 
-/// How the calling thread polls a task.
+/// Treatment of a pending task by the thread that polls it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// It is polled again when something is complete.
+    /// Leaves it until something is complete.
     Leaves,
-    /// The thread will look again by itself.
+    /// Looks again by itself.
     Looks,
-    /// The same, and the task has said that it waits for memory.
+    /// Looks again by itself; the task has said that it waits for memory.
     Awaits,
 }
 
@@ -122,15 +122,15 @@ per_thread! {
     static IN_TASK: Cell<bool> = Cell::new(false);
 }
 
-/// Whether the calling thread moves a task on. Another thread could, and at another time: what the task does is done at
-/// no place of the program.
+/// Returns true if the calling thread is advancing a task. Another thread could, at another time, so the task's acts
+/// have no position in the program.
 #[inline]
 pub fn is_in_task() -> bool {
     IN_TASK.get()
 }
 
-/// A task says that it waits for what others bring about in memory. `true` when the thread that polls it will look
-/// again by itself, else it must become a meeting of the engine.
+/// Called by a task that waits for an event in memory. Returns true if the polling thread looks again by itself; else
+/// the task must add a meeting to the engine.
 pub fn is_looked_at_again() -> bool {
     let looks = MANNER.get() != Manner::Leaves;
     if looks {
@@ -140,7 +140,7 @@ pub fn is_looked_at_again() -> bool {
 }
 
 impl Active {
-    /// Polls the task if anything has completed since; `true` when it is over.
+    /// Polls the task if anything has completed since its last poll. Returns true if it is over.
     fn advance(&mut self) -> bool {
         let seen = completions(&cell().lock());
         if seen == self.seen {
@@ -153,7 +153,7 @@ impl Active {
         is_over
     }
 
-    /// Polls it, and will do so again.
+    /// Polls the task for a thread that will look again.
     fn look(&mut self) -> Looked {
         let seen = completions(&cell().lock());
         let before = MANNER.replace(Manner::Looks);
@@ -177,10 +177,10 @@ impl Active {
     }
 }
 
-/// Moves all tasks on, with no lock held: reductions may call user functions. A task that another thread is moving on
-/// is left to it.
+/// Advances all tasks, with no lock held: reductions may call user functions. A task that another thread is advancing
+/// is left to that thread.
 ///
-/// Not while a callback waits for the time of day: another call of the same function could come in between.
+/// Does nothing while a callback waits for the time of day: another call of the same function could come in between.
 pub fn advance_all() {
     if HELD.get() {
         return;
@@ -194,7 +194,7 @@ pub fn advance_all() {
         } else {
             let seen = active.seen;
             ACTIVE.lock().expect("no task panics").push(active);
-            // What has completed since, another thread may have looked for while the collective was not in the list.
+            // Another thread may have looked for a newer completion in vain while this task was not in the list.
             turns += usize::from(completions(&cell().lock()) != seen);
         }
     }
@@ -204,7 +204,7 @@ per_thread! {
     static HELD: Cell<bool> = Cell::new(false);
 }
 
-/// Does something during which this thread moves no task on.
+/// Runs `run`, during which this thread advances no task.
 pub fn hold<T>(run: impl FnOnce() -> T) -> T {
     let was_held = HELD.replace(true);
     let value = run();
@@ -217,8 +217,8 @@ fn take_first() -> Option<Active> {
     if list.is_empty() { None } else { Some(list.remove(0)) }
 }
 
-/// A request that completes, with the receive's outcome, when both a send and a receive have. `keep` is memory that the
-/// send reads.
+/// Makes a request that completes, with the receive's outcome, when both a send and a receive have. `otherwise` is its
+/// outcome without a receive. `keep` is memory that the send reads.
 pub fn pair(
     sending: Option<RequestId>,
     receiving: Option<RequestId>,
@@ -238,7 +238,7 @@ pub fn pair(
     })
 }
 
-/// Completes `later` with the outcome of `first`, when that is complete.
+/// Completes `later` with the outcome of `first`, once that is complete.
 pub fn follow(first: RequestId, later: RequestId) {
     let task = start(async move {
         let status = Finish(Some(first)).await;
@@ -248,7 +248,7 @@ pub fn follow(first: RequestId, later: RequestId) {
     cell().lock().requests.detach(task);
 }
 
-/// Completes with the outcome of a request.
+/// Future of a request's outcome.
 struct Finish(Option<RequestId>);
 
 impl Future for Finish {
@@ -266,11 +266,11 @@ impl Future for Finish {
 }
 
 process_local! {
-    /// How many tasks wait for the program of this replica to come as far as that of its leader.
+    /// Number of tasks that wait for this replica's program to reach the position of its leader's.
     static BEHIND_COUNT: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// A task begins to wait for the program to come further, or has waited.
+/// Begins (`true`) or ends a task's wait for the program.
 pub fn wait_for_program(waits: bool) {
     if waits {
         BEHIND_COUNT.fetch_add(1, Ordering::Relaxed);
@@ -279,8 +279,8 @@ pub fn wait_for_program(waits: bool) {
     }
 }
 
-/// Whether tasks wait for the program to come further, and it has: the calling thread is in another MPI call than when
-/// it was asked before. Then they must look. Once for each call: a thread that waits in one would never sleep.
+/// Returns true if tasks wait for the program, and it has moved: the calling thread is in another MPI call than at its
+/// last question. Then they must look. Only once for each call: else a thread that waits in one would never sleep.
 #[inline]
 pub(super) fn program_has_come_further(runtime: &dyn Runtime) -> bool {
     BEHIND_COUNT.load(Ordering::Relaxed) > 0 && has_come_further(runtime)

@@ -1,7 +1,7 @@
-//! Where in the program something was asked for or sent.
+//! Positions in the program of sends and of questions for outcomes.
 //!
-//! With `redrun --check-determinism` a ring of the latest stacks is kept, which `redrun` asks for when a message or a
-//! path differs between replicas. Else only a call that is under way has a stack.
+//! With `redrun --check-determinism` a ring of the latest stacks is kept. `redrun` asks for them when a message or a
+//! path differs between replicas. Otherwise only a call under way has a stack.
 
 use libc::{c_int, c_void};
 use quiesce::DecisionKey;
@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Innermost frames that are kept, the library's own among them.
+/// Number of innermost frames kept, the library's own included.
 const FRAMES_MAX: usize = 40;
-/// Number of messages that are remembered, and of outcomes.
+/// Number of messages remembered, and of outcomes.
 const TRACES_MAX: usize = 8192;
 
 /// The addresses of a stack, innermost first.
@@ -23,43 +23,43 @@ struct Stack {
     addresses: [usize; FRAMES_MAX],
 }
 
-// Of the Itanium C++ ABI: exception handling, level I. What throws exceptions in this library brings them along.
+// Part of the Itanium C++ ABI: exception handling, level I. The unwinder of this library provides it.
 unsafe extern "C" {
     fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void) -> c_int;
     fn _Unwind_GetIP(frame: *mut c_void) -> usize;
     fn _Unwind_FindEnclosingFunction(address: *mut c_void) -> *mut c_void;
 }
 
-/// `_URC_NO_REASON`: goes on with the caller; and `_URC_NORMAL_STOP`.
+/// `_URC_NO_REASON`, to go on with the caller. Below it: `_URC_NORMAL_STOP`.
 const GO_ON: c_int = 0;
 const STOP: c_int = 4;
 
-/// Calls this with the address of each frame of the calling thread's stack, innermost first, while it returns `true`.
-/// Not by backtrace(3), which loads a library the first time it is called: in one replica only, whose memory would lie
-/// elsewhere than that of its siblings from then on.
+/// Calls `each` with the address of each frame of the calling thread's stack, innermost first, while it returns `true`.
+/// The trap: backtrace(3) loads a library at its first call. In one replica only, that would move its later memory away
+/// from that of its siblings.
 #[inline(always)]
 pub fn walk_stack<F: FnMut(usize) -> bool>(mut each: F) {
     extern "C" fn look_at<F: FnMut(usize) -> bool>(frame: *mut c_void, each: *mut c_void) -> c_int {
-        // SAFETY: - what walk_stack passes on, which nobody else refers to meanwhile.
+        // SAFETY: - the closure that walk_stack passes on, which nobody else refers to meanwhile.
         let each = unsafe { &mut *each.cast::<F>() };
         // SAFETY: - the frame is that of this call.
         if each(unsafe { _Unwind_GetIP(frame) }) { GO_ON } else { STOP }
     }
-    // SAFETY: - the function is for this argument, which lives longer than the call.
+    // SAFETY: - look_at::<F> is for this argument, which outlives the call.
     let _ = unsafe { _Unwind_Backtrace(look_at::<F>, (&raw mut each).cast()) };
 }
 
-/// Whether an address on the stack is that of a function of a file, and not of code that was generated since.
+/// Returns true if an address on the stack is in a function of a file, and not in code generated at run time.
 pub fn is_in_function(address: usize) -> bool {
     let address = std::ptr::without_provenance_mut(address.saturating_sub(1));
-    // SAFETY: - looks the address up, and does not follow it.
+    // SAFETY: - the address is looked up, and not dereferenced.
     !unsafe { _Unwind_FindEnclosingFunction(address) }.is_null()
 }
 
 impl Stack {
     const NONE: Self = Self { time_ns: 0, count: 0, addresses: [0; FRAMES_MAX] };
 
-    /// The stack of this thread.
+    /// Records the stack of this thread.
     fn note_here(&mut self) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         self.time_ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -72,14 +72,14 @@ impl Stack {
         });
     }
 
-    /// `maps` is the text of `/proc/self/maps`.
+    /// The stack with files and offsets. `maps` is the text of `/proc/self/maps`.
     fn located(&self, maps: &str) -> Trace {
         let frames = self.addresses[..self.count].iter().map(|address| place(*address as u64, maps)).collect();
         Trace { time_ns: self.time_ns, frames }
     }
 }
 
-/// The stacks of the latest of these.
+/// Ring of the latest stacks, by key.
 struct Ring<K>(VecDeque<(K, Stack)>);
 
 impl<K: PartialEq> Ring<K> {
@@ -98,52 +98,52 @@ impl<K: PartialEq> Ring<K> {
     }
 }
 
-/// See the module.
+/// Rings of the latest stacks; see the module.
 pub struct Traces {
     messages: Ring<Sending>,
     outcomes: Ring<DecisionKey>,
 }
 
 impl Traces {
-    /// None yet.
+    /// Starts with empty rings.
     pub fn begin() -> Self {
         Self { messages: Ring(VecDeque::with_capacity(TRACES_MAX)), outcomes: Ring(VecDeque::new()) }
     }
 
-    /// A message is being sent by this thread.
+    /// Records that this thread sends a message.
     pub fn note(&mut self, sending: Sending) {
         self.messages.note(sending);
     }
 
-    /// This thread decides an outcome, or takes one.
+    /// Records that this thread decides an outcome, or takes one.
     pub fn note_outcome(&mut self, key: DecisionKey) {
         self.outcomes.note(key);
     }
 
-    /// Where this message was sent, if that is still known. `maps` is the text of `/proc/self/maps`.
+    /// The stack of this send, if it is still in the ring. `maps` is the text of `/proc/self/maps`.
     pub fn find(&self, sending: &Sending, maps: &str) -> Option<Trace> {
         self.messages.find(sending, maps)
     }
 
-    /// Where this outcome was asked for, if that is still known.
+    /// The stack of this question for an outcome, if it is still in the ring.
     pub fn find_outcome(&self, key: &DecisionKey, maps: &str) -> Option<Trace> {
         self.outcomes.find(key, maps)
     }
 }
 
-/// What finds the files of addresses in this process.
+/// The text of `/proc/self/maps`, which locates addresses of this process in files; empty if it cannot be read.
 pub fn maps() -> String {
     std::fs::read_to_string("/proc/self/maps").unwrap_or_default()
 }
 
-/// Where the calling thread is.
+/// The stack of the calling thread.
 pub fn here(maps: &str) -> Trace {
     let mut stack = Stack::NONE;
     stack.note_here();
     stack.located(maps)
 }
 
-/// A file that is mapped: the addresses, where in the file they begin, and its name.
+/// Parses a mapping of a file: its addresses, its offset in the file, and the file's name.
 fn mapping(line: &str) -> Option<(Range<u64>, u64, &str)> {
     // 7f0000000000-7f0000001000 r-xp 00002000 08:01 1234    /path of the file
     let mut words = line.split_ascii_whitespace();
@@ -154,7 +154,7 @@ fn mapping(line: &str) -> Option<(Range<u64>, u64, &str)> {
     Some((range, offset, line.find('/').map(|at| &line[at..])?))
 }
 
-/// The file that an address is in, and the offset there.
+/// The file and offset of an address.
 fn place(address: u64, maps: &str) -> Frame {
     let found = maps.lines().filter_map(mapping).find(|(range, ..)| range.contains(&address));
     match found {
@@ -163,7 +163,7 @@ fn place(address: u64, maps: &str) -> Frame {
     }
 }
 
-/// The addresses of the file that this address is in.
+/// The address range of the file that contains this address.
 pub fn file_around(address: u64, maps: &str) -> Option<Range<u64>> {
     let all = || maps.lines().filter_map(mapping);
     let (.., own) = all().find(|(range, ..)| range.contains(&address))?;

@@ -11,7 +11,7 @@ use sdc_detect::Element;
 use tracing::warn;
 
 impl Engine {
-    /// Tells the audit log, and ends the job when the policy asks for that.
+    /// Reports a mismatch, and ends the job if the policy asks for that.
     pub(super) fn report(&mut self, report: &MismatchReport, element: Element, excerpt: Option<Excerpt>) {
         let is_taken = matches!(report.action, quiesce::Action::Delivered | quiesce::Action::Refetched);
         let is_open = report.finding == quiesce::Finding::Undecidable && is_taken;
@@ -58,8 +58,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Tells that replicas of this rank ask for different things, and ends the job when nobody knows who is wrong and
-    /// the policy asks for that.
+    /// Reports that replicas of this rank ask for different things, and ends the job if nobody knows which replica is
+    /// wrong and the policy asks for that.
     pub(super) fn report_path(&mut self, report: &PathReport) {
         let rank = self.me.rank;
         let aborts_on_sdc = self.replication().aborts_on_sdc();
@@ -103,8 +103,9 @@ impl Engine {
         }
     }
 
-    /// The calling thread asks for something else than its sibling: that is told before the sibling can hear so. One
-    /// that has parted from its leader is ended as soon as either has told.
+    /// Reports the stack of the calling thread if it asks for something else than a sibling. The order matters: the
+    /// report goes out before the sibling can learn of it, since a replica that has parted from its leader is ended
+    /// once either has reported.
     pub(super) fn tell_stack_of_parting(&mut self) {
         if let Some(report) = self.replication().parting().cloned() {
             self.tell_stack(&report);
@@ -118,8 +119,8 @@ impl Engine {
         }
     }
 
-    /// Where this process asked for the outcome that replicas differ in, or sent the message: known while the calling
-    /// thread is in that call, and of the latest while the program is being checked.
+    /// The stack of this process's question or send in which replicas differ. It is known while the calling thread is
+    /// in that call, and for recent ones while the program is being checked.
     fn stack_of(&mut self, report: &PathReport) -> Option<Trace> {
         let DecisionKey { stream, index } = report.key;
         let own = report.claims.iter().find(|(by, _)| *by == self.me.index);

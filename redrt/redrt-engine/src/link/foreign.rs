@@ -1,7 +1,7 @@
-//! Processes of other jobs: numbered behind those of the own job as they become known, each by itself, and reached over
-//! TCP.
+//! Processes of other jobs. They are numbered after those of the own job as they become known, in each process
+//! separately, and reached over TCP.
 //!
-//! Numbers are never given back. A process that is met again has the number it had.
+//! Numbers are never given back. A process that is met again has its old number.
 
 use super::{Links, Peer, Route};
 use crate::contact::{self, Contact, ForeignNumber};
@@ -10,21 +10,21 @@ use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::card::{Card, Endpoint};
 use std::sync::Arc;
 
-/// The host of a process of another job: none of this job's, so it is never reached through shared memory.
+/// Host number of processes of other jobs. No host of this job has it, so they are never reached through shared memory.
 const ELSEWHERE: u32 = u32::MAX;
 
 impl Links {
-    /// Identity of the job.
+    /// Random identity of the job.
     pub fn job(&self) -> u64 {
         self.identity.job
     }
 
-    /// Number of processes of the job, and of others that are known.
+    /// Number of processes of the job, and of known processes of other jobs.
     pub fn process_count(&self) -> u32 {
         self.peers.len() as u32
     }
 
-    /// Whether it is a process of another job.
+    /// Returns true if the process is of another job.
     pub fn is_foreign(&self, process: ProcessIndex) -> bool {
         process.0 >= self.own_count
     }
@@ -33,7 +33,7 @@ impl Links {
         ForeignNumber::of_process(process).filter(|_| self.is_foreign(process)).and_then(contact::of)
     }
 
-    /// Who it is, in words.
+    /// Name of a process for messages to the user.
     pub fn name_of(&self, process: ProcessIndex) -> String {
         match self.contact(process) {
             Some(contact) => format!("rank {} of job {:016x}", contact.process.0, contact.job),
@@ -41,7 +41,7 @@ impl Links {
         }
     }
 
-    /// Adds processes that have become known.
+    /// Adds processes of other jobs that have become known.
     pub fn meet_known(&mut self) {
         for number in contact::all() {
             let process = number.process();
@@ -50,7 +50,7 @@ impl Links {
                 peer.live = Some(Incarnation(0));
                 self.peers.push(peer);
             }
-            // One that has spoken first is known by its number alone until somebody says where it is.
+            // A process that spoke first is known only by its number until somebody gives its address.
             if self.peers[process.0 as usize].card.is_none()
                 && let Some(address) = contact::of(number).and_then(|contact| contact.address)
             {
@@ -60,7 +60,7 @@ impl Links {
         }
     }
 
-    /// The process has ended, or cannot be reached: what is sent to it is dropped.
+    /// Gives a process up that has ended or cannot be reached: frames to it are dropped.
     pub fn give_up(&mut self, process: ProcessIndex) {
         let peer = &mut self.peers[process.0 as usize];
         peer.route = Route::Gone;

@@ -1,20 +1,21 @@
-//! What waits to go: frames behind others, and payloads in fragments.
+//! Queues of the links: frames that wait, and payloads that go in fragments.
 
 use super::*;
 
-/// A payload on its way, of which `next..end` has not been given to the link.
+/// A payload under way, of which `next..end` has not been given to the link.
 pub(super) struct Push {
     payload: Arc<Payload>,
     landing: u64,
     next: usize,
     end: usize,
     id: OutgoingId,
-    /// Report it as finished when it has gone.
+    /// True if it is to be reported as finished when it has gone.
     then: bool,
 }
 
 impl Links {
-    /// Sends `payload` to a landing of `to`, in fragments.
+    /// Sends `payload` to a landing of `to`, in fragments. With `then`, its end is reported by
+    /// [`Links::next_finished`].
     pub fn push(&mut self, to: ProcessIndex, payload: Arc<Payload>, landing: u64, id: OutgoingId, then: bool) {
         let end = payload.len();
         let payload = match self.flips.iter().position(|(flipped, _)| *flipped == id) {
@@ -30,7 +31,7 @@ impl Links {
         self.mark_busy(to);
     }
 
-    /// Nobody needs the payload any more: what is still to be pushed of it is not.
+    /// Cancels the rest of a payload's pushes: nobody needs it any more.
     pub fn cancel_pushes(&mut self, id: OutgoingId, payload: &Payload) {
         for to in &self.busy {
             let peer = &mut self.peers[to.0 as usize];
@@ -47,17 +48,17 @@ impl Links {
         self.flips.push((id, bit));
     }
 
-    /// To how many processes anything waits to go.
+    /// Number of processes to which something waits to go.
     pub fn busy_count(&self) -> usize {
         self.busy.len()
     }
 
-    /// Whether anything waits to go.
+    /// Returns true if anything waits to go.
     pub fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }
 
-    /// Sends what can go now of what waits; `true` when anything did.
+    /// Sends waiting frames and fragments as far as possible. Returns true if anything moved.
     pub fn pump(&mut self) -> bool {
         let mut progressed = false;
         let mut at = 0;
@@ -99,7 +100,7 @@ impl Links {
             let has_left = was_given || self.push_fragment(to, &mut push);
             // A last fragment that waits in the link is no progress: a process that waits for it may sleep.
             progressed |= has_left && !was_given;
-            // The last fragment may wait in the link, and it waits in the application's memory.
+            // The last fragment may wait in the link, which then refers to the application's memory.
             if push.next == push.end && self.is_drained(to) {
                 self.finished.extend(push.then.then_some(push.id));
                 progressed = true;
@@ -176,7 +177,7 @@ impl Links {
         }
     }
 
-    /// The next outgoing message of which everything has gone.
+    /// Takes an outgoing message that has gone as a whole; `None` when there are no more.
     pub fn next_finished(&mut self) -> Option<OutgoingId> {
         self.finished.pop()
     }

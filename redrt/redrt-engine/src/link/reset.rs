@@ -1,10 +1,10 @@
-//! Connections that break between two processes which live on.
+//! Connections that break between two living processes.
 //!
 //! Two processes have up to two connections, one for each direction, or one for both (`sharing`). They share an
-//! *epoch*, which is said when one is opened. If either breaks, both are over: what was on its way is lost, in either
-//! direction. The end that notices begins the next epoch, asks anew for what it wants (`quiesce::Replica::reset`) and
-//! thereby opens a connection in it; the other hears of the epoch by that connection. Connections of an earlier epoch
-//! are not taken.
+//! *epoch*, which is stated when one is opened. If either breaks, both are over: frames under way are lost, in either
+//! direction. The end that notices begins the next epoch, asks anew for the messages it wants
+//! (`quiesce::Replica::reset`), and thereby opens a connection in it. The other end learns of the epoch from that
+//! connection. Connections of an earlier epoch are refused.
 //!
 //! ```text
 //!   v.i, epoch 0                                     w.j, epoch 0
@@ -14,8 +14,8 @@
 //!    ├── Resume ─────────────────────────────────────► │
 //!    │ ◄───────────────────────── open: "w.j, epoch 1" ┤ its own Resume
 //! ```
-//! A sender that has nothing more to send would not notice: its sockets are looked at when it goes to sleep, and now
-//! and then when it polls.
+//! The trap: a sender with nothing more to send would not notice. So its sockets are examined when it goes to sleep,
+//! and now and then when it polls.
 
 use super::{Links, Route};
 use redrt_transport::network::Incoming;
@@ -23,27 +23,27 @@ use redrt_types::{Incarnation, ProcessIndex};
 use std::sync::atomic::Ordering;
 use tracing::debug;
 
-/// A connection that broke again before the other end has come back is opened so often, with pauses.
+/// Attempts, with pauses, to open a connection that breaks again before the other end has come back.
 const ATTEMPTS_MAX: u32 = 20;
 
-/// What happened to a link.
+/// An event that broke a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
-    /// It was lost in this epoch. The other end may be alive.
+    /// The link was lost in this epoch. The other end may be alive.
     Lost {
-        /// To or from which process.
+        /// The other end.
         process: ProcessIndex,
         /// The epoch that is over.
         epoch: u32,
     },
-    /// It could not be opened: nobody listens there any more.
+    /// The link could not be opened: nobody listens there any more.
     Refused(ProcessIndex),
-    /// The other end's host does not answer, and what was sent is lost.
+    /// The other end's host does not answer, and frames are lost.
     Silent(ProcessIndex),
 }
 
 impl Broken {
-    /// The other end.
+    /// The process at the other end.
     pub fn process(self) -> ProcessIndex {
         match self {
             Self::Lost { process, .. } | Self::Refused(process) | Self::Silent(process) => process,
@@ -51,21 +51,21 @@ impl Broken {
     }
 }
 
-/// What to do with a link that another process has opened.
+/// Treatment of a link that another process has opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// Take it.
+    /// Of the present epoch: take it.
     Same,
-    /// Begin its epoch first.
+    /// Of a later epoch: begin that first.
     Newer,
-    /// It comes from a process that the view does not have yet: keep it until it does.
+    /// Of a process that the view does not have yet: keep it until the view does.
     Early,
-    /// Drop it: it comes from somebody who is dead, or of an epoch that is over, or was meant for another.
+    /// Of a dead process or a past epoch, or meant for another process: drop it.
     Stale,
 }
 
 impl Links {
-    /// What becomes of a link that was accepted.
+    /// The treatment of a link that was accepted.
     pub fn judge(&self, receiver: &Incoming) -> Admission {
         let Some(peer) = self.peers.get(receiver.name.from.0 as usize) else { return Admission::Stale };
         let is_fenced = peer.fenced.is_some_and(|fenced| receiver.name.incarnation <= fenced);
@@ -82,11 +82,11 @@ impl Links {
         }
     }
 
-    /// Ends what there is between this process and another, and counts anew. `false` when that epoch has begun already
-    /// or the other is dead, or cannot be reached for good.
+    /// Ends the connections with a process, and begins this epoch. Returns false if that epoch has begun already, the
+    /// process is dead, or it cannot be reached for good.
     pub fn begin_epoch(&mut self, process: ProcessIndex, epoch: u32) -> bool {
         let peer = &mut self.peers[process.0 as usize];
-        // Not if another has the place of the dead now.
+        // A successor may hold the place of a dead incarnation now.
         let is_dead = peer.fenced.is_some() && peer.live.is_none();
         if is_dead || epoch <= peer.epoch {
             return false;
@@ -112,7 +112,7 @@ impl Links {
         !gives_up
     }
 
-    /// Keeps a link of a process that the view does not have yet.
+    /// Keeps a link of a process that the view does not have yet, until [`Links::join`].
     pub fn keep_early(&mut self, receiver: Incoming) {
         self.early.retain(|early| {
             early.name.from != receiver.name.from || early.name.incarnation > receiver.name.incarnation
@@ -120,13 +120,13 @@ impl Links {
         self.early.push(receiver);
     }
 
-    /// The view has a process now: what it has sent is taken. Nothing has been sent to it, so its epoch is as good as
-    /// any.
+    /// Takes the kept link of a process that the view has now. Nothing has been sent to it yet, so any epoch of its
+    /// will do.
     pub(super) fn take_early(&mut self, process: ProcessIndex, incarnation: Incarnation) {
         let is_its = |receiver: &Incoming| receiver.name.from == process && receiver.name.incarnation == incarnation;
         let (its, others) = std::mem::take(&mut self.early).into_iter().partition::<Vec<_>, _>(is_its);
         self.early = others;
-        // The last came last, and there is only one of an epoch.
+        // Each epoch has one link; the latest counts.
         if let Some(receiver) = its.into_iter().max_by_key(|receiver| receiver.name.epoch) {
             let peer = &mut self.peers[process.0 as usize];
             (peer.epoch, peer.is_confirmed) = (receiver.name.epoch, true);
@@ -134,7 +134,7 @@ impl Links {
         }
     }
 
-    /// Takes over a link of the present epoch. Says whether the connection was lost before and is there again.
+    /// Takes over a link of the present epoch. Returns true if the connection was lost before and is back.
     pub fn take_receiver(&mut self, receiver: Incoming) -> bool {
         let peer = &mut self.peers[receiver.name.from.0 as usize];
         let is_back = receiver.name.epoch > 0 && !peer.is_confirmed;
@@ -146,7 +146,7 @@ impl Links {
         is_back
     }
 
-    /// Looks whether sockets that this process only writes to were closed by the other end.
+    /// Checks sockets that this process only writes to for a close by the other end.
     pub fn look_at_senders(&mut self) {
         for number in 0..self.process_count() {
             if let Route::Open(outlet) = &mut self.peers[number as usize].route
@@ -158,8 +158,8 @@ impl Links {
         }
     }
 
-    /// Breaks connections whose other end's host has not acknowledged what was sent again so often. Where they are not
-    /// `opened_again` that is for good. Whether there are any.
+    /// Breaks connections whose other end's host has left this many retransmissions in a row unanswered. Unless they
+    /// are `opened_again`, that is for good. Returns true if there were any.
     pub fn break_silent(&mut self, unanswered_max: u32, opened_again: bool) -> bool {
         let mut any = false;
         for number in 0..self.process_count() {
@@ -178,7 +178,8 @@ impl Links {
         any
     }
 
-    /// Breaks the connection with a process, both ways, as `--inject=reset` asks. `false` when there is none.
+    /// Breaks the connection with a process in both directions, as `--inject=reset` asks. Returns false if there is
+    /// none.
     pub fn disconnect(&mut self, process: ProcessIndex) -> bool {
         let mut any = false;
         if let Route::Open(outlet) = &self.peers[process.0 as usize].route {

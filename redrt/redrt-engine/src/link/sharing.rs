@@ -1,8 +1,8 @@
 //! One connection for both directions.
 //!
 //! Each of two processes opens a connection when it first sends to the other, maybe both at once. Where both are open,
-//! the process with the higher number moves over: it says so as the last thing over the connection that it has opened,
-//! and from then on sends over the other one. The other process looks for what comes back there when it has heard that,
+//! the process with the higher number moves over: its last frame over the connection that it has opened says so, and
+//! from then on it sends over the other one. The other process reads the returning frames there after that last frame,
 //! so everything stays in order.
 //!
 //! ```text
@@ -10,26 +10,25 @@
 //!                                 a ◀── Moved ─── b     both close it
 //!           a ◀───────────▶ b
 //! ```
-//! It is worth it because the kernel acknowledges what comes over a connection in packets of their own, unless
-//! something goes back over it that can carry the acknowledgement: with traffic one way, every message or every second
-//! one had such a packet.
+//! The gain: the kernel acknowledges data in packets of their own, unless data goes back over the same connection and
+//! carries the acknowledgement. With traffic one way, every message or every second one had such a packet.
 
 use super::{Broken, Links, Route};
 use redrt_transport::frame::{Header, Kind};
 use redrt_transport::network::{Incoming, Name};
 use redrt_types::ProcessIndex;
 
-/// What the other end sends comes over the connection that this process opens, as soon as that is there.
+/// Marks that the other end sends over the connection that this process opens, to be read as soon as that is open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Followed {
-    /// Of the connection over which it came before.
+    /// Name of the connection over which its frames came before.
     name: Name,
     taken_bytes: u64,
 }
 
 impl Links {
-    /// Moves over to the connection that `process` has opened, if it is this process that has to and nothing waits to
-    /// go.
+    /// Moves over to the connection that `process` has opened, if it is this process's turn to move and nothing waits
+    /// to go.
     pub(super) fn share(&mut self, process: ProcessIndex) {
         let is_first = self.identity.me < process || self.is_foreign(process);
         let peer = &mut self.peers[process.0 as usize];
@@ -46,14 +45,14 @@ impl Links {
         }
     }
 
-    /// A connection to `process` that was open is no more.
+    /// Takes in that an open connection to `process` broke.
     pub(super) fn route_broke(&mut self, process: ProcessIndex) {
         let peer = &mut self.peers[process.0 as usize];
         peer.route = Route::Gone;
         self.broken.push(Broken::Lost { process, epoch: peer.epoch });
     }
 
-    /// The other end of this link has moved over. `false` when it cannot have.
+    /// Takes in that the other end of this link has moved over. Returns false if it cannot have.
     pub fn moved(&mut self, at: usize) -> bool {
         let receiver = self.receivers.remove(at);
         let process = receiver.name.from;
@@ -68,7 +67,7 @@ impl Links {
         true
     }
 
-    /// Looks for what comes back over the connection to `process`, if the other end has moved there.
+    /// Reads returning frames over the connection to `process`, if the other end has moved there.
     pub(super) fn follow(&mut self, process: ProcessIndex) {
         let peer = &mut self.peers[process.0 as usize];
         if let Route::Open(outlet) = &peer.route

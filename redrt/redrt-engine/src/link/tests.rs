@@ -44,7 +44,7 @@ fn what_a_dead_process_has_left_is_not_taken_for_words_of_its_successor_on_anoth
     survivor.set_card(card(1, ELSEWHERE));
     survivor.join(process, Incarnation(1));
     assert_eq!(heard(&mut survivor), None);
-    // The next one is here again, and has emptied its rings.
+    // The next process is on this host again, and has emptied its rings.
     survivor.close(process, Incarnation(1));
     segment.clear(file.as_raw_fd(), process).expect("a hole can be made");
     survivor.set_card(card(1, HERE));
@@ -61,7 +61,7 @@ fn a_copy_takes_nothing_from_a_process_that_its_view_does_not_have_yet() {
     let mut copy = links(segment, 0);
     copy.set_members(&world, &View::initial(&world).without(&[ReplicaId::new(1, 0)]));
     let heard = |links: &mut Links| links.inbox().expect("there is one").next_sender();
-    // The view that has both reaches the other one first.
+    // The view that has both reaches the other process first.
     let mut other = links(segment, 1);
     other.send(ProcessIndex(0), Header::new(Kind::Eager, 0), None, b"x");
     assert_eq!(heard(&mut copy), None);
@@ -75,12 +75,12 @@ fn a_connection_with_one_that_has_the_place_of_a_dead_process_begins_anew() {
     links.close(process, Incarnation(0));
     assert!(!links.begin_epoch(process, 1), "it is dead");
     links.join(process, Incarnation(1));
-    // What has broken here, or was left for the other's connection.
+    // The route broke here, or was given up for the sake of the other's connection.
     links.peers[1].route = Route::Gone;
     assert!(links.begin_epoch(process, 1));
 }
 
-/// Links of a process whose only partner listens there.
+/// Links of a process whose only partner is reached at this listener.
 fn links_over_tcp(me: u32, secret: &Secret, partner: &TcpListener) -> Links {
     let mut links = Links::new(identity(me, None, secret.clone()), 2);
     let address = partner.local_addr().expect("it listens");
@@ -90,7 +90,7 @@ fn links_over_tcp(me: u32, secret: &Secret, partner: &TcpListener) -> Links {
     links
 }
 
-/// Two processes and where each listens.
+/// Two processes, and the listener of each.
 struct Two {
     secret: Secret,
     listeners: [TcpListener; 2],
@@ -105,7 +105,7 @@ impl Two {
         Self { secret, listeners, links }
     }
 
-    /// Lets `to` accept what opens next.
+    /// Lets `to` accept the next connection.
     fn admitting(&self, to: usize) -> JoinHandle<Incoming> {
         let (listener, secret) = (self.listeners[to].try_clone().expect("a descriptor"), self.secret.clone());
         thread::spawn(move || {
@@ -119,7 +119,7 @@ impl Two {
         self.links[from].send(ProcessIndex(1 - from as u32), header, None, &[]);
     }
 
-    /// The first message, which opens a connection.
+    /// Sends the first message, which opens a connection.
     fn open(&mut self, from: usize, tag: i32) -> Incoming {
         let admitting = self.admitting(1 - from);
         self.send(from, tag);
@@ -136,7 +136,7 @@ impl Two {
         }
     }
 
-    /// What has come.
+    /// The tag of a message that has come, if any.
     fn look(&mut self, at: usize) -> Option<i32> {
         let number = self.links[at].next_receiver()?;
         match self.links[at].receivers()[number].next(&mut Landings::default()) {
@@ -175,7 +175,7 @@ fn two_that_have_opened_a_connection_each_share_one() {
         }
         let traffic = two.links.each_ref().map(Links::traffic);
         assert_eq!((traffic[0].0, traffic[0].1), (traffic[1].1, traffic[1].0));
-        // A file that goes is missed, and looked for where it was read from.
+        // A lost connection is noticed where it is read from.
         let [mut survivor, dead] = two.links;
         drop(dead);
         survivor.look_at_senders();
@@ -189,7 +189,7 @@ fn one_that_moves_before_the_other_knows_of_its_own_connection_is_followed() {
     let mut two = Two::new(false);
     let at_0 = two.open(1, 20);
     two.links[0].take_receiver(at_0);
-    // It is open, and the thread that has opened it has yet to say so.
+    // The connection is open, but the thread that opened it has not reported it yet.
     let wanted = Arc::new(AtomicBool::new(true));
     two.links[0].peers[1].route = Route::Opening { wanted: wanted.clone(), frame_bytes_max: 0 };
     let admitting = two.admitting(1);
@@ -210,7 +210,7 @@ fn one_that_moves_before_the_other_knows_of_its_own_connection_is_followed() {
 
 #[test]
 fn one_that_cannot_have_moved_is_not_followed() {
-    // The other one moves; and there is nothing to move to.
+    // In the first case the wrong process moves; in the second there is no connection to move to.
     for (from, has_opened) in [(0, true), (1, false)] {
         let mut two = Two::new(false);
         let receiver = two.open(from, 1);

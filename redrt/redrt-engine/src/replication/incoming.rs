@@ -1,4 +1,4 @@
-//! What other replicas send: frames to the machine, payloads to where they belong, verdicts to the receives.
+//! Frames of other replicas: frames go to the machine, payloads into place, and verdicts to the receives.
 
 use super::super::message::{Data, Message};
 use super::super::refusal::Fault;
@@ -11,22 +11,22 @@ use redrt_transport::frame::{Header, Kind, NO_CORE, Rendezvous};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, SeqNum, Tag};
 use sdc_detect::{Element, digest};
 
-/// The payload of an offer that is being handled.
+/// The payload of an offer at hand.
 #[derive(Clone, Copy)]
 enum Offered<'a> {
     Eager(&'a [u8]),
     Remote(Rendezvous),
 }
 
-/// A payload that is there as a whole.
+/// A payload that is complete in memory.
 pub struct Whole<'a> {
-    /// Who has sent it.
+    /// The process that sent it.
     pub from: ProcessIndex,
     /// Tag of its message.
     pub tag: i32,
-    /// The bytes.
+    /// All of its bytes.
     pub bytes: &'a [u8],
-    /// What they hash to, if that is known.
+    /// Their digest, if known.
     pub hashed: Option<Digest>,
 }
 
@@ -38,13 +38,13 @@ fn core_of(header: &Header) -> Option<u16> {
     Some(header.core).filter(|core| *core != NO_CORE)
 }
 
-/// Whether a part of a protocol frame is as it was sent.
+/// Checks that a part of a protocol frame is unchanged.
 fn check_part(seed: u64, header: &Header, checksum: u128, body: &[u8]) -> Result<(), Fault> {
     let is_whole = digest(seed, Tag(header.tag), body).0 == checksum;
     if is_whole { Ok(()) } else { Err(Fault::Checksum) }
 }
 
-/// The protocol frame that these bytes are. Frames that have kinds of their own do not come this way.
+/// Decodes a protocol frame. Frames with kinds of their own are refused here.
 fn decode_protocol(bytes: &[u8]) -> Result<Frame, Fault> {
     match postcard::take_from_bytes(bytes) {
         Ok((Frame::Offer { .. } | Frame::Digest { .. } | Frame::Ack { .. } | Frame::AckOne { .. }, _)) => {
@@ -56,7 +56,7 @@ fn decode_protocol(bytes: &[u8]) -> Result<Frame, Fault> {
 }
 
 impl Engine {
-    /// A frame of the replication protocol has come.
+    /// Handles a frame of the replication protocol.
     pub(crate) fn handle_replicated(
         &mut self,
         from: ProcessIndex,
@@ -94,7 +94,7 @@ impl Engine {
         }
     }
 
-    /// Hands the machine a frame that is no offer. Inlined, so that no frame is made of the short ones.
+    /// Hands the machine a frame that is no offer. Inlined, so that short frames are not built in memory.
     #[inline(always)]
     fn heed(&mut self, from: ReplicaId, frame: Frame) -> Result<(), Fault> {
         let handled = self.replication().replica.handle(from, frame);
@@ -103,8 +103,9 @@ impl Engine {
         Ok(())
     }
 
-    /// A wrong decision would send this replica another way than its siblings, and nobody would see why. So a frame
-    /// that decides, or says who holds which decision, is compared with its checksum before it is read.
+    /// Adds a part to a protocol frame; `Some` once it is complete. A wrong decision would send this replica another
+    /// way than its siblings, and nobody would see why. So frames with decisions, or with statements on who holds
+    /// which, are compared with their checksums before they are read.
     fn collect_parts(
         &mut self,
         from: ProcessIndex,
@@ -177,7 +178,7 @@ impl Engine {
         let data = self.place_offered(receive, from, offered);
         let message = Message::new(context, source, tag.0, length_bytes);
         self.messages.insert(Message { element, data, receive, id: Some(id), ..message });
-        // More messages than that would need more memory than there is.
+        // The number fits: more messages would need more memory than there is.
         self.replication().replica.set_place(id, key as u32);
         self.record_match(context, decided, source);
         self.payload_offered(id, key, tag.0, from, offered);
@@ -186,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// The envelope of a message that has arrived is agreed: gives it to matching.
+    /// Hands a message to matching, once its envelope is agreed.
     pub(super) fn agreed(&mut self, id: MessageId, place: u32) {
         let key = self.record_at(place, id).expect("it cannot be delivered before");
         let Message { context, source, tag, .. } = self.messages[key];
@@ -199,8 +200,8 @@ impl Engine {
         }
     }
 
-    /// Where the payload of an offer is from now on: one that came with it is put into the buffer of its receive, if
-    /// there is one.
+    /// The place of an offer's payload from now on. A payload that came with its offer is put into the buffer of its
+    /// receive, if there is one.
     fn place_offered(&mut self, receive: Option<RequestId>, from: ProcessIndex, offered: Offered) -> Data {
         match (offered, receive) {
             (Offered::Remote(rendezvous), _) => Data::Remote(from, rendezvous),
@@ -212,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// A message has a record, which says where its payload is: has that compared, or pulled if somebody receives it.
+    /// Has the payload of a recorded message compared, or pulled if a receive wants it.
     fn payload_offered(&mut self, id: MessageId, key: usize, tag: i32, from: ProcessIndex, offered: Offered) {
         match offered {
             Offered::Eager(bytes) => self.payload_complete(id, key, &Whole { from, tag, bytes, hashed: None }),
@@ -228,7 +229,7 @@ impl Engine {
         whole.hashed.unwrap_or_else(|| digest(self.replication().seed, Tag(whole.tag), whole.bytes))
     }
 
-    /// The payload of a message is in memory: has it compared.
+    /// Has a payload that is complete in memory compared.
     pub(crate) fn payload_complete(&mut self, id: MessageId, key: usize, whole: &Whole) {
         let (from, computed) = (self.world.replica(whole.from), self.digest_of(whole));
         let compared = self.compare_with_suspect(key, from, Tag(whole.tag), whole.bytes);
@@ -241,8 +242,8 @@ impl Engine {
 
     fn again(&mut self, id: MessageId, place: u32, envelope: Envelope, from: ProcessIndex, offered: Offered) {
         let key = self.record_at(place, id).expect("it is not delivered");
-        // The first offer's envelope may have been what was corrupt. If a receive was matched by it, that stays; what
-        // the receive is told of it is put right.
+        // The first offer's envelope may have been corrupt. A receive that was matched by it stays matched, but gets
+        // the right status.
         let message = &mut self.messages[key];
         (message.source, message.tag, message.length) = (envelope.source, envelope.tag.0, envelope.length_bytes);
         if let Some(pull) = self.messages[key].pull.take() {
@@ -274,20 +275,20 @@ impl Engine {
         }
     }
 
-    /// A further copy of a message is in memory: has it compared.
+    /// Has a further copy of a message compared.
     pub(crate) fn shadow_complete(&mut self, id: MessageId, whole: &Whole) {
         let (from, computed) = (self.world.replica(whole.from), self.digest_of(whole));
         self.replication().replica.shadow_received(from, id, computed);
         self.carry_out();
     }
 
-    /// The record of a message that is not verified and delivered.
+    /// The record of a message at this place; `None` once it is verified and delivered.
     fn record_at(&self, place: u32, id: MessageId) -> Option<usize> {
         let key = place as usize;
         self.messages.get(key).filter(|message| message.is_record_of(id)).map(|_| key)
     }
 
-    /// Likewise, where it is not known: all are looked at.
+    /// Likewise, by a search of all records.
     pub(crate) fn record_of(&self, id: MessageId) -> Option<usize> {
         self.messages.iter().find(|(_, message)| message.is_record_of(id)).map(|(key, _)| key)
     }
@@ -301,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// A message is verified, matched, and its payload is in the receive's buffer: the receive completes.
+    /// Completes a receive whose message is verified, with the payload in its buffer.
     pub(crate) fn finish_verified(&mut self, key: usize) {
         self.sum_up_received(key);
         let message = self.messages.remove(key);
@@ -315,8 +316,8 @@ impl Engine {
         self.complete_receive(receive, placed, message.source, message.tag, message.length);
     }
 
-    /// Takes note of a message that the program gets, where faults are injected: hashed anew, whatever was found of it
-    /// before.
+    /// Adds a message that the program gets to its sum, where faults are injected. It is hashed anew, whatever digest
+    /// was found before.
     fn sum_up_received(&mut self, key: usize) {
         let seed = self.replication().seed;
         if self.replication().sums.is_none() {
@@ -355,7 +356,7 @@ mod tests {
             wrong[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(check_part(7, &header, checksum, &wrong), Err(Fault::Checksum), "bit {bit}");
         }
-        // One of which more is to come was not meant to end.
+        // A part that announces more was not meant to be the last.
         header.tag = MORE;
         assert_eq!(check_part(7, &header, checksum, &body), Err(Fault::Checksum));
     }

@@ -1,9 +1,9 @@
-//! Readings of clocks past MPI in a replicated world, and of what the system counts: the leader's where siblings make
-//! the same, each replica's own where they do not.
+//! Readings past MPI in a replicated world, of clocks and of the system's counts. Replicas take the leader's where
+//! siblings make the same reading, and their own where they do not.
 //!
-//! Which reading is the same, and when a follower need not wait for its leader's, is `quiesce`'s `decision::times`.
-//! Here it is asked how far the leader's thread has come where what it decides does not tell, as for all readings
-//! ([`crate::reading`]).
+//! `quiesce`'s `decision::times` says which readings are the same, and when a follower need not wait for its leader's.
+//! Where the leader's decisions do not tell, this module asks for the progress of the leader's thread, as for all
+//! readings ([`crate::reading`]).
 
 use super::super::{Engine, traces};
 use crate::reading::{Awaited, Patience};
@@ -11,33 +11,33 @@ use quiesce::{Outcome, Place, Question, StreamId, Timed};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Event, ReadingAlone, is_count};
 
-/// A follower with this many readings of a thread ahead of what it has made looks where the thread is: fewer
-/// than make it one that is far behind.
+/// Number of a thread's readings at hand from which on a follower checks the thread's position. It is below the lag
+/// from which on the leader waits.
 const EARLY_MAX: usize = 128;
 
-/// Readings alone of which a process tells, at most: one for each that asks in another way.
+/// Bound on the readings alone that a process reports: one for each way of asking.
 const TOLD_MAX: u32 = 32;
 
-/// What a thread of the program reads.
+/// A reading that a thread of the program makes.
 #[derive(Clone, Copy)]
 pub struct Read {
     /// The stream of the thread's outcomes.
     pub stream: StreamId,
-    /// Who in the program asks ([`Question::asker`]).
+    /// The asking code in the program ([`Question::asker`]).
     pub asker: u64,
-    /// Of which clock, or of what the system counts ([`ReadingAlone::clock`]).
+    /// The clock or the count that is read ([`ReadingAlone::clock`]).
     pub of: i32,
 }
 
 /// The answer to a question for such a reading.
 pub enum Time {
-    /// The clock, or what the system counts, shows this.
+    /// Value of the clock, or of the count.
     Decided(Outcome),
-    /// Read it and answer.
+    /// This process decides: read, and answer.
     Decide,
-    /// Read it: no sibling makes this reading.
+    /// No sibling makes this reading: read, and keep it.
     Alone,
-    /// The leader has not said yet.
+    /// The leader has not decided yet.
     Wait,
     /// Followers are far behind: wait for them.
     Crowded,
@@ -52,7 +52,7 @@ impl Engine {
         question(read.asker, place, outcomes)
     }
 
-    /// Asks for a reading. `patience`: for how long it is awaited.
+    /// Asks for a reading. `patience`: that of the waiting thread.
     pub fn ask_time(&mut self, read: Read, patience: &mut Patience) -> Time {
         let question = self.time_question(read);
         let asked = self.replication().replica.ask_time(question);
@@ -70,7 +70,7 @@ impl Engine {
             Timed::Wait => match patience.awaited_time(self, read.stream) {
                 Awaited::Perhaps | Awaited::Voted => return Time::Wait,
                 Awaited::Never => self.replication().replica.note_apart(question),
-                // Threads that race may read more often before they see that they are to end.
+                // Threads that race may read more often before they see that they must end.
                 Awaited::Ended => false,
             },
         };
@@ -80,7 +80,7 @@ impl Engine {
         Time::Alone
     }
 
-    /// Decides the reading that [`Engine::ask_time`] was asked for. `now_ns` is this machine's monotonic clock.
+    /// Decides the reading that [`Engine::ask_time`] asked for. `now_ns` is this machine's monotonic clock.
     pub fn answer_time(&mut self, read: Read, outcome: Outcome, now_ns: u64) {
         let question = self.time_question(read);
         let replication = self.replication();
@@ -90,8 +90,8 @@ impl Engine {
         self.tell_reading(now_ns);
     }
 
-    /// A reading of this thread was decided. Those of before the place to which the thread has come are its leader's
-    /// alone.
+    /// Takes in that a reading of this thread was decided. Readings of positions that the thread has passed are its
+    /// leader's alone.
     pub(crate) fn pass_times(&mut self, thread: u64) {
         let early = self.replication().replica.early_times(thread);
         if early >= EARLY_MAX && early.is_multiple_of(EARLY_MAX / 2) && self.replication().counts_calls() {

@@ -1,4 +1,4 @@
-//! A process in which there is nothing but an engine.
+//! A process that consists of an engine alone.
 
 use crate::Runtime;
 use crate::payload::{Payload, Target};
@@ -6,7 +6,7 @@ use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 
-/// See the module.
+/// A process without faults, with one thread; an abort panics.
 pub struct Alone;
 
 impl Runtime for Alone {

@@ -1,4 +1,4 @@
-//! A leader whose rank only talks to itself, beside followers that come to the same later, or never.
+//! A leader whose rank talks only to itself, with followers that reach the same position later, or never.
 
 use super::super::Engine;
 use super::super::payload::{Payload, Target};
@@ -11,7 +11,7 @@ use sdc_detect::Element;
 
 const CONTEXT: u64 = 7;
 
-/// More than a leader may be ahead of a follower: those that its follower is behind, and those on their way.
+/// Above the lead that a leader may have: its follower's backlog, and the decisions under way.
 const AHEAD_MAX: usize = 1500;
 
 /// Sends a message to the own rank, and receives one from any source.
@@ -37,7 +37,7 @@ fn early_count(engine: &mut Engine) -> usize {
     engine.early_count(CONTEXT)
 }
 
-/// Lets the first replica go on until it is crowded; how often it has talked.
+/// Lets the first replica go on until it is crowded. Returns the number of its talks.
 fn run_ahead(job: &mut Job, progress: fn(&mut Job)) -> usize {
     let times = (0..2 * AHEAD_MAX).position(|_| {
         progress(job);
@@ -69,7 +69,7 @@ fn who_talks_to_itself_waits_for_a_follower_that_does_not_come_as_far() {
 #[test]
 fn who_talks_to_itself_waits_for_a_follower_that_hears_nothing() {
     let mut job = Job::new(2);
-    // They are connected.
+    // These rounds connect them.
     (0..10).for_each(|_| job.progress());
     let ahead = run_ahead(&mut job, |job| {
         job.engines[0].progress(1);
@@ -102,7 +102,7 @@ fn a_new_leader_goes_through_what_is_decided_without_waiting_and_then_waits() {
     }
 }
 
-/// Its leader's thread may have ended: then there would be two paths, and nobody who could say which one is right.
+/// The leader's thread may have ended: then a vote would find two paths, and nobody to say which is right.
 #[test]
 fn a_follower_that_waits_for_a_reading_alone_asks_nobody_to_judge() {
     let mut job = Job::new(2);
@@ -111,7 +111,7 @@ fn a_follower_that_waits_for_a_reading_alone_asks_nobody_to_judge() {
     job.engines[1].tell_paths();
     (0..10).for_each(|_| job.progress());
     assert!(!job.engines[0].replication().has_questions());
-    // It is answered when its leader reads.
+    // The follower is answered when its leader reads.
     assert!(matches!(job.engines[0].ask_reading(thread, 1, &Patience::default()), Reading::Decide));
     job.engines[0].answer_reading(thread, 1, 5, 0);
     (0..10).for_each(|_| job.progress());

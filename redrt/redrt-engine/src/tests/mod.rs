@@ -22,7 +22,7 @@ use std::ops::RangeFrom;
 use std::sync::Arc;
 use unix::{Listener, Unix};
 
-/// The protocol of a replica, as most jobs have it.
+/// The protocol of a replica, with common settings.
 pub fn replication(world: &World, me: ReplicaId, seed: u64) -> Replication {
     let replica = quiesce::Replica::new(quiesce::Config {
         me,
@@ -35,12 +35,12 @@ pub fn replication(world: &World, me: ReplicaId, seed: u64) -> Replication {
     Replication::new(replica, &options, world.degree(me.rank) > 1)
 }
 
-/// How messages are sent and received.
+/// Variants of sending and receiving.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// Sends complete when their receive is there.
+    /// Sends are synchronous.
     is_synchronous: bool,
-    /// Receives are posted when the first message has come.
+    /// Receives are posted only once the first message has come.
     is_unexpected: bool,
     /// Receives take any source and tag.
     takes_any: bool,
@@ -63,7 +63,7 @@ struct Job {
 }
 
 impl Job {
-    /// Two ranks of this degree.
+    /// Makes a job of two ranks of this degree.
     fn new(degree: u16) -> Self {
         let directory = tempfile::tempdir().expect("the temporary directory can be written");
         let world = World::uniform(2, degree);
@@ -138,7 +138,7 @@ impl Job {
         }
     }
 
-    /// Sends from rank 0 to rank 1, in each of their replicas, and waits until all of it has come.
+    /// Sends from rank 0 to rank 1, in each of their replicas, and waits until all messages have come.
     fn exchange(&mut self, lengths: &[usize], way: Way) {
         let word = |number: usize, at: usize| (number * 31 + at * 7) as u8;
         let contents: Vec<Vec<u8>> =
@@ -166,7 +166,7 @@ impl Job {
             }
         }
         if way.is_unexpected {
-            // Until the first has come everywhere: nobody has posted anything for it.
+            // Waits until the first message has come everywhere, with no receive posted for it.
             let waits = |engine: &Engine| engine.me.rank == VirtualRank(1) && engine.links.traffic().1 == 0;
             while self.engines.iter().any(waits) {
                 self.progress();

@@ -1,7 +1,7 @@
-//! A network over Unix sockets, as an example of one: what a module needs that brings another.
+//! A network over Unix sockets, as an example: the parts that a module for another network needs.
 //!
-//! Sockets of kind SEQPACKET keep the borders of frames, so a frame that has come has come as a whole. It is for tests:
-//! those who connect prove nothing.
+//! Sockets of kind SEQPACKET keep the borders of frames, so each frame comes as a whole. For tests only: peers prove no
+//! identity.
 
 use redrt_transport::Landings;
 use redrt_transport::network::{Connecting, Incoming, Inlet, Name, Network, Opening, Outlet, Received, whole_frame};
@@ -41,11 +41,11 @@ impl Network for Unix {
     }
 }
 
-/// Where a process accepts connections.
+/// Listening socket of a process.
 pub struct Listener(Socket);
 
 impl Listener {
-    /// At this path.
+    /// Listens at this path.
     pub fn bind(path: &Path) -> std::io::Result<Self> {
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
         socket.bind(&SockAddr::unix(path)?)?;
@@ -54,7 +54,7 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// The next connection that another process has opened, if there is one.
+    /// The next connection that another process has opened, if any.
     pub fn accept(&self) -> Option<Incoming> {
         let (socket, _) = self.0.accept().ok()?;
         let mut name = [0; Name::BYTES];
@@ -105,7 +105,7 @@ impl Outlet for Sending {
     }
 
     fn has_arrived(&self) -> bool {
-        // What the kernel has taken is in the other's buffer.
+        // The kernel puts bytes straight into the other end's buffer.
         self.waiting.is_empty()
     }
 
@@ -114,7 +114,7 @@ impl Outlet for Sending {
     }
 
     fn disconnect(&self) {
-        // One that is gone already is disconnected.
+        // Fails if the other end is gone already.
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
