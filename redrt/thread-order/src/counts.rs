@@ -1,42 +1,43 @@
-//! How far a thread has come, and what it may do without asking.
+//! Progress of a thread, and the operations it may make without asking.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
-/// The counts of one thread. That thread alone makes operations; others read how far it has come.
+/// The counts of one thread. Only that thread makes its operations; others read its progress.
 #[derive(Debug)]
 pub struct Counts {
-    /// The last operation that it has made.
+    /// Number of its last operation.
     made: AtomicU64,
-    /// It makes operations up to this one as the leader did, each taking its lock; or one of the two below.
+    /// Up to this operation the thread repeats the leader's, each of which takes its lock; or one of the two marks
+    /// below.
     until: AtomicU64,
 }
 
-/// In [`Counts::until`]: this process leads.
+/// Mark in [`Counts::until`]: this process leads.
 const LEADS: u64 = u64::MAX;
-/// Threads are not ordered any more.
+/// Mark in [`Counts::until`]: threads are no longer ordered.
 const UNORDERED: u64 = u64::MAX - 1;
 
-/// What a thread may do for its next operation without the order in hand.
+/// Treatment of a thread's next operation without a look at the order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortcut {
-    /// Nothing: it asks ([`crate::Order::next`]).
+    /// None: the thread asks ([`crate::Order::next`]).
     Ask,
-    /// It makes the operation as it comes. If it takes a lock that nobody else had last it counts it ([`Counts::go`]),
-    /// otherwise it says what it was ([`crate::Order::record`]).
+    /// The thread makes the operation freely. If it takes a lock that no other thread had last, it counts the operation
+    /// ([`Counts::go`]); otherwise it records the operation ([`crate::Order::record`]).
     Leads,
-    /// It takes the lock and counts that.
+    /// The thread takes the lock, and counts the operation.
     Follows,
     /// Threads are not ordered.
     Unordered,
 }
 
 impl Counts {
-    /// That of a thread of a process that leads, or follows.
+    /// Counts of a thread of a process that leads, or follows.
     pub(crate) fn new(leads: bool) -> Self {
         Self { made: AtomicU64::new(0), until: AtomicU64::new(if leads { LEADS } else { 0 }) }
     }
 
-    /// What its thread may do next.
+    /// Treatment of the thread's next operation.
     #[inline]
     #[must_use]
     pub fn shortcut(&self) -> Shortcut {
@@ -48,7 +49,7 @@ impl Counts {
         }
     }
 
-    /// Its thread has made its next operation, which has this number.
+    /// Counts an operation of its thread, and returns the operation's number.
     #[inline]
     pub fn go(&self) -> u64 {
         self.made.fetch_add(1, SeqCst) + 1
@@ -77,26 +78,26 @@ impl Clone for Counts {
     }
 }
 
-/// What the threads of a process leave for each other.
+/// Flags that the threads of a process leave for each other.
 #[derive(Debug, Default)]
 pub struct Notes {
-    /// Threads have made operations that no batch tells of.
+    /// True if threads have made operations since the last batch.
     pub is_untold: AtomicBool,
-    /// How many threads wait for operations of others.
+    /// Number of threads that wait for operations of others.
     pub waiting: AtomicU32,
-    /// Followers have yet to come to many operations: what they are told meanwhile takes memory there.
+    /// True if followers have yet to make many operations: further batches take memory there.
     pub is_far_ahead: AtomicBool,
 }
 
 impl Notes {
-    /// Nothing was made, and nobody waits.
+    /// Starts with no operation, and no waiting thread.
     #[must_use]
     pub const fn new() -> Self {
         Self { is_untold: AtomicBool::new(false), waiting: AtomicU32::new(0), is_far_ahead: AtomicBool::new(false) }
     }
 
-    /// An operation was made: whether somebody is to be told, of the first one since the last batch, or because it is
-    /// waited for.
+    /// Returns true if an operation just made concerns others: in a leader the first one since the last batch, in a
+    /// follower one that threads wait for.
     #[inline]
     #[must_use]
     pub fn concerns_others(&self, leads: bool) -> bool {

@@ -7,9 +7,9 @@
 //! variable is one. The count is the same in all replicas, so an operation is named by its thread and number. Locks
 //! have no names: an address, or the order of creation, need not be the same everywhere.
 //!
-//! *Events.* Most operations take a lock that the same thread had last, and nothing is said of them. Where another
-//! thread had it, the leader says after which operation of that thread this one came. Where a call did something else
-//! than take the lock at once (it was busy, a wait has timed out), the leader says what it returned.
+//! *Events.* Most operations take a lock that the same thread had last, and need no event. Where another thread had it,
+//! the leader's event names the operation of that thread that came before. Where a call did not take the lock at once
+//! (it was busy, a wait has timed out), the event has the call's result.
 //!
 //! ```text
 //!   leader                                        follower
@@ -18,15 +18,15 @@
 //!     A2 finds l busy                               A2: told that it is busy, does not try
 //!       └─ cut: A until 2 {2: busy}, B until 1 {1: after A1} ─▶ batch
 //! ```
-//! *Batches.* A follower makes an operation when a batch has told of it, since another thread may have come first in
-//! the leader. A batch is a cut through all threads at one moment: what it tells of can be made without anything that
-//! it does not tell of. So a successor makes all that was told before its threads go on by themselves: a thread that
-//! went on at once might take a lock that another one had taken first.
+//! *Batches.* A follower makes an operation only once a batch contains it, since another thread may have come first in
+//! the leader. A batch is a cut through all threads at one moment: its operations depend on no others but those of
+//! earlier batches. So a successor makes all operations of its batches before its threads go on by themselves. The
+//! trap: a thread that went on at once might take a lock that another one had taken first.
 //!
-//! *Shortcuts.* Each thread has its counts in hand. A thread of the leader that takes a lock which nobody else had last
-//! only counts it; so does one of a follower up to the next event. Nothing is locked for that, nor looked up.
+//! *Shortcuts.* Each thread has its counts at hand. A thread of the leader that takes a lock which no other thread had
+//! last only counts that; so does a thread of a follower up to the next event. That takes no lock, and no look-up.
 //!
-//! What leaves a process waits until its siblings hold the batch that it depends on; that is not done here.
+//! A message that leaves a process waits until its siblings hold the batch it depends on; another crate does that.
 #![forbid(unsafe_code)]
 
 mod counts;

@@ -1,4 +1,4 @@
-//! The machine.
+//! The machine that decides or follows the order of one process's threads.
 
 use crate::counts::Counts;
 #[cfg(test)]
@@ -12,50 +12,50 @@ use std::sync::Arc;
 pub struct Operation {
     /// The thread's number, the same in all replicas.
     pub thread: u64,
-    /// The how many-th of this thread, from 1 on.
+    /// Position among the thread's operations, from 1 on.
     pub number: u64,
 }
 
-/// What there is to say of an operation.
+/// Facts of an operation that a follower cannot guess.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number.
+    /// Number of the operation.
     pub number: u64,
     /// Operations of other threads that came before it: those that had the lock last.
     pub after: Vec<Operation>,
-    /// The thread has the lock now.
+    /// True if the thread has the lock afterwards.
     pub takes: bool,
-    /// What the call returned: 0 or an error number.
+    /// Result of the call: 0 or an error number.
     pub result: i32,
 }
 
-/// What a thread has done since the batch before.
+/// A thread's operations since the previous batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Progress {
     /// The thread's number.
     pub thread: u64,
-    /// The last operation that it has made.
+    /// Number of its last operation.
     pub until: u64,
-    /// In the order of their numbers. Operations of which nothing is said take their lock and return 0.
+    /// Its events by number. Operations without an event take their lock and return 0.
     pub events: Vec<Event>,
 }
 
-/// What all threads have done since the batch before.
+/// Operations of all threads since the previous batch. An empty one ends the order.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Batch(pub Vec<Progress>);
 
-/// What a thread may do for its next operation.
+/// Treatment of a thread's next operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Not yet: it asks again when a batch was learned or another thread has made an operation.
+    /// Not yet: the thread asks again when a batch was learned, or another thread has made an operation.
     Wait,
-    /// As it comes: it says afterwards what that was, by [`Order::record`].
+    /// Free: the thread acts by itself, and reports by [`Order::record`].
     Free,
-    /// What the leader did: it takes the lock, or does not, and says so by [`Order::follow`].
+    /// As in the leader: the thread takes the lock, or does not, and reports by [`Order::follow`].
     Decided {
-        /// It waits for the lock and takes it.
+        /// True if it waits for the lock and takes it.
         takes: bool,
-        /// What the call is to return.
+        /// Result that the call must return.
         result: i32,
     },
 }
@@ -63,7 +63,7 @@ pub enum Step {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     Follows,
-    /// The leader was lost, and this process makes what that has told before it goes on by itself.
+    /// The leader was lost: this process makes the operations of its batches before it goes on by itself.
     TakesOver,
     Leads,
 }
@@ -71,11 +71,12 @@ enum Role {
 #[derive(Debug)]
 struct Thread {
     counts: Arc<Counts>,
-    /// The last operation that a batch has told of.
+    /// Number of the last operation in a batch.
     told: u64,
-    /// Of operations that are told and not made; where this process leads, of those that are made and not told.
+    /// Events of operations in batches that are not made yet; where this process leads, of operations that are in no
+    /// batch yet.
     events: VecDeque<Event>,
-    /// It makes no more operations.
+    /// True once it makes no more operations.
     has_left: bool,
 }
 
@@ -84,19 +85,19 @@ impl Thread {
         Self { counts: Arc::new(Counts::new(leads)), told: 0, events: VecDeque::new(), has_left: false }
     }
 
-    /// What the leader said of the next operation.
+    /// The leader's event of the next operation, if it has one.
     fn next_event(&self) -> Option<&Event> {
         self.events.front().filter(|event| event.number == self.counts.made() + 1)
     }
 
-    /// It may make what was told, up to what there is to say of.
+    /// Lets the thread make operations of its batches by shortcuts, up to the next event.
     fn allow(&self) {
         self.counts.allow(self.events.front().map_or(self.told, |event| self.told.min(event.number - 1)));
     }
 }
 
 impl Clone for Thread {
-    /// That of a process of its own.
+    /// Clones the counts too: those of a copy are its own.
     fn clone(&self) -> Self {
         let counts = Arc::new(Counts::clone(&self.counts));
         Self { counts, told: self.told, events: self.events.clone(), has_left: self.has_left }
@@ -108,16 +109,16 @@ impl Clone for Thread {
 pub struct Order {
     role: Role,
     threads: BTreeMap<u64, Thread>,
-    /// Threads that have left, and of which all is made and told.
+    /// Threads that have left, with all their operations made and in batches.
     gone: BTreeSet<u64>,
-    /// Who was the last one on each channel.
+    /// Latest operation on each channel.
     channels: BTreeMap<u64, Operation>,
     #[cfg(test)]
     pub(crate) mistake: Option<Mistake>,
 }
 
 impl Order {
-    /// That of a process which leads, or follows another.
+    /// The order of a process that leads, or follows another.
     #[must_use]
     pub fn new(leads: bool) -> Self {
         let role = if leads { Role::Leads } else { Role::Follows };
@@ -136,19 +137,19 @@ impl Order {
         self.threads.entry(number).or_insert_with(|| Thread::new(leads))
     }
 
-    /// The counts of a thread, for itself: what it may do without asking.
+    /// Shared counts of a thread, for its shortcuts.
     #[must_use]
     pub fn counts(&mut self, thread: u64) -> Arc<Counts> {
         Arc::clone(&self.thread(thread).counts)
     }
 
-    /// A thread has ended: it makes no more operations, and its counts are not used any more.
+    /// Takes in that a thread has ended: it makes no more operations, and its counts are out of use.
     pub fn leave(&mut self, thread: u64) {
         self.thread(thread).has_left = true;
         self.forget(thread);
     }
 
-    /// Forgets a thread that has left, if there is nothing to be said of it.
+    /// Drops a thread that has left, once nothing of it is outstanding.
     fn forget(&mut self, thread: u64) {
         let is_done = |of: &Thread| of.has_left && of.counts.made() == of.told && of.events.is_empty();
         if self.threads.get(&thread).is_some_and(is_done) {
@@ -157,26 +158,26 @@ impl Order {
         }
     }
 
-    /// This process leads from now on. It has learned all batches that one of its siblings holds.
+    /// Makes this process the leader. It must have learned all batches that one of its siblings holds.
     pub fn lead(&mut self) {
         if self.role == Role::Follows {
             self.role = Role::TakesOver;
         }
     }
 
-    /// Threads go on as they come from now on, and nothing is told of them.
+    /// Ends the order: threads go on freely, and no batch mentions them.
     pub fn end(&mut self) {
         self.threads.values().for_each(|thread| thread.counts.end());
     }
 
-    /// Whether its threads go on by themselves.
+    /// Returns true if its threads go on by themselves.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.role == Role::Leads
     }
 
-    /// This process is a copy of the one whose order this was, and follows. A leader is copied after a cut: what it has
-    /// not told is of no use to its copy if it is lost before it tells.
+    /// Makes this process, a copy of the one whose order this was, a follower. A leader must be copied after a cut:
+    /// operations in no batch would mislead its copy if the leader is lost before it cuts.
     pub fn join(&mut self) {
         for thread in self.threads.values_mut() {
             if self.role == Role::Leads {
@@ -187,7 +188,7 @@ impl Order {
         self.role = Role::Follows;
     }
 
-    /// What a thread may do for its next operation.
+    /// Treatment of a thread's next operation.
     #[must_use]
     pub fn next(&mut self, thread: u64) -> Step {
         self.thread(thread);
@@ -210,8 +211,8 @@ impl Order {
         Step::Wait
     }
 
-    /// The same by batches that this process holds. It takes one when the thread has nothing to do without it: what is
-    /// left shows how far this process is behind its leader, which waits for it.
+    /// The same with batches that this process holds. A batch is taken only when the thread has nothing to do without
+    /// it: the batches left show the leader, which waits for it, how far this process is behind.
     #[must_use]
     pub fn next_by(&mut self, thread: u64, mut held: impl FnMut() -> Option<Batch>) -> Step {
         loop {
@@ -224,8 +225,8 @@ impl Order {
         }
     }
 
-    /// Another thread of this process that this one waits for: it has yet to make what the next operation of this one
-    /// comes after, or anything that was told, before threads go on by themselves. `None`: the leader is to tell more.
+    /// Another thread of this process that this one waits for. Its operation comes before this thread's next one, or
+    /// has to be made before threads go on by themselves. `None`: the leader has to send more.
     #[must_use]
     pub fn awaited_by(&self, thread: u64) -> Option<u64> {
         let of = self.threads.get(&thread)?;
@@ -245,7 +246,7 @@ impl Order {
         is_gone || self.threads.get(&operation.thread).is_some_and(|thread| thread.counts.made() >= operation.number)
     }
 
-    /// Whether all that was told is made.
+    /// Returns true if all operations in batches are made.
     fn has_caught_up(&self) -> bool {
         #[cfg(test)]
         if self.mistake == Some(Mistake::LeadsAtOnce) {
@@ -254,7 +255,7 @@ impl Order {
         self.threads.values().all(|thread| thread.counts.made() >= thread.told)
     }
 
-    /// A thread has made its next operation as the leader did.
+    /// Counts an operation that a thread has made as the leader did.
     pub fn follow(&mut self, thread: u64) -> Operation {
         let of = self.thread(thread);
         if of.next_event().is_some() {
@@ -265,19 +266,19 @@ impl Order {
         Operation { thread, number }
     }
 
-    /// A thread of the leader has made its next operation. `after`: the latest operations of other threads that had the
-    /// lock, if it takes it.
+    /// Records an operation that a thread of the leader has made. `after`: the latest operations of other threads that
+    /// had the lock, if this one takes it.
     pub fn record(&mut self, thread: u64, after: Vec<Operation>, takes: bool, result: i32) -> Operation {
         let of = self.thread(thread);
-        // What there is to say of it stands there before it counts: a cut may be made at any moment.
+        // The event is there before the operation counts: a cut may be made at any moment.
         if !after.is_empty() || !takes || result != 0 {
             of.events.push_back(Event { number: of.counts.made() + 1, after, takes, result });
         }
         Operation { thread, number: of.counts.go() }
     }
 
-    /// A thread of the leader is the next one on a channel, which others use too: it posts something there. What it
-    /// posts may leave when this is told.
+    /// Records that a thread of the leader is the next one to post on a channel, which others use too. Its post may
+    /// leave once this operation is in a batch.
     pub fn record_on(&mut self, channel: u64, thread: u64) -> Operation {
         let last = self.channels.get(&channel).filter(|last| last.thread != thread);
         let after = last.copied().into_iter().collect();
@@ -286,17 +287,17 @@ impl Order {
         operation
     }
 
-    /// A thread is the next one on a channel, as it was in the leader.
+    /// Counts that a thread is the next one on a channel, as in the leader.
     pub fn follow_on(&mut self, channel: u64, thread: u64) -> Operation {
         let operation = self.follow(thread);
         self.channels.insert(channel, operation);
         operation
     }
 
-    /// What has been made since the last cut, if anything.
+    /// Cuts the operations since the last cut into a batch; `None` if there are none, or this process does not lead.
     ///
-    /// Threads may make operations meanwhile of which there is nothing to say. What an operation comes after is counted
-    /// before that is recorded, so the cut has it too.
+    /// Threads may make operations without events meanwhile. An operation's predecessors count before it is recorded,
+    /// so the cut has them too.
     pub fn cut(&mut self) -> Option<Batch> {
         if self.role != Role::Leads {
             return None;
@@ -324,12 +325,12 @@ impl Order {
         (!progress.is_empty()).then_some(Batch(progress))
     }
 
-    /// The leader's next batch. A copy of it may have made some of that. An empty one, which is no cut, says that the
-    /// leader orders its threads no more.
+    /// Learns the leader's next batch, of which a copy of the leader may have made a part. An empty batch, which no cut
+    /// makes, says that the leader orders its threads no more.
     pub fn learn(&mut self, batch: Batch) {
         #[cfg(test)]
         let goes_past_events = self.mistake == Some(Mistake::GoesPastEvents);
-        // Nobody says any more what comes next: what was told is made, and then threads go on by themselves.
+        // No further decisions will come: the known operations are made, and then threads go on by themselves.
         if batch.0.is_empty() {
             self.lead();
         }

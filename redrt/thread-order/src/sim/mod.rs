@@ -1,6 +1,6 @@
-//! Three replicas of a program with threads, from a seed: threads run in any order, batches come late, leaders are
-//! lost, and copies take the places of the lost. What a thread has said when others could see it, and what all replicas
-//! end with, must be the same.
+//! Three replicas of a program with threads, from a seed. Threads run in any order, batches come late, leaders are
+//! lost, and copies take the places of the lost. The visible output of each thread, and the final state of all
+//! replicas, must be the same.
 
 mod process;
 mod program;
@@ -10,36 +10,36 @@ use process::{Process, Said};
 use program::PROGRAMS;
 use std::collections::VecDeque;
 
-/// What can be planted.
+/// A bug that can be planted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mistake {
-    /// A batch tells of some threads what depends on more of others than it tells.
+    /// A batch has operations that depend on others which it lacks.
     TornCut,
-    /// A successor's threads go on by themselves while others have yet to make what was told.
+    /// A successor's threads go on by themselves while others still have operations of batches to make.
     LeadsAtOnce,
-    /// The leader does not say after whom a lock was taken.
+    /// The leader's events lack the operations that came before.
     EdgesUntold,
-    /// Nor that a lock was busy,
+    /// The leader sends no event for a busy lock.
     MissUntold,
-    /// nor that a wait has timed out.
+    /// The leader sends no event for a wait that timed out.
     TimeOutUntold,
-    /// A writer does not wait for those who have read before.
+    /// A writer does not wait for earlier readers.
     ReadersForgotten,
     /// A copy of the leader goes on as a leader.
     CopyLeads,
-    /// A leader is copied that has not told all that it has made.
+    /// A leader is copied with operations that are in no batch.
     CopiedUntold,
-    /// What a leader says is seen before its siblings hold what it depends on.
+    /// Output of a leader is seen before its siblings hold the batches it depends on.
     SeenEarly,
-    /// A follower's threads go on without asking although there is something to say of what comes next.
+    /// A follower's threads go on by shortcuts past an event.
     GoesPastEvents,
-    /// A follower's thread comes to a barrier only when it is told of its return.
+    /// A follower's thread comes to a barrier only when its batch has its return.
     ComesInTurn,
     /// A successor leads before it has taken all batches that it holds.
     LeadsUntaken,
     /// Threads send by one channel as they come.
     SendsAsItComes,
-    /// What a thread that is gone had made is not known.
+    /// Operations of a thread that is gone are forgotten.
     GoneUnknown,
 }
 
@@ -60,9 +60,9 @@ impl Random {
 struct Replica {
     process: Process,
     is_lost: bool,
-    /// Batches that are on their way to it.
+    /// Batches under way to it.
     coming: VecDeque<Batch>,
-    /// How many of the job's batches it holds.
+    /// Number of the job's batches that it holds.
     held: usize,
 }
 
@@ -73,11 +73,11 @@ struct World {
     /// All batches that some live replica holds.
     log: Vec<Batch>,
     mistake: Option<Mistake>,
-    /// What was said, by thread, and how many batches its siblings must hold before it is seen.
+    /// Output not seen yet, by thread, with the number of batches that its siblings must hold before it is seen.
     said: Vec<VecDeque<(usize, (u64, u64))>>,
     seen: Vec<Said>,
     losses_left: usize,
-    /// Batches that a follower has yet to take, at most: the leader's threads wait while it has more.
+    /// Bound on the batches that a follower holds untaken: above it the leader's threads wait.
     held_max: usize,
 }
 
@@ -121,7 +121,7 @@ impl World {
         if let Some(batch) = batch {
             self.announce(batch);
         }
-        // A successor says again what was seen of the leader before.
+        // A successor repeats output of its predecessor that was seen.
         let is_new = self.seen[thread].len() + self.said[thread].len() == said;
         if let Some(new) = new.filter(|_| leads && is_new) {
             let needed = if self.mistake == Some(Mistake::SeenEarly) { 0 } else { self.log.len() };
@@ -130,7 +130,7 @@ impl World {
         has_run
     }
 
-    /// What all live replicas hold the order for is seen.
+    /// Makes output visible whose batches all live replicas hold.
     fn show(&mut self) {
         let held = self.live().map(|at| self.replicas[at].held).min().unwrap_or(0);
         for (said, seen) in self.said.iter_mut().zip(&mut self.seen) {
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// The leader is lost, and some of what is on its way from it.
+    /// Loses the leader, and some of the batches under way from it.
     fn lose_leader(&mut self) {
         self.show();
         self.replicas[self.leader].is_lost = true;
@@ -162,7 +162,7 @@ impl World {
         self.leader = next.expect("one is live");
         while self.deliver(self.leader) {}
         self.replicas[self.leader].process.lead();
-        // What its own threads have said already and nobody has seen is said by this one.
+        // The successor's output includes that of its own threads which nobody has seen.
         let process = &self.replicas[self.leader].process;
         for (thread, (said, seen)) in self.said.iter_mut().zip(&self.seen).enumerate() {
             let unseen = process.said(thread).iter().skip(seen.len());
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// A copy of a live replica takes the place of a lost one.
+    /// Puts a copy of a live replica in the place of a lost one.
     fn copy(&mut self) -> bool {
         let Some(place) = (0..REPLICAS).find(|at| self.replicas[*at].is_lost) else { return false };
         let live: Vec<_> = self.live().collect();
@@ -187,7 +187,7 @@ impl World {
         true
     }
 
-    /// Everybody is tried once: whether somebody could do something.
+    /// Tries every thread once. Returns true if any could go on.
     fn sweep(&mut self) -> bool {
         let mut has_moved = false;
         if let Some(batch) = self.replicas[self.leader].process.order.cut() {
@@ -204,19 +204,18 @@ impl World {
     }
 }
 
-/// What no run of sound replicas shows.
+/// A fault that sound replicas never show.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Wrong {
-    /// Nobody goes on; where the threads of the live replicas are.
+    /// No thread goes on; with the positions of the live replicas' threads.
     Stalled(Vec<Vec<usize>>),
     Endless,
-    /// This replica ends with something else than the leader.
+    /// This replica ends in another state than the leader.
     Differs(usize),
-    /// What was seen is not what was said.
+    /// The visible output differs from the leader's.
     Seen,
 }
 
-/// Runs a seed.
 pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
     let mut random = Random(seed);
     let program = PROGRAMS[random.below(PROGRAMS.len())];
@@ -259,7 +258,7 @@ pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
         };
         world.show();
         idle = if has_moved { 0 } else { idle + 1 };
-        // Timed waits end in one of four attempts.
+        // A timed wait ends in one of four attempts.
         if idle > 200 && (0..50).all(|_| !world.sweep()) {
             return Err(Wrong::Stalled(world.live().map(|at| world.replicas[at].process.places()).collect()));
         }

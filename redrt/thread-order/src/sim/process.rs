@@ -5,34 +5,34 @@ use super::program::{Instruction, Memory, Program, Registers, VARIABLES};
 use crate::{Batch, Operation, Order, Shortcut, Step};
 use std::collections::VecDeque;
 
-/// `EBUSY` and `ETIMEDOUT`, as far as a program here can tell them apart.
+/// `EBUSY`, and below `ETIMEDOUT`: the errors that programs here distinguish.
 const BUSY: i32 = 16;
 /// `PTHREAD_BARRIER_SERIAL_THREAD`.
 const LAST: i32 = -1;
 const TIMED_OUT: i32 = 110;
 
-/// All threads send by it.
+/// Channel by which all threads send.
 const CHANNEL: u64 = 7;
 
-/// What is seen of a thread by others.
+/// Visible output of a thread.
 pub type Said = Vec<(u64, u64)>;
 
 #[derive(Clone, Default)]
 struct Lock {
     owner: Option<usize>,
     readers: Vec<usize>,
-    /// Who had it last, alone.
+    /// Latest operation that had it alone.
     last: Option<Operation>,
-    /// Who has had it since, with others.
+    /// Later operations that had it with others.
     last_readers: Vec<Operation>,
 }
 
-/// In a condition variable.
+/// A wait in a condition variable.
 #[derive(Clone)]
 struct Waiting {
     condition: usize,
     is_woken: bool,
-    /// It began before this process led, or was copied: signals of that time have woken nobody.
+    /// True if it began before this process led, or was copied: signals of that time woke nobody here.
     is_old: bool,
 }
 
@@ -41,7 +41,7 @@ struct Thread {
     at: usize,
     own: Registers,
     waiting: Option<Waiting>,
-    /// It has come to the barrier, in this round of it, and was the last one or not.
+    /// The round of the barrier that it has come to, and true if it came last.
     came: Option<(u64, bool)>,
     said: Said,
     has_ended: bool,
@@ -55,19 +55,19 @@ pub struct Process {
     program: Program,
     memory: Memory,
     locks: [Lock; 2],
-    /// How many messages it has sent.
+    /// Number of messages sent.
     sent: u64,
-    /// The round of the barrier, and how many have come in it.
+    /// Round of the barrier, and number of threads that have come in it.
     barrier: (u64, usize),
     threads: Vec<Thread>,
 }
 
-/// What a thread wants of a lock.
+/// A thread's request for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Alone,
     WithOthers,
-    /// If it is free.
+    /// Only if it is free.
     Attempt,
     /// Again, after a condition variable.
     Again {
@@ -92,7 +92,7 @@ impl Process {
         Self { order, held, program, memory, locks, sent: 0, barrier: (0, 0), threads }
     }
 
-    /// A copy, which follows.
+    /// Makes a copy, which follows.
     pub fn copy(&self) -> Self {
         let mut copy = self.clone();
         if !self.has(Mistake::CopyLeads) {
@@ -106,27 +106,26 @@ impl Process {
         self.threads.iter().all(|thread| thread.has_ended)
     }
 
-    /// What its threads have said, and what is in its memory.
+    /// Output of its threads, and its memory.
     pub fn result(&self) -> (Vec<Said>, Memory) {
         (self.threads.iter().map(|thread| thread.said.clone()).collect(), self.memory)
     }
 
-    /// What a thread has said.
     pub fn said(&self, thread: usize) -> &Said {
         &self.threads[thread].said
     }
 
-    /// Where its threads are.
+    /// Positions of its threads.
     pub fn places(&self) -> Vec<usize> {
         self.threads.iter().map(|thread| thread.at).collect()
     }
 
-    /// What a thread may do next, by what this process holds.
+    /// Treatment of a thread's next operation, by the batches held.
     fn next(&mut self, thread: u64) -> Step {
         self.order.next_by(thread, || self.held.pop_front())
     }
 
-    /// It takes the place of a lost leader, and goes on from all that it holds.
+    /// Takes the place of a lost leader, with all batches it holds.
     pub fn lead(&mut self) {
         if !self.has(Mistake::LeadsUntaken) {
             self.held.drain(..).for_each(|batch| self.order.learn(batch));
@@ -138,7 +137,7 @@ impl Process {
         self.order.mistake == Some(mistake)
     }
 
-    /// Takes a lock, if it may and can; `None` when not yet. `Some(error)`: what the call returns.
+    /// Takes a lock if the order and its owner permit. Returns the call's result; `None` for not yet.
     fn acquire(&mut self, thread: usize, lock: usize, wish: Wish) -> Option<i32> {
         let number = thread as u64;
         let is_shared = wish == Wish::WithOthers;
@@ -204,7 +203,7 @@ impl Process {
         }
     }
 
-    /// Waits at the barrier: whether it was the last one, when it returns.
+    /// Waits at the barrier. Returns true if the thread came last; `None` while it waits.
     fn meet(&mut self, thread: usize) -> Option<bool> {
         let number = thread as u64;
         let Some((round, is_last)) = self.threads[thread].came else {
@@ -240,7 +239,7 @@ impl Process {
                     self.order.follow(number);
                     result
                 }
-                // It leads now, and comes here again.
+                // This process leads now: the thread comes here again.
                 Step::Free | Step::Wait => return None,
             },
         };
@@ -248,8 +247,8 @@ impl Process {
         Some(result == LAST)
     }
 
-    /// Runs one instruction of a thread: whether it could. `leads`: whether this process decides. `is_over`: a timed
-    /// wait may end now. What it says when others can see it is given back with the batch that this depends on.
+    /// Runs one instruction of a thread; true if it could. `leads`: this process decides. `is_over`: a timed wait may
+    /// end now. Also returns the batch that visible output depends on.
     pub fn step(&mut self, thread: usize, leads: bool, is_over: bool) -> (bool, Option<Batch>) {
         if self.threads[thread].has_ended {
             return (false, None);
@@ -324,7 +323,7 @@ impl Process {
                     Step::Free => _ = self.order.record_on(CHANNEL, number),
                     Step::Decided { .. } => _ = self.order.follow_on(CHANNEL, number),
                 }
-                // Its place is told before it leaves.
+                // Its place on the channel is in a batch before the message leaves.
                 if leads {
                     batch = self.order.cut();
                 }

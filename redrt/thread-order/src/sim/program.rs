@@ -1,15 +1,15 @@
-//! Programs of simulated processes: race-free, and what they compute depends on who takes a lock first.
+//! Programs of simulated processes: free of races, with results that depend on the order of locks.
 
-/// What a thread does next. Numbers are those of locks, condition variables, and of instructions of its program.
+/// A thread's next act. Numbers are those of locks, condition variables, and instructions of its program.
 #[derive(Clone, Copy)]
 pub enum Instruction {
     Lock(usize),
-    /// Leaves in `got` whether it has the lock.
+    /// Sets `got` if it has the lock.
     TryLock(usize),
-    /// As one of several readers.
+    /// Takes the lock as one of several readers.
     Read(usize),
     Unlock(usize),
-    /// Leaves in `got` whether it was woken before its time was over.
+    /// Sets `got` if it was woken before its time was over.
     Wait {
         condition: usize,
         lock: usize,
@@ -17,15 +17,15 @@ pub enum Instruction {
     },
     Signal(usize),
     Broadcast(usize),
-    /// Waits until all threads have come. Leaves in `got` whether it came last.
+    /// Waits until all threads have come. Sets `got` if it came last.
     Barrier,
     /// Computes with what its locks protect.
     Do(fn(&mut Memory, &mut Registers)),
     JumpIf(fn(&Memory, &Registers) -> bool, usize),
     Jump(usize),
-    /// Tells others what it has.
+    /// Makes its value visible.
     Output,
-    /// The same by a channel that all threads use: which message of the channel it is counts.
+    /// The same by a channel that all threads use: the message's number on the channel is visible too.
     Send,
     End,
 }
@@ -33,7 +33,7 @@ pub enum Instruction {
 pub const VARIABLES: usize = 4;
 pub type Memory = [u64; VARIABLES];
 
-/// What a thread has of its own.
+/// Memory of a thread's own.
 #[derive(Clone, Debug, Default)]
 pub struct Registers {
     pub me: u64,
@@ -42,7 +42,7 @@ pub struct Registers {
     pub value: u64,
 }
 
-/// A program: how many threads it has, and what each of them does.
+/// A program: its number of threads, and the instructions of each.
 pub type Program = (usize, fn(usize) -> &'static [Instruction]);
 
 use Instruction::*;
@@ -51,7 +51,7 @@ fn mix(value: u64, with: u64) -> u64 {
     (value ^ with).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
 }
 
-/// Workers take the next piece, work, and add up, in the order in which they come.
+/// Takes the next piece, works, and adds up in the order of arrival.
 const WORKER: &[Instruction] = &[
     Lock(0),
     Do(|memory, own| {
@@ -69,7 +69,7 @@ const WORKER: &[Instruction] = &[
     End,
 ];
 
-/// Waits for something in a buffer of two places, or gives up and counts that.
+/// Waits for an item in a buffer of two places, or gives up and counts that.
 const CONSUMER: &[Instruction] = &[
     Lock(0),
     JumpIf(|memory, _| memory[0] > 0, 7),
@@ -109,7 +109,7 @@ const PRODUCER: &[Instruction] = &[
     End,
 ];
 
-/// Counts how often it has found the lock busy.
+/// Counts the times that it found the lock busy.
 const ATTEMPT: &[Instruction] = &[
     TryLock(0),
     JumpIf(|_, own| own.got, 4),
@@ -146,7 +146,7 @@ const WRITER: &[Instruction] = &[
     End,
 ];
 
-/// Rounds that begin together; who ends one is counted.
+/// Rounds that begin together; the thread that ends one is counted.
 const ROUND: &[Instruction] = &[
     Lock(0),
     Do(|memory, own| {
@@ -163,7 +163,7 @@ const ROUND: &[Instruction] = &[
     End,
 ];
 
-/// Threads that send what they compute, without a lock, by one channel.
+/// Sends computed values by one channel, without a lock.
 const SENDER: &[Instruction] = &[
     Do(|_, own| {
         own.number += 1;
