@@ -1,19 +1,19 @@
-//! Opening and closing the program's files without the process's noticing.
+//! Opens and closes the program's files without effect on the process.
 //!
-//! The trap: record locks (`fcntl`, `lockf`) belong to a process's table of descriptors. To close any descriptor of a
-//! file in that table drops all locks that the program has on the file, and another process has them at once. So the
+//! The trap: record locks (`fcntl`, `lockf`) belong to a process's table of descriptors. Closing any descriptor of a
+//! file in that table drops all locks that the program has on the file, and another process gets them at once. So the
 //! library opens and closes the program's files in a child that shares all memory and has a table of its own. A thread
-//! would do, but the C library keeps what a thread needs in the program's heap, of one replica of several.
+//! would do, but the C library keeps a thread's data in the program's heap, here of one replica of several.
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{io, ptr};
 
-/// What the child needs, which calls the C library's functions and this library's own.
+/// Stack of the child, which calls functions of the C library and of this library.
 const STACK_BYTES: usize = 256 << 10;
 const STACK_ALIGNMENT: usize = 64;
 
-/// What the child does, and whether it has.
+/// Work of the child, and true once it is done.
 struct Work<'a> {
     act: &'a mut dyn FnMut(),
     is_done: bool,
@@ -26,30 +26,30 @@ extern "C" fn begin(work: *mut c_void) -> c_int {
     0
 }
 
-/// Runs `act` with a table of descriptors of its own, which has all that the process's has, and waits for it.
+/// Runs `act` with a descriptor table of its own, a copy of the process's, and waits for its end.
 ///
-/// The calling thread has blocked the program's signals: their handlers would run in the child.
+/// The trap: the calling thread must have blocked the program's signals, whose handlers would run in the child.
 ///
 /// # Errors
-/// When there is no such child, or it was killed: then `act` was done in part, or not at all.
+/// When there is no such child, or it was killed or panicked: then `act` was done in part, or not at all.
 pub fn run(act: &mut dyn FnMut()) -> io::Result<()> {
     let mut stack = vec![0_u8; STACK_BYTES];
     let top = stack.as_mut_ptr_range().end;
     let top = top.wrapping_sub(top as usize % STACK_ALIGNMENT);
     let mut work = Work { act, is_done: false };
     let shared = &raw mut work;
-    // As a child of posix_spawn, but for the descriptors: this thread sleeps until it has ended, so the child has what
-    // belongs to the thread in the C library. Its end is no signal, and no wait of the program's sees it.
+    // Like a child of posix_spawn, but for the descriptors. This thread sleeps until it has ended, so the child may use
+    // the thread's data in the C library. Its end sends no signal, and the program's waits do not see it.
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
-    // SAFETY: - the stack is valid for writing and nobody else's, and lives until the child has ended;
+    // SAFETY: - the stack is valid for writes, used by nobody else, and lives until the child has ended;
     //         - the same goes for the work.
     let child = unsafe { libc::clone(begin, top.cast(), flags, shared.cast()) };
     if child < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: - null is no place to write to. A program that waits for all kinds of children may have been first.
+    // SAFETY: - null: no status is written. A program that waits for all kinds of children may have come first.
     while unsafe { libc::waitpid(child, ptr::null_mut(), libc::__WCLONE) } < 0 && errno() == Some(libc::EINTR) {}
-    // SAFETY: - the child has ended, so nobody else has it.
+    // SAFETY: - the child has ended, so nobody else uses it.
     if unsafe { (&raw const (*shared).is_done).read_volatile() } { Ok(()) } else { Err(killed()) }
 }
 
@@ -61,10 +61,10 @@ fn killed() -> io::Error {
     io::Error::other("what read a file of the program was killed")
 }
 
-/// Runs `act` likewise and returns what it comes to.
+/// Runs `act` likewise, and returns its result.
 ///
 /// # Errors
-/// As for [`run`], and what `act` says.
+/// As for [`run`], and those of `act`.
 pub fn result<T>(act: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let mut found = None;
     run(&mut || found = Some(act()))?;
@@ -83,7 +83,8 @@ mod tests {
         libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 }
     }
 
-    /// Whether this process has a record lock on a file: seen by a lock of another owner, that of a description.
+    /// Returns true if this process has a record lock on a file. Seen by a lock of another owner, an open file
+    /// description.
     fn is_locked(path: &Path) -> bool {
         let kind = result(|| {
             let other = OpenOptions::new().read(true).write(true).open(path)?;
@@ -97,7 +98,7 @@ mod tests {
         kind.unwrap() != libc::F_UNLCK
     }
 
-    /// Whether this descriptor is of that file here. Another test may have opened something else under its number.
+    /// Returns true if this descriptor is of that file here. Another test may have opened a file under its number.
     fn is_open(fd: RawFd, path: &str) -> bool {
         std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|open| open == Path::new(path))
     }
@@ -112,7 +113,7 @@ mod tests {
         assert!(is_locked(&path));
         let bytes = result(|| std::fs::read(&path)).unwrap();
         assert_eq!((bytes.as_slice(), is_locked(&path)), (&b"bytes"[..], true));
-        // Here it would be lost.
+        // Closed in this process, the file loses its locks.
         drop(File::open(&path).unwrap());
         assert!(!is_locked(&path));
         std::fs::remove_file(&path).unwrap();

@@ -1,22 +1,22 @@
-//! The clock by which the library measures.
+//! The library's clock for its own measurements.
 
 use crate::simulation;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 process_local! {
-    /// What is added to this machine's monotonic clock, so that it goes on in a copy on another.
+    /// Added to this machine's monotonic clock, so that time goes on without a jump in a copy on another machine.
     static SHIFT_NS: AtomicI64 = AtomicI64::new(0);
 }
 
-/// The C library's `clock_gettime`.
+/// Type of the C library's `clock_gettime`.
 type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
 
-/// The C library's own, which asks the kernel for nothing where it need not. Libraries that are preloaded over it
-/// replace the function of this name, and are not asked.
+/// The C library's own function, which avoids system calls where it can. Preloaded libraries replace the function of
+/// this name, and are bypassed.
 ///
-/// The trap: `dlopen` allocates from the program's heap. At a moment that only one replica comes to, what the program
-/// allocates next lies elsewhere there. So [`prepare`] finds the clock at the beginning.
+/// The trap: `dlopen` allocates from the program's heap. At a moment that only one replica reaches, the program's next
+/// allocations would lie elsewhere there. So [`prepare`] finds the clock at the beginning.
 fn real_clock() -> ClockGettime {
     static FOUND: OnceLock<ClockGettime> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -29,22 +29,22 @@ fn real_clock() -> ClockGettime {
         if found.is_null() {
             return libc::clock_gettime;
         }
-        // SAFETY: - it is the function of this name, which has this type.
+        // SAFETY: - the function of this name has this type.
         unsafe { std::mem::transmute::<*mut libc::c_void, ClockGettime>(found) }
     })
 }
 
-/// Finds the clock. To be called in `MPI_Init`, before there are other threads: at the same place in all replicas.
+/// Finds the clock. To be called in `MPI_Init`, before there are other threads: at the same position in all replicas.
 pub fn prepare() {
     real_clock();
 }
 
-/// In a copy: the clock of this machine is so far behind that of its source's.
+/// Runs in a copy: this machine's clock is `behind_ns` nanoseconds behind that of its source's.
 pub fn shift(behind_ns: i64) {
     SHIFT_NS.fetch_add(behind_ns, Ordering::Relaxed);
 }
 
-/// Nanoseconds of a monotonic clock that goes on in copies, past any library that is preloaded over the C library.
+/// Nanoseconds of a monotonic clock that goes on in copies. Preloaded libraries do not affect it.
 pub fn monotonic_ns() -> u64 {
     if let Some(now) = simulation::now_ns() {
         return now;
@@ -55,7 +55,7 @@ pub fn monotonic_ns() -> u64 {
     shifted(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// What a reading of this machine's monotonic clock is by that clock.
+/// Converts a reading of this machine's monotonic clock, in nanoseconds, to that clock.
 pub fn shifted(ns: u64) -> u64 {
     ns.saturating_add_signed(SHIFT_NS.load(Ordering::Relaxed))
 }

@@ -1,4 +1,4 @@
-//! A process of a job, below its messages: what it has once, its clock, how its threads make room for others, and its
+//! A process of a job, below its messages: its process-wide values, its clock, pauses of its threads, and its
 //! simulation.
 
 #[macro_use]
@@ -16,16 +16,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(any(test, feature = "simulation"))]
 pub use local::{Local, PerThread, Process, Thread};
 
-/// One line on standard error. `eprintln!` would end the program when nobody reads it.
+/// Writes a line to standard error. `eprintln!` would panic when nobody reads it.
 pub fn say(line: impl Display) {
     if simulation::say(&line) {
         return;
     }
-    // Nobody is left to be told.
+    // Fails only if nobody is left to read it.
     let _ = stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Locks data that stays sound whatever a thread did while it held the lock.
+/// Locks data that stays sound even if a thread panicked while it held the lock.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

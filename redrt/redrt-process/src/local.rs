@@ -1,18 +1,18 @@
-//! What a process has once: its engine, its tables of handles, its place in the job.
+//! Values of which a process has one: its engine, its tables of handles, its place in the job.
 //!
-//! A program that runs is one process, and such a thing is a static. A simulation has a whole job in one process of the
-//! system, with a [`Process`] for each process of the job. So what would be a static is declared with
-//! [`process_local!`](crate::process_local): in the library that programs load it is a static and costs what a static
-//! costs, and in a simulation each [`Process`] has its own, which threads find by the process that they belong to.
+//! A running program is one process, and such a value is a static. A simulation has a whole job in one process of the
+//! system, with a [`Process`] for each process of the job. So such values are declared with
+//! [`process_local!`](crate::process_local). In the library that programs load, that makes a static at the cost of a
+//! static. In a simulation each [`Process`] has its own value, which threads find by the process they belong to.
 //!
-//! What each thread of a process has is declared with [`per_thread!`](crate::per_thread) for the same reason: it is a
-//! `thread_local!`, and in a simulation, where all processes run on one thread of the system, each [`Thread`] has its
-//! own.
+//! Values of which each thread of a process has one are declared with [`per_thread!`](crate::per_thread) for the same
+//! reason. That makes a `thread_local!`; in a simulation, where all processes run on one thread of the system, each
+//! [`Thread`] has its own value.
 //!
-//! Not declared so are things that are the same in every process: tables of constants, and what the linker or the
-//! kernel looks for (constructors, interposed functions).
+//! Exempt are values that are the same in every process: tables of constants, and symbols that the linker or the kernel
+//! looks for (constructors, interposed functions).
 
-/// Declares what a process has once. The values must be constant expressions.
+/// Declares values of which each process has one. They must be constant expressions.
 #[cfg(not(any(test, feature = "simulation")))]
 #[macro_export]
 macro_rules! process_local {
@@ -21,7 +21,7 @@ macro_rules! process_local {
     };
 }
 
-/// Declares what a process has once. The values must be constant expressions.
+/// Declares values of which each process has one. They must be constant expressions.
 #[cfg(any(test, feature = "simulation"))]
 #[macro_export]
 macro_rules! process_local {
@@ -30,7 +30,7 @@ macro_rules! process_local {
     };
 }
 
-/// Declares what each thread of a process has. The values must be constant expressions.
+/// Declares values of which each thread of a process has one. They must be constant expressions.
 #[cfg(not(any(test, feature = "simulation")))]
 #[macro_export]
 macro_rules! per_thread {
@@ -39,7 +39,7 @@ macro_rules! per_thread {
     };
 }
 
-/// Declares what each thread of a process has. The values must be constant expressions.
+/// Declares values of which each thread of a process has one. They must be constant expressions.
 #[cfg(any(test, feature = "simulation"))]
 #[macro_export]
 macro_rules! per_thread {
@@ -65,11 +65,11 @@ mod simulated {
     thread_local! {
         static CURRENT: Cell<Option<NonNull<Process>>> = const { Cell::new(None) };
         static CURRENT_THREAD: Cell<Option<NonNull<Thread>>> = const { Cell::new(None) };
-        /// What threads of the system have that run no simulated thread.
+        /// Values of system threads that run no simulated thread.
         static OUTSIDE: Thread = Thread::default();
     }
 
-    /// Sets one of them until this is dropped.
+    /// Sets the current process or thread, until this is dropped.
     struct Entered<T: 'static>(&'static LocalKey<Cell<Option<NonNull<T>>>>, Option<NonNull<T>>);
 
     impl<T> Entered<T> {
@@ -95,16 +95,15 @@ mod simulated {
     #[derive(Default)]
     struct Values {
         by_key: FxHashMap<usize, Value>,
-        /// Keys in the order in which they were first asked for.
+        /// Keys in the order of their first use.
         order: Vec<usize>,
     }
 
     impl Process {
         /// Runs `act` as a thread of this process.
         ///
-        /// # Safety
-        /// Nothing that `act` found in process-local values may be used after this process was dropped: they seem to
-        /// live as long as the program.
+        /// The caller must not use references to process-local values that `act` found once this process is dropped:
+        /// they have a `'static` lifetime that is too long.
         pub unsafe fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
             let _entered = Entered::new(&CURRENT, self);
             act()
@@ -112,7 +111,7 @@ mod simulated {
     }
 
     impl Process {
-        /// Drops what there is, the newest first, and what that makes anew as it is dropped.
+        /// Drops all values, the newest first, and values that are made again meanwhile.
         pub fn clear(&self) {
             let newest = || {
                 let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,14 +124,14 @@ mod simulated {
         }
     }
 
-    /// A value that each process has; threads outside of all simulated processes have one together.
+    /// A value of which each process has one; threads outside of all simulated processes share one more.
     pub struct Local<T: 'static> {
         make: fn() -> T,
         outside: OnceLock<T>,
     }
 
     impl<T> Local<T> {
-        /// A value that begins as `make` says, in each process.
+        /// Declares a value that `make` initialises in each process.
         pub const fn new(make: fn() -> T) -> Self {
             Self { make, outside: OnceLock::new() }
         }
@@ -153,7 +152,8 @@ mod simulated {
                 Box::new((self.make)())
             });
             let value: *const T = value.downcast_ref().expect("a key has one type");
-            // SAFETY: - in a box that stays until the process is dropped, which outlives its users (`enter`).
+            // SAFETY: - in a box that stays until the process is dropped or cleared, which outlives its users
+            // (`enter`).
             unsafe { &*value }
         }
     }
@@ -182,21 +182,21 @@ mod simulated {
         }
     }
 
-    /// A value that each thread has.
+    /// A value of which each thread has one.
     pub struct PerThread<T: 'static> {
         make: fn() -> T,
     }
 
     impl<T: 'static> PerThread<T> {
-        /// A value that begins as `make` says, in each thread.
+        /// Declares a value that `make` initialises in each thread.
         pub const fn new(make: fn() -> T) -> Self {
             Self { make }
         }
 
-        /// Does something with the value of the calling thread.
+        /// Runs `act` with the value of the calling thread.
         ///
         /// # Errors
-        /// When a thread of the system ends, and its value has been dropped.
+        /// When a thread of the system is ending, and its value has been dropped.
         pub fn try_with<R>(&'static self, act: impl FnOnce(&T) -> R) -> Result<R, AccessError> {
             let key = std::ptr::from_ref(self) as usize;
             match CURRENT_THREAD.get() {
@@ -206,22 +206,22 @@ mod simulated {
             }
         }
 
-        /// The same.
+        /// Runs `act` with the value of the calling thread.
         ///
         /// # Panics
-        /// When a thread of the system ends, and its value has been dropped.
+        /// When a thread of the system is ending, and its value has been dropped.
         pub fn with<R>(&'static self, act: impl FnOnce(&T) -> R) -> R {
             self.try_with(act).expect("the value of this thread has been dropped")
         }
     }
 
     impl<T: 'static> PerThread<Cell<T>> {
-        /// As that of a `Cell`.
+        /// As [`Cell::set`].
         pub fn set(&'static self, value: T) {
             self.with(|cell| cell.set(value));
         }
 
-        /// As that of a `Cell`.
+        /// As [`Cell::get`].
         pub fn get(&'static self) -> T
         where
             T: Copy,
@@ -229,7 +229,7 @@ mod simulated {
             self.with(Cell::get)
         }
 
-        /// As that of a `Cell`.
+        /// As [`Cell::take`].
         pub fn take(&'static self) -> T
         where
             T: Default,
@@ -237,29 +237,29 @@ mod simulated {
             self.with(Cell::take)
         }
 
-        /// As that of a `Cell`.
+        /// As [`Cell::replace`].
         pub fn replace(&'static self, value: T) -> T {
             self.with(|cell| cell.replace(value))
         }
     }
 
     impl<T: 'static> PerThread<RefCell<T>> {
-        /// As that of a `LocalKey`.
+        /// As [`LocalKey::with_borrow`].
         pub fn with_borrow<R>(&'static self, act: impl FnOnce(&T) -> R) -> R {
             self.with(|cell| act(&cell.borrow()))
         }
 
-        /// As that of a `LocalKey`.
+        /// As [`LocalKey::with_borrow_mut`].
         pub fn with_borrow_mut<R>(&'static self, act: impl FnOnce(&mut T) -> R) -> R {
             self.with(|cell| act(&mut cell.borrow_mut()))
         }
 
-        /// As that of a `RefCell`.
+        /// Sets the value, and drops the old one.
         pub fn set(&'static self, value: T) {
             self.with(|cell| *cell.borrow_mut() = value);
         }
 
-        /// As that of a `RefCell`.
+        /// As [`RefCell::take`].
         pub fn take(&'static self) -> T
         where
             T: Default,

@@ -1,38 +1,38 @@
-//! Where a simulated process has to do with its simulation. Without the feature all of it is nothing.
+//! Calls of a simulated process to its simulation. Without the feature they do nothing.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-/// What a simulation does for its processes. Each function is asked of any thread, and says of one that belongs to no
-/// simulated process that it does nothing for it.
+/// Functions of a simulation for its processes. Any thread may call each of them; for a thread of no simulated process
+/// they return `None` or `false`, or do nothing.
 #[cfg(any(test, feature = "simulation"))]
 pub struct Simulation {
-    /// The time, in nanoseconds.
+    /// Virtual time, in nanoseconds.
     pub now_ns: fn() -> Option<u64>,
-    /// Lets the process sleep until it is woken, at most so long.
+    /// Sleeps until the process is woken, at most for this time.
     pub sleep: fn(Option<Duration>) -> bool,
     /// Takes a line for the user.
     pub say: fn(&dyn Display) -> bool,
-    /// The process may be lost here, and others may run first if it may pause.
+    /// A point at which the process may be lost. If it may pause, other processes may run first.
     pub step: fn(bool),
-    /// Whether the process has ended, and the calling thread drops what it had.
+    /// Returns true if the process has ended, and the calling thread drops its values.
     pub is_over: fn() -> bool,
     /// Ends the process.
     pub end: fn(),
-    /// The program gets this signal, at this call.
+    /// Raises this signal in the program, at this call.
     pub raise: fn(i32, u64) -> bool,
 }
 
 #[cfg(any(test, feature = "simulation"))]
 static SIMULATION: std::sync::OnceLock<&'static Simulation> = std::sync::OnceLock::new();
 
-/// From now on threads may belong to processes of this simulation. The first one counts.
+/// Installs the simulation that threads may belong to. The first one stays.
 #[cfg(any(test, feature = "simulation"))]
 pub fn install(simulation: &'static Simulation) {
     SIMULATION.get_or_init(|| simulation);
 }
 
-/// The time of the simulated process that the calling thread belongs to, in nanoseconds.
+/// Virtual time of the calling thread's simulated process, in nanoseconds; `None` outside of simulations.
 #[inline(always)]
 pub fn now_ns() -> Option<u64> {
     #[cfg(any(test, feature = "simulation"))]
@@ -42,7 +42,7 @@ pub fn now_ns() -> Option<u64> {
     None
 }
 
-/// Lets a simulated process sleep until it is woken, at most so long. `false` where it is not simulated.
+/// Sleeps until the simulated process is woken, at most for this time. Returns false if the process is not simulated.
 #[inline(always)]
 pub fn sleep(limit: Option<Duration>) -> bool {
     #[cfg(any(test, feature = "simulation"))]
@@ -53,7 +53,7 @@ pub fn sleep(limit: Option<Duration>) -> bool {
     false
 }
 
-/// Takes a line for the user. `false` where the process is not simulated.
+/// Takes a line for the user. Returns false if the process is not simulated.
 #[inline(always)]
 pub fn say(line: &dyn Display) -> bool {
     #[cfg(any(test, feature = "simulation"))]
@@ -64,7 +64,7 @@ pub fn say(line: &dyn Display) -> bool {
     false
 }
 
-/// Whether a simulated process has ended, and the calling thread drops what it had.
+/// Returns true if the simulated process has ended, and the calling thread drops its values.
 #[inline(always)]
 pub fn is_over() -> bool {
     #[cfg(any(test, feature = "simulation"))]
@@ -74,7 +74,7 @@ pub fn is_over() -> bool {
     false
 }
 
-/// Something that a process does which it may be lost before; at some of them others may run first.
+/// Marks a point at which a simulated process may be lost. With `may_pause`, other processes may run first.
 #[inline(always)]
 pub fn step(may_pause: bool) {
     #[cfg(any(test, feature = "simulation"))]
@@ -84,7 +84,7 @@ pub fn step(may_pause: bool) {
     let _ = may_pause;
 }
 
-/// The program of a simulated process gets this signal, at this call. `false` where it is not simulated.
+/// Raises this signal in the simulated program, at this call. Returns false if the process is not simulated.
 #[inline(always)]
 pub fn raise(signal: i32, call: u64) -> bool {
     #[cfg(any(test, feature = "simulation"))]
