@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-/// Whether two names are of one host: the case of letters does not matter (RFC 4343), nor a domain that only one of
-/// them has. Addresses are the same if they are equal.
+/// Returns true if two names are of one host. The case of letters does not matter (RFC 4343), nor does a domain that
+/// only one name has. Addresses must be equal.
 ///
 /// ```
 /// use redrt_types::is_same_host;

@@ -1,18 +1,19 @@
-//! Which replicas of a sphere descend from one memory image that nothing has vouched for.
+//! Replicas of a sphere that descend from one memory image which nothing has vouched for.
 //!
-//! A copy has its source's memory. What was corrupt in the source at the cut is corrupt in both, so the two agree on a
-//! wrong value, and counted as two they would outvote a sound sibling. A *clade* is a set of replicas that share such
-//! an image. Clades nest:
+//! A copy has its source's memory. A value that was corrupt in the source at the cut is corrupt in both. So the two
+//! agree on a wrong value, and counted as two they would outvote a sound sibling. A *clade* is a set of replicas that
+//! share such an image. Clades nest:
 //!
 //! ```text
 //!   1.0        1.2 ──cut 1──▶ 1.1          clades: {2, 1, 3} by cut 1, {2, 3} by cut 2
 //!               └────cut 2──▶ 1.3          a fault of 1.2 before cut 1 is in all three,
 //!                                          one between the cuts in 1.2 and 1.3
 //! ```
-//! One fault explains the same wrong vote of a whole clade, and of no set that splits one. So agreeing votes weigh as
-//! many faults as it would take to make them all wrong: [`Kinship::weight`]. Without copies each replica weighs one.
+//! One fault explains the same wrong vote of a whole clade, but of no set that splits one. So agreeing votes weigh as
+//! many independent faults as it takes to make them all wrong: [`Kinship::weight`]. Without copies each replica weighs
+//! one.
 //!
-//! A comparison of memory dissolves a clade: what was corrupt at the cut would have shown. Members that have died stay
+//! A comparison of memory dissolves a clade: a value that was corrupt at the cut would have shown. Dead members stay
 //! until their place is taken, because a payload that they supplied may still be judged.
 
 use crate::{ReplicaIndex, ReplicaSet};
@@ -23,10 +24,10 @@ use std::cmp::Reverse;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct CutNumber(pub u64);
 
-/// Replicas that share an image: a source, and who descends from it since.
+/// Replicas that share an image: a source, and its descendants since a cut.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Clade {
-    /// Who has it.
+    /// Replicas with the image.
     pub members: ReplicaSet,
     /// The cut at which the image was taken.
     pub cut: CutNumber,
@@ -48,15 +49,15 @@ impl Kinship {
         &self.clades
     }
 
-    /// Whether each replica stands for itself.
+    /// Returns true if there are no clades: each replica weighs one.
     #[must_use]
     #[inline]
     pub fn is_trivial(&self) -> bool {
         self.clades.is_empty()
     }
 
-    /// How many independent faults it takes to make all of `agreeing` wrong in the same way, among the replicas that
-    /// count: the number of largest groups in it that one image explains.
+    /// Number of independent faults that make all of `agreeing` wrong in the same way, among the `counting` replicas.
+    /// Each largest clade within the set counts once, and each other replica counts once.
     #[must_use]
     pub fn weight(&self, agreeing: ReplicaSet, counting: ReplicaSet) -> usize {
         let mut left = agreeing.intersection(counting);
@@ -71,31 +72,30 @@ impl Kinship {
         group_count + left.len()
     }
 
-    /// Whether one unproven image is in all of these, of which there are several.
+    /// Returns true if these are several replicas and one unproven image is in all of them.
     #[must_use]
     pub fn is_one_lineage(&self, replicas: ReplicaSet) -> bool {
         replicas.len() > 1 && self.clades.iter().any(|clade| replicas.is_subset(clade.members))
     }
 
-    /// The size of the largest clade that a replica belongs to, of those that are in `live`; 1 when it stands for
-    /// itself.
+    /// Live members of the largest clade that a replica belongs to; 1 when it is in none.
     #[must_use]
     pub fn relatives(&self, replica: ReplicaIndex, live: ReplicaSet) -> usize {
         let its = self.clades.iter().filter(|clade| clade.members.contains(replica));
         its.map(|clade| clade.members.intersection(live).len()).max().unwrap_or(1).max(1)
     }
 
-    /// The latest cut, or comparison, that it knows of.
+    /// The latest cut or comparison known here.
     #[must_use]
     pub fn latest_cut(&self) -> CutNumber {
         self.clades.iter().map(|clade| clade.cut).max().unwrap_or_default().max(self.proven)
     }
 
-    /// `copy` takes a place, with the memory that `source` had at `cut`.
+    /// Enters `copy` at its place, with the memory that `source` had at `cut`.
     pub fn join(&mut self, source: ReplicaIndex, copy: ReplicaIndex, cut: CutNumber) {
         self.vacate(copy);
         if cut <= self.proven {
-            // The source was compared since, and with it all that it had at the cut.
+            // The source was compared since, and with it all its memory of the cut.
             return self.arrange();
         }
         // Copies of the same source that were cut later are closer to it.
@@ -112,15 +112,15 @@ impl Kinship {
         self.arrange();
     }
 
-    /// Nobody of before is at this place any more.
+    /// Removes the previous replica of a place from all clades.
     pub fn vacate(&mut self, place: ReplicaIndex) {
         self.clades.iter_mut().for_each(|clade| clade.members.remove(place));
         self.arrange();
     }
 
-    /// The memory of `compared` was compared, at a point of the program after `at`, and nothing in it split along the
-    /// lines of a clade, but of those in `suspect`. A clade stays when no replica outside it was among them, or when it
-    /// is suspect.
+    /// Enters a comparison of the memory of `compared`, at a point of the program after `at`. The memory split along
+    /// the lines of the clades in `suspect` only. A clade stays if it is suspect, if all or none of the compared
+    /// replicas are in it, or if its cut is later.
     pub fn prove(&mut self, compared: ReplicaSet, suspect: &[ReplicaSet], at: CutNumber) {
         let is_open = |clade: &Clade| {
             let inside = clade.members.intersection(compared);
@@ -133,10 +133,10 @@ impl Kinship {
         }
     }
 
-    /// Larger ones first, and none that says nothing.
+    /// Restores the order, larger clades first, and drops clades without relatives.
     fn arrange(&mut self) {
         self.clades.retain(|clade| clade.members.len() > 1);
-        // Of two with the same members the later one is the image that they share last.
+        // Of two clades with the same members the later one is their latest common image.
         self.clades.sort_by_key(|clade| (Reverse(clade.members.len()), clade.members, Reverse(clade.cut)));
         self.clades.dedup_by_key(|clade| clade.members);
     }
@@ -185,7 +185,7 @@ mod tests {
         assert!(kinship.is_one_lineage(all) && !kinship.is_one_lineage(set(&[0, 1, 2])));
     }
 
-    /// A copy that was kept ready is older than one that was made since, though it joins later.
+    /// A copy that stood ready is older than a copy made since, though it joins later.
     #[test]
     fn a_copy_that_was_cut_earlier_is_farther_from_its_source() {
         let mut kinship = Kinship::default();

@@ -1,7 +1,7 @@
-//! The newtypes every redrt crate shares: ranks, replicas, views, sequence numbers.
+//! Newtypes that all redrt crates share: ranks, replicas, views, sequence numbers.
 //!
-//! The type is the glossary. Nothing here does more than keep, display, parse and encode itself; what a view
-//! *means* (who supplies whom, who leads) is decided in `quiesce`.
+//! The type is the glossary. These types only keep, display, parse and encode their values; `quiesce` decides the
+//! *meaning* of a view (suppliers, leaders).
 #![forbid(unsafe_code)]
 
 mod host_name;
@@ -60,8 +60,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// What a receiver matches on, and what it learns before the payload: rank of the sender in the communicator, tag,
-/// payload length in bytes.
+/// The part of a message that matching needs, and that a receiver learns before the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Envelope {
     /// Rank of the sender within the communicator of the context.

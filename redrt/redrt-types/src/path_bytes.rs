@@ -1,8 +1,8 @@
-//! Paths of users as they are written and read: their bytes, whatever those are.
+//! Encoding of users' paths: by their bytes, whatever those are.
 //!
-//! A path on Linux is bytes without zeros and need be no text. What `serde` makes of a `PathBuf` refuses those that are
-//! not UTF-8, so each field that is a path says `#[serde(with = "redrt_types::path_bytes")]`. Formats for people (JSON)
-//! show a path that is text as text, and another as a list of its bytes.
+//! A path on Linux is any bytes without zeros, and need not be text. `serde`'s encoding of a `PathBuf` refuses paths
+//! that are not UTF-8, so each field that is a path has `#[serde(with = "redrt_types::path_bytes")]`. Formats for
+//! people (JSON) show a path that is text as text, and another as a list of its bytes.
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,10 +11,10 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Writes it.
+/// Writes a path.
 ///
 /// # Errors
-/// Those of the format.
+/// Errors of the format.
 pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     match path.to_str().filter(|_| serializer.is_human_readable()) {
         Some(text) => serializer.serialize_str(text),
@@ -22,10 +22,10 @@ pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::
     }
 }
 
-/// Reads it.
+/// Reads a path.
 ///
 /// # Errors
-/// When it is neither text nor bytes.
+/// When the input is neither text nor bytes.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     if deserializer.is_human_readable() {
         deserializer.deserialize_any(PathVisitor)
@@ -60,7 +60,7 @@ impl<'de> Visitor<'de> for PathVisitor {
     }
 }
 
-/// One of several, or one that may be absent.
+/// Element of the other encodings: a path that may be absent, or one of several.
 #[derive(Serialize, Deserialize)]
 struct Written(#[serde(with = "crate::path_bytes")] PathBuf);
 
@@ -68,18 +68,18 @@ struct Written(#[serde(with = "crate::path_bytes")] PathBuf);
 pub mod option {
     use super::{Deserialize, Deserializer, PathBuf, Serialize, Serializer, Written};
 
-    /// Writes it.
+    /// Writes a path, or its absence.
     ///
     /// # Errors
-    /// Those of the format.
+    /// Errors of the format.
     pub fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
         path.clone().map(Written).serialize(serializer)
     }
 
-    /// Reads it.
+    /// Reads a path, or its absence.
     ///
     /// # Errors
-    /// As for one that is there.
+    /// As for a single path.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
         let written = Option::<Written>::deserialize(deserializer)?;
         Ok(written.map(|Written(path)| path))
@@ -90,18 +90,18 @@ pub mod option {
 pub mod list {
     use super::{Deserialize, Deserializer, PathBuf, Serializer, Written};
 
-    /// Writes them.
+    /// Writes several paths.
     ///
     /// # Errors
-    /// Those of the format.
+    /// Errors of the format.
     pub fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(paths.iter().cloned().map(Written))
     }
 
-    /// Reads them.
+    /// Reads several paths.
     ///
     /// # Errors
-    /// As for one.
+    /// As for a single path.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
         let written = Vec::<Written>::deserialize(deserializer)?;
         Ok(written.into_iter().map(|Written(path)| path).collect())

@@ -1,10 +1,10 @@
-//! Who is who: virtual ranks, replicas, incarnations, and the world that lists them.
+//! Identities: virtual ranks, replicas, incarnations, and the world that lists them.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What the application sees as its rank in `MPI_COMM_WORLD`, 0..n.
+/// The rank that the application sees in `MPI_COMM_WORLD`, 0..n.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct VirtualRank(pub u32);
 
@@ -45,7 +45,7 @@ impl fmt::Display for ReplicaId {
     }
 }
 
-/// The text is not of the form `V.I`.
+/// Error for a text that is not of the form `V.I`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseReplicaError(String);
 
@@ -69,22 +69,22 @@ impl FromStr for ReplicaId {
     }
 }
 
-/// Dense number of a process in the job: replicas ordered by virtual rank, then index. Also its slot in the node's
+/// Dense number of a process in the job: replicas ordered by virtual rank, then index. Also its slot in the host's
 /// shared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessIndex(pub u32);
 
-/// How many replicas each virtual rank has: the shape of the job at launch. On the wire, the list of degrees.
+/// Shape of the job at launch: the degree of each virtual rank. Encoded as the list of degrees.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u16>", into = "Vec<u16>")]
 pub struct World {
     degrees: Vec<u16>,
     offsets: Vec<u32>,
-    /// By dense number: each frame that comes is looked up.
+    /// By dense number: each frame received needs a look-up.
     replicas: Vec<ReplicaId>,
 }
 
-/// These are not the degrees of a world.
+/// Error for degrees that no world has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WorldError;
 
@@ -114,9 +114,9 @@ impl From<World> for Vec<u16> {
 }
 
 impl World {
-    /// The largest degree that is of use: sets of replicas are 64 bits.
+    /// Bound on a degree: sets of replicas have 64 bits.
     pub const DEGREE_MAX: u16 = 64;
-    /// More ranks than any job could have.
+    /// Bound on the ranks of a job.
     pub const RANK_COUNT_MAX: u32 = 1 << 20;
 
     /// A world with one virtual rank per element, each element its degree (1 or more).
@@ -141,7 +141,7 @@ impl World {
         Self { degrees, offsets, replicas }
     }
 
-    /// `rank_count` virtual ranks of the same degree.
+    /// A world of `rank_count` virtual ranks of the same degree.
     #[must_use]
     pub fn uniform(rank_count: u32, degree: u16) -> Self {
         Self::new(vec![degree; rank_count as usize])
@@ -172,13 +172,13 @@ impl World {
         self.degrees.iter().copied().max().expect("a world has at least one rank")
     }
 
-    /// Whether any virtual rank has more than one replica.
+    /// Returns true if any virtual rank has more than one replica.
     #[must_use]
     pub fn is_replicated(&self) -> bool {
         self.max_degree() > 1
     }
 
-    /// Whether the replica exists in this world.
+    /// Returns true if the replica is in this world.
     #[must_use]
     pub fn contains(&self, replica: ReplicaId) -> bool {
         self.degrees.get(replica.rank.0 as usize).is_some_and(|degree| replica.index.0 < *degree)
@@ -187,7 +187,7 @@ impl World {
     /// Dense number of a replica.
     ///
     /// # Panics
-    /// Or another number, when there is no such replica: what comes from outside is looked at with
+    /// In debug builds, when there is no such replica; otherwise the number is wrong. Check replicas from outside with
     /// [`contains`](Self::contains) first.
     #[must_use]
     #[inline]

@@ -10,12 +10,12 @@ pub struct ReplicaSet(u64);
 impl ReplicaSet {
     /// The largest degree that fits.
     pub const CAPACITY: u16 = 64;
-    /// No replica.
+    /// The set without members.
     pub const EMPTY: Self = Self(0);
-    /// Every replica there can be.
+    /// The set of all possible indices.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// Only this one.
+    /// The set of this replica alone.
     #[must_use]
     #[inline]
     pub fn only(replica: ReplicaIndex) -> Self {
@@ -23,14 +23,14 @@ impl ReplicaSet {
         Self(1 << replica.0)
     }
 
-    /// Whether the replica is in the set.
+    /// Returns true if the replica is in the set.
     #[must_use]
     #[inline]
     pub fn contains(self, replica: ReplicaIndex) -> bool {
         replica.0 < Self::CAPACITY && self.0 & (1 << replica.0) != 0
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set has no members.
     #[must_use]
     #[inline]
     pub fn is_empty(self) -> bool {
@@ -44,7 +44,7 @@ impl ReplicaSet {
         self.0.count_ones() as usize
     }
 
-    /// Whether every member is in `other`, too.
+    /// Returns true if every member is in `other` too.
     #[must_use]
     pub fn is_subset(self, other: Self) -> bool {
         self.without(other).is_empty()
@@ -62,21 +62,21 @@ impl ReplicaSet {
         self.0 &= !Self::only(replica).0;
     }
 
-    /// Those in both.
+    /// Members of both sets.
     #[must_use]
     #[inline]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those in either.
+    /// Members of either set.
     #[must_use]
     #[inline]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those here but not in `other`.
+    /// Members of this set that are not in `other`.
     #[must_use]
     #[inline]
     pub fn without(self, other: Self) -> Self {

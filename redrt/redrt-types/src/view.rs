@@ -1,30 +1,31 @@
-//! The numbered membership: which replica incarnations are live.
+//! The numbered membership: the replica incarnations that are live.
 
 use crate::{CutNumber, Incarnation, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 
-/// Number of a view; each change of membership makes the next one. Only the coordinator makes views.
+/// Number of a view; each change of membership makes the next one. Only the root makes views.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 pub struct ViewNumber(pub u64);
 
 /// One live replica in a view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Member {
-    /// Which life of the replica this is; frames of another one are refused.
+    /// The member's incarnation; frames of another one are refused.
     pub incarnation: Incarnation,
     /// The view in which this incarnation joined. The leader of a sphere is the live replica with the smallest
     /// (joined, index), so that a join never moves it.
     pub joined: ViewNumber,
-    /// For an arbiter, a copy that joined because its siblings differ: whom of them it is a copy of.
+    /// The sibling that an arbiter, a copy that joined because its siblings differ, is a copy of; `None` for other
+    /// members.
     pub origin: Option<Origin>,
 }
 
-/// Whom an arbiter is a copy of: a replica of its rank.
+/// The replica of its rank that an arbiter is a copy of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Origin {
-    /// Its place.
+    /// Place of that replica.
     pub index: ReplicaIndex,
-    /// Which life of that place it was.
+    /// Incarnation of that replica at the cut.
     pub incarnation: Incarnation,
 }
 
@@ -34,20 +35,20 @@ pub struct View {
     /// The number of this view.
     pub number: ViewNumber,
     spheres: Vec<Vec<Option<Member>>>,
-    /// By rank: who descends from whom.
+    /// Descent of each rank's replicas, by rank.
     kinship: Vec<Kinship>,
 }
 
 /// A copy that takes a place in a view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Admission {
-    /// The place.
+    /// The place that it takes.
     pub replica: ReplicaId,
-    /// Its life there.
+    /// Its incarnation there.
     pub incarnation: Incarnation,
     /// The sibling that it is a copy of.
     pub source: ReplicaIndex,
-    /// When it was cut.
+    /// The cut of its image.
     pub cut: CutNumber,
 }
 
@@ -62,8 +63,8 @@ impl View {
         Self { number: ViewNumber(0), kinship: vec![Kinship::default(); spheres.len()], spheres }
     }
 
-    /// The first view of a world that has more places than replicas: of each rank the first `degrees` places are live,
-    /// in incarnation 0, and the others free.
+    /// The first view of a world with more places than replicas. The first `degrees` places of each rank are live, in
+    /// incarnation 0; the others are free.
     #[must_use]
     pub fn with_degrees(world: &World, degrees: &[u16]) -> Self {
         let mut view = Self::initial(world);
@@ -73,13 +74,13 @@ impl View {
         view
     }
 
-    /// The live member at a place, if any.
+    /// The live member at a place; `None` for a free place.
     #[must_use]
     pub fn member(&self, replica: ReplicaId) -> Option<Member> {
         *self.spheres.get(replica.rank.0 as usize)?.get(usize::from(replica.index.0))?
     }
 
-    /// Whether it is a view of this world: no other places than it has.
+    /// Returns true if this can be a view of that world: it has no other places.
     #[must_use]
     pub fn fits(&self, world: &World) -> bool {
         let degrees = (0..world.rank_count()).map(|rank| usize::from(world.degree(VirtualRank(rank))));
@@ -88,7 +89,7 @@ impl View {
             && self.spheres.iter().map(Vec::len).zip(degrees).all(|(has, may)| has <= may)
     }
 
-    /// Whether the place has a live member.
+    /// Returns true if the place has a live member.
     #[must_use]
     pub fn is_live(&self, replica: ReplicaId) -> bool {
         self.member(replica).is_some()
@@ -102,22 +103,22 @@ impl View {
         members.iter().enumerate().filter_map(live)
     }
 
-    /// The live replica of a rank that has served longest, ties by index: it decides. A join never moves it.
+    /// The leader of a rank: its longest-serving live replica, ties by index. A join never moves it.
     #[must_use]
     pub fn leader(&self, rank: VirtualRank) -> Option<ReplicaId> {
         self.live(rank).min_by_key(|replica| (self.member(*replica).map(|member| member.joined), replica.index))
     }
 
-    /// The same as a set.
+    /// The live replicas of one virtual rank, as a set.
     #[must_use]
     pub fn live_set(&self, rank: VirtualRank) -> ReplicaSet {
         self.live(rank).map(|replica| replica.index).collect()
     }
 
-    /// Which replicas of a rank share a memory image that nothing has vouched for.
+    /// The descent of a rank's replicas: those that share a memory image which nothing has vouched for.
     ///
     /// # Panics
-    /// When there is no such rank.
+    /// When the world has no such rank.
     #[must_use]
     #[inline]
     pub fn kinship(&self, rank: VirtualRank) -> &Kinship {
@@ -130,7 +131,7 @@ impl View {
         self.live(rank).count() as u16
     }
 
-    /// The same of each, in order.
+    /// Numbers of live replicas of all virtual ranks, in order.
     #[must_use]
     pub fn degrees(&self) -> Vec<u16> {
         (0..self.rank_count()).map(|rank| self.degree(VirtualRank(rank))).collect()
@@ -142,7 +143,7 @@ impl View {
         self.spheres.len() as u32
     }
 
-    /// The next view, in which `lost` are no longer live.
+    /// The next view, in which the `lost` replicas are not live.
     #[must_use]
     pub fn without(&self, lost: &[ReplicaId]) -> Self {
         let mut next = self.clone();
@@ -162,9 +163,9 @@ impl View {
         next
     }
 
-    /// The view with which a job goes on from images, one of each rank, in place of this one: these live, and nobody
-    /// else. Each is loaded from the image of the sibling that it names. That sibling leads, since it has led: what it
-    /// was about to do outside, nobody but it can have done.
+    /// The next view, with which a job goes on from images, one of each rank: only the loaded replicas are live. Each
+    /// is loaded from the image of the sibling that it names. That sibling leads, as it did: only it knows which
+    /// effects outside the job it was about to have.
     #[must_use]
     pub fn of_images(&self, loaded: &[Admission]) -> Self {
         let mut next = self.clone();
@@ -181,7 +182,7 @@ impl View {
         next
     }
 
-    /// The latest cut that it knows of.
+    /// The latest cut in the view.
     #[must_use]
     pub fn latest_cut(&self) -> CutNumber {
         self.kinship.iter().map(Kinship::latest_cut).max().unwrap_or_default()
@@ -204,7 +205,7 @@ impl View {
         next
     }
 
-    /// The next view, in which the memory of a rank's replicas has been compared; see [`Kinship::prove`].
+    /// The next view, after a comparison of the memory of a rank's replicas; see [`Kinship::prove`].
     #[must_use]
     pub fn with_proof(&self, rank: VirtualRank, compared: ReplicaSet, suspect: &[ReplicaSet], at: CutNumber) -> Self {
         let mut next = self.clone();
