@@ -1,8 +1,9 @@
-//! What authentication of data between hosts costs a core: `cargo run --release -p redrt-wire --example mac_cost`.
+//! Cost in one core's time of authenticating data between hosts: `cargo run --release -p redrt-wire --example
+//! mac_cost`.
 //!
 //! Prints, for records of several sizes, MB/s of a MAC alone (keyed BLAKE3) and of encryption with authentication (the
-//! cipher of `--secure`), each with the bytes in cache as they are when a socket takes them. docs/security.md says what
-//! follows.
+//! cipher of `--secure`). The bytes are in cache, as they are when a socket takes them. docs/security.md has the
+//! conclusion.
 
 use redrt_wire::auth;
 use redrt_wire::secret::Secret;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 const SLICE: Duration = Duration::from_millis(300);
 const SLICES: usize = 5;
 
-/// MB/s of `work`, which handles `bytes` bytes each time: the best slice.
+/// MB/s of the best slice of `work`, which handles `bytes` bytes at each call.
 fn rate(bytes: usize, mut work: impl FnMut()) -> f64 {
     let slice = |work: &mut dyn FnMut()| {
         let (begin, mut count) = (Instant::now(), 0_u64);

@@ -10,22 +10,22 @@
 //!                              ◀──────────  nonce_s (32) · mac(server, nonce_c, nonce_s) (32)
 //!    mac(client, nonce_c, nonce_s, name) (32), name ──▶
 //! ```
-//! The mac is blake3 keyed with the secret. Every step is of fixed size, so nothing is parsed from a stranger. The
-//! different role labels keep one side's answer from being reflected to it. The name is what the client says of itself:
-//! nothing, or a record whose size the server knows.
+//! The mac is blake3 keyed with the secret. Every step has a fixed size, so nothing is parsed from a stranger. The role
+//! labels differ, so that one side's answer cannot be reflected to it. The name identifies the client: nothing, or a
+//! record whose size the server knows.
 
 use crate::seal::{self, Cipher};
 use crate::secret::{ID_BYTES, Secret, random_bytes, refused};
 use std::io::{self, Read, Write};
 
-/// The connecting side of a handshake that has begun. It has no stream: who has many to serve at once says and hears
-/// for it.
+/// The connecting side of a handshake under way. It has no stream: a caller with many connections moves the bytes
+/// itself.
 pub struct Connecting {
     secret: Secret,
     stage: Stage,
 }
 
-/// The accepting side, likewise.
+/// The accepting side of a handshake under way.
 pub struct Accepting {
     secret: Secret,
     key: usize,
@@ -41,7 +41,7 @@ const NONCE_BYTES: usize = 32;
 const MAC_BYTES: usize = blake3::OUT_LEN;
 
 impl Connecting {
-    /// Begins, with what is to be said first.
+    /// Begins a handshake. Also returns the greeting to send.
     pub fn begin(secret: &Secret) -> io::Result<(Self, Vec<u8>)> {
         let (stage, greeting) = if secret.is_sealing() {
             let mut handshake = seal::Handshake::new(secret, true)?;
@@ -54,7 +54,7 @@ impl Connecting {
         Ok((Self { secret: secret.clone(), stage }, greeting))
     }
 
-    /// How long the answer is.
+    /// Length in bytes of the answer.
     #[must_use]
     pub fn answer_bytes(&self) -> usize {
         match self.stage {
@@ -63,7 +63,7 @@ impl Connecting {
         }
     }
 
-    /// Checks the answer. What is to be said then, with this side's `name`, and the cipher for what follows if the
+    /// Checks the answer. Returns the proof to send, with this side's `name`, and the cipher for later bytes if the
     /// connection is encrypted.
     pub fn finish(self, answer: &[u8], name: &[u8]) -> io::Result<(Vec<u8>, Option<Cipher>)> {
         match self.stage {
@@ -87,14 +87,14 @@ impl Connecting {
 }
 
 impl Accepting {
-    /// How long the connecting side's greeting is.
+    /// Length in bytes of the connecting side's greeting.
     #[must_use]
     pub fn greeting_bytes(is_sealing: bool) -> usize {
         if is_sealing { ID_BYTES + seal::HANDSHAKE_BYTES } else { NONCE_BYTES }
     }
 
-    /// Begins with that greeting, which must be made with one of `secrets`. All or none of them seal. What is to be
-    /// answered.
+    /// Begins with that greeting, which must be made with one of `secrets`. All of them must seal, or none. Also
+    /// returns the answer to send.
     pub fn begin(secrets: &[Secret], greeting: &[u8]) -> io::Result<(Self, Vec<u8>)> {
         let first = secrets.first().ok_or_else(refused)?;
         if first.is_sealing() {
@@ -113,13 +113,13 @@ impl Accepting {
         Ok((Self { secret: first.clone(), key: 0, stage: Stage::Plain { client, server } }, answer))
     }
 
-    /// Which of the secrets the connecting side has used.
+    /// Index of the secret that the connecting side has used.
     #[must_use]
     pub fn key(&self) -> usize {
         self.key
     }
 
-    /// How long the connecting side's proof is, when its name has `name_bytes` bytes.
+    /// Length in bytes of the connecting side's proof, for a name of `name_bytes` bytes.
     #[must_use]
     pub fn proof_bytes(&self, name_bytes: usize) -> usize {
         match self.stage {
@@ -128,15 +128,15 @@ impl Accepting {
         }
     }
 
-    /// Checks the proof, without which a recorded greeting would be as good as a new one. The connecting side's name,
-    /// and the cipher for what follows if the connection is encrypted.
+    /// Checks the proof, without which a recorded greeting would be as good as a new one. Returns the connecting side's
+    /// name, and the cipher for later bytes if the connection is encrypted.
     pub fn finish(self, proof: &[u8]) -> io::Result<(Vec<u8>, Option<Cipher>)> {
         match self.stage {
             Stage::Sealing(handshake) => {
                 let mut cipher = handshake.finish()?;
                 let mut name = Vec::new();
                 cipher.open(proof, &mut name).map_err(|_| refused())?;
-                // A record that claims to be longer than the proof is none.
+                // A record that claims to be longer than the proof is invalid.
                 if cipher.is_amid_record() { Err(refused()) } else { Ok((name, Some(cipher))) }
             }
             Stage::Plain { client, server } => {
@@ -149,7 +149,7 @@ impl Accepting {
 }
 
 /// Authenticates as the connecting side under this name, and agrees on a cipher if the secret seals. The stream must be
-/// blocking and have a limit of time: [`crate::deadline::Limited`].
+/// blocking and limited in time: [`crate::deadline::Limited`].
 pub fn connect(stream: &mut (impl Read + Write), secret: &Secret, name: &[u8]) -> io::Result<Option<Cipher>> {
     let (connecting, greeting) = Connecting::begin(secret)?;
     stream.write_all(&greeting)?;
@@ -160,8 +160,8 @@ pub fn connect(stream: &mut (impl Read + Write), secret: &Secret, name: &[u8]) -
     Ok(cipher)
 }
 
-/// Authenticates as the accepting side; the other end's name, of `name_bytes` bytes, and a cipher if the secret seals.
-/// The stream must be blocking and have a limit of time: [`crate::deadline::Limited`].
+/// Authenticates as the accepting side. Returns the other end's name, of `name_bytes` bytes, and a cipher if the secret
+/// seals. The stream must be blocking and limited in time: [`crate::deadline::Limited`].
 pub fn accept(
     stream: &mut (impl Read + Write),
     secret: &Secret,
@@ -183,7 +183,7 @@ mod tests {
 
     fn meet(client: Secret, server: Secret) -> (io::Result<Option<Cipher>>, io::Result<Option<Cipher>>) {
         let (mut left, mut right) = UnixStream::pair().unwrap();
-        // Of two that do not speak the same way, each waits for the other.
+        // With different forms of the handshake, each end waits for the other.
         let patience = Some(std::time::Duration::from_millis(200));
         left.set_read_timeout(patience).unwrap();
         right.set_read_timeout(patience).unwrap();

@@ -1,12 +1,12 @@
-//! How processes find each other.
+//! Addresses by which processes find each other.
 
 use redrt_types::ProcessIndex;
 use serde::{Deserialize, Serialize};
 
-/// How the others reach a process.
+/// Addresses of a process for the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
-    /// Whose card.
+    /// The process.
     pub process: ProcessIndex,
     /// Number of its host.
     pub host_number: u32,
@@ -14,15 +14,15 @@ pub struct Card {
     pub host: String,
     /// Its process id on its host.
     pub pid: i32,
-    /// Where it accepts connections for data, the best one first.
+    /// Endpoints at which it accepts data connections, the best one first.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Where a process can be reached over a network.
+/// Address of a process in one network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Name of the network.
     pub network: String,
-    /// The address there, in the network's own terms.
+    /// Address in the network's own form.
     pub address: String,
 }

@@ -1,5 +1,4 @@
-//! What `redrun` and the daemons say to each other about a clone: a living replica is copied, and the copy takes a
-//! place that is free.
+//! Messages of `redrun` and the daemons on a clone: a living replica is copied, and the copy takes a free place.
 //!
 //! ```text
 //! redrun                        redrtd of the spare host        redrtd of the source        every process
@@ -19,9 +18,9 @@
 //!   │ ◀── Agent{InStep} ───────────── │                                                          │
 //!   │ ── Pins ──────────────────────────────────────────────────────────────────────────────────▶│
 //! ```
-//! A copy that is to judge (`redrun --arbitrate`) stays where it runs: `Pins` say that it stands ready, and from `Meet`
-//! on all follows when two siblings differ, if they do. `Failed` may take the place of any answer, `Abandon` follows
-//! whatever went before.
+//! A copy that has to judge (`redrun --arbitrate`) waits where it runs: `Pins` say that it stands ready, and the steps
+//! from `Meet` on follow only if two siblings differ. `Failed` may take the place of any answer, and `Abandon` may
+//! follow any message.
 
 use crate::card::Card;
 use crate::no_image::NoImage;
@@ -33,23 +32,23 @@ use std::net::SocketAddr;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct CloneId(pub u64);
 
-/// Who is to be copied, and what the copy is to be.
+/// A copy to be made: its source, its place and its incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Newcomer {
     /// The place that the copy takes.
     pub replica: ReplicaId,
     /// Its incarnation there.
     pub incarnation: Incarnation,
-    /// Who is copied: a sibling.
+    /// The sibling that is copied.
     pub source: ReplicaId,
 }
 
-/// For whom all are to keep more than the view says.
+/// Newcomers for which all processes keep messages beyond the view's demands.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Pins {
-    /// Copies will take these places, or have and are not in step yet.
+    /// Places that copies will take, or have taken without being in step yet.
     pub awaited: Vec<ReplicaId>,
-    /// Copies for these places stand ready, to be let in when their siblings differ.
+    /// Places whose copies stand ready, to be let in when their siblings differ.
     pub ready: Vec<ReplicaId>,
 }
 
@@ -63,45 +62,45 @@ impl Pins {
 /// From `redrun` to the daemon of one host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CloneOrder {
-    /// Make ready to receive an image, if there is memory for it.
+    /// Prepare to receive an image, if there is memory for it.
     Receive {
         /// The newcomer.
         newcomer: Newcomer,
-        /// What the copy needs as far as that is known.
+        /// Memory that the copy needs, as far as known, in bytes.
         memory_bytes: u64,
     },
-    /// Send the image of a replica to where the other daemon listens.
+    /// Send the image of a replica to the other daemon.
     Send {
         /// The newcomer.
         newcomer: Newcomer,
-        /// Where to.
+        /// Address at which that daemon listens.
         address: SocketAddr,
     },
-    /// Everybody keeps what the copy may need: make it.
+    /// Make the image: all messages that the copy may need are kept.
     Cut,
     /// The copy will be in the next view.
     Meet {
-        /// For it alone: the cards of all live processes.
+        /// For the copy alone: the cards of all live processes.
         cards: Vec<Card>,
-        /// Where its standard streams go on.
+        /// Position of its standard streams.
         position: Position,
     },
-    /// Nothing comes of it: end what belongs to it.
+    /// End all processes of this clone, which was given up.
     Abandon,
 }
 
-/// How far a clone has come, from a daemon.
+/// Progress of a clone, from a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CloneStep {
     /// The image can be sent here.
     Listening(SocketAddr),
-    /// Memory is going over.
+    /// Memory is being sent.
     Progress(Progress),
-    /// What is left is small: the source can be stopped.
+    /// Little memory is left: the source can be stopped.
     Ready,
-    /// The source is stopped. What it has printed is known here.
+    /// The source is stopped; with the position of its output.
     Stopped(Position),
-    /// The image has gone, and its copy runs.
+    /// The image has been sent, and its copy runs.
     Sent(Cost),
     /// The copy runs.
     Running {
@@ -115,43 +114,44 @@ pub enum CloneStep {
 /// A round of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Progress {
-    /// Counts from 1.
+    /// Number of the round, from 1.
     pub round: u32,
-    /// Bytes done of it.
+    /// Bytes of the round that are done.
     pub done_bytes: u64,
-    /// Total number of them.
+    /// Bytes of the round in all.
     pub total_bytes: u64,
     /// Bytes a second.
     pub bytes_per_second: u64,
 }
 
-/// Where the source's standard streams were when it was stopped.
+/// Position of the source's standard streams when it was stopped.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Position {
-    /// Bytes that it had printed to standard output, all of which are at `redrun` before this.
+    /// Bytes printed to standard output, all of which `redrun` has got before this message.
     pub output_bytes: u64,
-    /// Standard input that it had not read, of what was sent to its host.
+    /// Standard input sent to the source's host that the source had not read.
     #[serde(with = "serde_bytes")]
     pub input: Vec<u8>,
-    /// Whether that is all.
+    /// True if that is the end of the input.
     pub input_has_ended: bool,
-    /// It was started by a script, which a copy does not have: what the script does after it, its copy does not.
+    /// True if the source was started by a script. The copy has no script, so the script's later commands are not run
+    /// for it.
     pub lacks_script: bool,
 }
 
-/// What a clone cost.
+/// Cost of a clone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// Rounds before the cut.
     pub round_count: u32,
     /// Bytes sent.
     pub sent_bytes: u64,
-    /// Bytes of memory that were left out, since an older image has them.
+    /// Bytes of memory left out, since an older image has them.
     pub kept_bytes: u64,
-    /// Bytes of memory that were left for the cut.
+    /// Bytes of memory left for the cut.
     pub cut_bytes: u64,
-    /// How long the source was stopped, in nanoseconds.
+    /// Time that the source was stopped, in nanoseconds.
     pub stopped_ns: u64,
-    /// From the begin to the running copy, in nanoseconds.
+    /// Time from the begin to the running copy, in nanoseconds.
     pub total_ns: u64,
 }

@@ -4,9 +4,9 @@
 //! redrun ──ToDaemon──▶ redrtd ──ToAgent──▶ agent thread in each application process
 //!        ◀─FromDaemon─        ◀─FromAgent─
 //! ```
-//! The life of a process: `Hello` → `Welcome`; once every live process of the job has said `Ready`, `Cards`; then
-//! `View`s as replicas are lost; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process has said
-//! so.
+//! The life of a process: `Hello` → `Welcome`; once every live process of the job has sent `Ready`, `Cards`; then a
+//! `View` for each change of membership; in `MPI_Finalize` `Finalizing`, answered by `Release` once every live process
+//! has sent it.
 
 use crate::card::Card;
 use crate::clone::Pins;
@@ -23,35 +23,34 @@ use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, Virtua
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// Environment variable that holds the number of the inherited control descriptor (a connected unix stream socket). It
-/// has the same value in every replica, because the environment of replicas must not differ.
+/// Environment variable with the number of the inherited control descriptor (a connected unix stream socket). It has
+/// the same value in every replica, because the environment of replicas must not differ.
 pub const CONTROL_FD_VARIABLE: &str = "REDRT_CONTROL_FD";
 
-/// Environment variable that holds the number of the listening socket of the cloner's agent, in processes that can be
-/// cloned.
+/// Environment variable with the number of the listening socket of the cloner's agent, in processes that can be cloned.
 pub const CLONER_FD_VARIABLE: &str = "REDRT_CLONER_FD";
 
-/// How a logical message reaches the replicas of its receiver.
+/// Ways of a logical message to the replicas of its receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Protocol {
-    /// The payload once per receiver, digests from the other replicas (RedMPI's MsgPlusHash).
+    /// One payload for each receiver, digests from the other replicas (RedMPI's MsgPlusHash).
     #[default]
     Hash,
-    /// The payload from every replica to every replica.
+    /// Every payload from every replica of the sender.
     AllToAll,
 }
 
-/// When a receive completes relative to its verdict.
+/// Completion of a receive relative to its verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Verification {
-    /// When the verdict is in.
+    /// After the verdict.
     #[default]
     Strict,
-    /// At once; the verdict follows.
+    /// Before the verdict, which follows.
     Deferred,
 }
 
-/// Which transports may be used.
+/// Transports that may be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Transport {
     /// Shared memory within a host, TCP between hosts.
@@ -63,49 +62,49 @@ pub enum Transport {
     Tcp,
 }
 
-/// Which nondeterministic outcomes are decided by the leader.
+/// Nondeterministic outcomes that the leader decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Determinism {
-    /// All of them.
+    /// All outcomes.
     #[default]
     Full,
     /// Wildcard matches only: the program's sends are declared not to depend on Test*, probes and clocks.
     Sends,
 }
 
-/// Who writes the program's POSIX files.
+/// Replicas that write the program's POSIX files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Files {
-    /// One replica of each rank, and with three of them or more when a majority asks for the same.
+    /// One replica of each rank; with three or more replicas, once a majority asks for the same.
     #[default]
     Once,
     /// One replica of each rank, as soon as it asks.
     Leader,
-    /// Every replica, as if it were alone.
+    /// Every replica, as an unreplicated process would.
     All,
 }
 
-/// In which order threads take locks, and those of an interpreter with a global lock run.
+/// Order in which threads take locks, and in which threads of an interpreter with a global lock run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Threads {
-    /// In that of their leader.
+    /// The order of the leader's threads.
     #[default]
     Order,
-    /// As they come, in each replica.
+    /// None: each replica's threads run freely.
     None,
 }
 
-/// What to do about replicas that differ.
+/// Treatment of replicas that differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum OnSdc {
-    /// End the replica that is wrong, and let a copy of a sound one take its place.
+    /// End the wrong replica, and let a copy of a sound one take its place.
     #[default]
     Heal,
-    /// Deliver what the majority sent; the replica that is wrong stays.
+    /// Deliver the majority's message; the wrong replica stays.
     Correct,
-    /// Only say so: what arrived is delivered.
+    /// Only report: the message is delivered as it arrived.
     Report,
-    /// As `Heal`, and end the job when nobody knows which one is wrong.
+    /// As `Heal`, and end the job when nobody knows which replica is wrong.
     Abort,
 }
 
@@ -118,61 +117,62 @@ pub struct Options {
     pub verification: Verification,
     /// Allowed transports.
     pub transport: Transport,
-    /// Decided outcomes.
+    /// Outcomes that the leader decides.
     pub determinism: Determinism,
-    /// Who writes the program's files.
+    /// Replicas that write the program's files.
     pub files: Files,
-    /// In which order threads of an interpreter run.
+    /// Order of the program's threads.
     pub threads: Threads,
-    /// What to do about replicas that differ.
+    /// Treatment of replicas that differ.
     pub on_sdc: OnSdc,
-    /// Seed of the digests and of what replaces random bytes, the same in the whole job.
+    /// Seed of the digests and of replacements of random bytes, the same in the whole job.
     pub seed: u64,
-    /// Faults are injected: each process adds up what it sends, so that one can tell afterwards what a fault has
-    /// reached.
+    /// True while faults are injected: each process sums its messages, so that the reach of a fault can be seen
+    /// afterwards.
     pub sums_messages: bool,
-    /// The memory of replicas is compared now and then.
+    /// True if the memory of replicas is compared from time to time.
     pub scrubs: bool,
-    /// Siblings read for themselves what a leader has read from a file, and compare.
+    /// True if siblings read files themselves, and compare with the bytes that the leader read.
     pub verifies_reads: bool,
-    /// A copy's memory is compared with its source's by a digest before it joins.
+    /// True if a copy's memory is compared with its source's by a digest before it joins.
     pub verifies_clones: bool,
-    /// Every send notes where in the program it was made.
+    /// True if each send records its position in the program.
     pub traces: bool,
-    /// The members of a communicator compare what collectives they call.
+    /// True if the members of a communicator compare the collectives they call.
     pub checks_collectives: bool,
-    /// What the standard does not define is refused, also where other MPIs do it.
+    /// True if calls that the standard leaves undefined are refused, even where other MPIs accept them.
     pub pedantic: bool,
-    /// Calls are timed and messages counted, to be told at the end.
+    /// True if calls are timed and messages counted, for a report at the end.
     pub profiles: bool,
-    /// The job is saved, and processes go on elsewhere, perhaps: they share no memory of the program's.
+    /// True if the job is saved, so that processes may go on elsewhere: they share no memory of the program's.
     pub is_saved: bool,
 }
 
-/// The node's shared memory, a memfd inherited by every process of the node.
+/// The host's shared memory, a memfd inherited by every process of the host.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SharedMemory {
     /// Descriptor number in the process.
     pub fd: i32,
-    /// Number of slots: the process count of the job plus what is kept free for clones.
+    /// Number of slots: the process count of the job and the places kept free for clones.
     pub slot_count: u32,
 }
 
-/// Bytes of the header of a node's shared memory.
+/// Bytes of the header of a host's shared memory.
 pub const HEAD_BYTES: usize = 4096;
 /// Bytes of a process's slot.
 pub const SLOT_BYTES: usize = 4096;
-/// Least bytes of the ring of an ordered pair of processes.
+/// Least size in bytes of the ring of an ordered pair of processes.
 pub const RING_BYTES_LEAST: usize = 32 << 10;
-/// Most bytes of such a ring: two that send each other 64 messages of 1 KiB before they receive do not wait for room.
+/// Largest size of such a ring: two processes that send each other 64 messages of 1 KiB before they receive do not wait
+/// for room.
 pub const RING_BYTES_MOST: usize = 128 << 10;
-/// Bytes of all rings to one process, where that gives each more than the least.
+/// Bytes of all rings to one process, as far as the bounds on a ring allow.
 const RINGS_BYTES: usize = 2 << 20;
 /// Bytes of a process's boards: 32 places of four pages, and behind them the annexes of each, 256 KiB.
 pub const BOARDS_BYTES: usize = 32 * (4 * 4096 + (256 << 10));
 
-/// Bytes of the ring of an ordered pair of processes of a node with `slot_count` of them, a power of two. Who sends to
-/// all touches all of them in time, so they are shorter where there are many.
+/// Size in bytes of the ring of an ordered pair of processes on a host with `slot_count` slots, a power of two. A
+/// process that sends to all touches all of its rings in time, so they are shorter where there are many.
 #[must_use]
 pub const fn ring_bytes(slot_count: u32) -> usize {
     let share = RINGS_BYTES / (slot_count as usize).next_power_of_two();
@@ -185,7 +185,7 @@ pub const fn ring_bytes(slot_count: u32) -> usize {
     }
 }
 
-/// Size in bytes of a node's shared memory for `slot_count` processes. It is mostly holes: what is not touched takes no
+/// Size in bytes of a host's shared memory for `slot_count` processes. It is mostly holes: untouched pages take no
 /// memory.
 #[must_use]
 pub fn shared_memory_bytes(slot_count: u32) -> u64 {
@@ -193,17 +193,17 @@ pub fn shared_memory_bytes(slot_count: u32) -> u64 {
     HEAD_BYTES as u64 + slots * (SLOT_BYTES + BOARDS_BYTES) as u64 + slots * slots * ring_bytes(slot_count) as u64
 }
 
-/// Bytes of the region that each process has for windows, in memory that is for all windows of a host: no more than a
-/// window can have, and holes until they are used.
+/// Bytes of each process's region in the memory for all windows of a host: the bound on a window's size. Regions are
+/// holes until they are used.
 pub const WINDOW_REGION_BYTES: u64 = 1 << 40;
 
-/// Where the region of a process begins there.
+/// Offset of a process's region in that memory.
 #[must_use]
 pub const fn window_region(process: ProcessIndex) -> u64 {
     process.0 as u64 * WINDOW_REGION_BYTES
 }
 
-/// Everything a process needs to know to take its place.
+/// All that a process needs to take its place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// Random identity of the job.
@@ -216,37 +216,37 @@ pub struct Welcome {
     pub incarnation: Incarnation,
     /// Shape of the job.
     pub world: World,
-    /// Membership now.
+    /// Membership at this time.
     pub view: View,
     /// Shared settings.
     pub options: Options,
-    /// Name of this host, and what `MPI_Get_processor_name` answers at r = 1.
+    /// Name of this host; at r = 1 also the result of `MPI_Get_processor_name`.
     pub host: String,
     /// Number of this host within the job.
     pub host_number: u32,
-    /// How many processes of the job on this host, this one among them, may use the processors that this one may use.
+    /// Number of the job's processes on this host, this one included, that may use this one's processors.
     pub core_sharers: u32,
-    /// The node's shared memory, unless the transport is TCP only.
+    /// The host's shared memory; `None` if the transport is TCP only.
     pub shared_memory: Option<SharedMemory>,
-    /// Where windows are that ranks share: the descriptor of memory that all processes of this host have. `None` where
-    /// they make memory by themselves, as processes can that are neither saved nor copied.
+    /// Descriptor of the memory for windows that ranks share, which all processes of this host have. `None` where
+    /// processes make such memory by themselves, since they are neither saved nor copied.
     pub windows: Option<i32>,
     /// The least rank whose replicas were started on the same hosts as those of this rank, index by index. Ranks with
-    /// the same number can share memory.
+    /// the same such number can share memory.
     pub neighborhood: VirtualRank,
-    /// That holds of replicas that had joined in this view, and not of copies that came later.
+    /// View up to which that holds: replicas that joined later, as copies, may be elsewhere.
     pub placed: ViewNumber,
-    /// Address on which data connections are to be accepted (port 0).
+    /// Address on which the process accepts data connections (port 0).
     pub listen: SocketAddr,
     /// Faults to carry out.
     pub faults: Vec<ProcessFault>,
-    /// Which program of an MPMD line this process runs, for `MPI_APPNUM`.
+    /// Number of this process's program on an MPMD command line, for `MPI_APPNUM`.
     pub application: u32,
-    /// Where the job comes from.
+    /// The parent of the job, if it was spawned.
     pub origin: Origin,
 }
 
-/// Parts of a welcome that do not fit each other.
+/// Contradictions between parts of a welcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WelcomeError {
     /// The view names replicas that the world has not.
@@ -255,16 +255,16 @@ pub enum WelcomeError {
     /// The process itself is not in the view.
     #[error("a place that is not in the job")]
     Place,
-    /// The node's memory has too few slots.
+    /// The host's memory has too few slots.
     #[error("shared memory for another job")]
     Memory,
 }
 
 impl Welcome {
-    /// Whether its parts fit each other.
+    /// Checks that the parts of the welcome fit each other.
     ///
     /// # Errors
-    /// What does not.
+    /// The first contradiction.
     pub fn check(&self) -> Result<(), WelcomeError> {
         let slots = |memory: SharedMemory| memory.slot_count >= self.world.process_count();
         if !self.view.fits(&self.world) {
@@ -279,7 +279,7 @@ impl Welcome {
     }
 }
 
-/// What a copy needs to know to take its place. All else it knows from its source.
+/// All that a copy needs to take its place beyond its source's memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CopyPlace {
     /// The place it takes.
@@ -290,22 +290,22 @@ pub struct CopyPlace {
     pub host: String,
     /// Number of its host within the job.
     pub host_number: u32,
-    /// See [`Welcome::neighborhood`]. A copy has that of its source, who goes on from a line that of now.
+    /// See [`Welcome::neighborhood`]. A copy has its source's; a process that goes on from a line has the present one.
     pub neighborhood: VirtualRank,
     /// See [`Welcome::placed`], likewise.
     pub placed: ViewNumber,
-    /// How many processes of the job may use the processors there that it may use.
+    /// Number of the job's processes on its host that may use its processors.
     pub core_sharers: u32,
-    /// Address on which data connections are to be accepted (port 0).
+    /// Address on which the copy accepts data connections (port 0).
     pub listen: SocketAddr,
-    /// What proves to others of the job that it is one of them. A job that goes on from a line has another than its
-    /// processes had when they were saved: of two that go on from one line each has its own.
+    /// Proves to other processes that it is of the job. A job that goes on from a line has a new one: two jobs that go
+    /// on from one line must not share it.
     pub link_secret: Secret,
-    /// Whether it goes on as the process that its image is of, with the whole job: `me` is who it was.
+    /// True if it goes on as the process of its image, with the whole job: `me` is its own old place.
     pub is_restored: bool,
-    /// It will be the leader of its rank then, and has to have its locks of files before others go on.
+    /// For a restored process: true if it leads its rank, so that it must have its file locks before others go on.
     pub leads: bool,
-    /// Then also where it writes down what it changes in files.
+    /// For a restored process: the log of its changes of files, if it keeps one.
     pub undo: Option<UndoPlace>,
 }
 
@@ -316,62 +316,61 @@ pub enum ToAgent {
     Welcome(Box<Welcome>),
     /// The answer to the `Hello` of a copy.
     Place(Box<CopyPlace>),
-    /// Cards: those of all live processes when every one is ready, in order of process number; later those of copies,
-    /// each before the `View` that has it.
+    /// Cards of all live processes, by process number, once every one is ready; later those of copies, each before the
+    /// `View` that has it.
     Cards(Vec<Card>),
-    /// The membership changed.
+    /// The new membership.
     View(View),
     /// All live processes are finalizing: leave.
     Release,
-    /// Copies will take these places and no others, have and are not in step yet, or stand ready: keep for each what it
-    /// may ask for. Answered by `Pinned`.
+    /// Keep messages for these newcomers and no others: copies that will take a place, that are not in step yet, or
+    /// that stand ready. Answered by `Pinned`.
     Pins(Pins),
-    /// Where in the program did you send this? Answered by `Trace`.
+    /// Report the position in the program of this send. Answered by `Trace`.
     Trace(Sending),
-    /// What it prints is not taken until siblings have printed as much, or is taken again.
+    /// True while its output is not read until siblings have printed as much.
     Held(bool),
-    /// Is there anything you can do by yourself? Answered by `Answer`.
+    /// Report whether you can do anything by yourself. Answered by `Answer`.
     Ask {
         /// Number of the question, the same for all processes.
         wave: u64,
     },
-    /// The memory of replicas is to be compared.
+    /// Compare memory with the other replicas.
     Scrub(Scrub),
     /// The answer to the question of this number, in `Dynamic`.
     Dynamic(u64, DynamicAnswer),
-    /// The user has sent this signal, the one of this number: it is to come at the same call in all replicas of the
-    /// rank.
+    /// A signal of the user, with its number: it must come at the same call in all replicas of the rank.
     Signal {
-        /// Higher than those of signals before.
+        /// Higher than the numbers of earlier signals.
         number: u64,
-        /// Which signal.
+        /// Number of the signal, as the system has it.
         signal: i32,
     },
-    /// To a process that is held for a line and has said `Quiet`: all are, and it writes down there what it changes in
-    /// files from now on; or nothing comes of the line.
+    /// To a process that is held for a line and has sent `Quiet`: all are quiet, and from now on it logs its changes of
+    /// files there. `None`: the line was abandoned.
     LineGoes(Option<UndoPlace>),
-    /// The thread that waits for a flip (`AwaitsFlip`) goes on without one.
+    /// Lets the thread that waits for a flip (`AwaitsFlip`) go on without one.
     NoFlip,
-    /// To a process whose sibling is being saved: it writes down there what it changes in files, once it has to. Comes
+    /// To a process whose sibling is being saved: the log for its own changes of files, if it has to make them. Comes
     /// before a `View` in which it may have to.
     ChangesSince(UndoPlace),
 }
 
-/// What a process says of itself that waits in MPI and has nothing left to do.
+/// Statement of a process that waits in MPI and has nothing left to do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Passive {
     /// The view it acts on.
     pub view: ViewNumber,
-    /// Bytes it has sent to live processes.
+    /// Bytes sent to live processes.
     pub sent_bytes: u64,
-    /// Bytes it has received from live processes.
+    /// Bytes received from live processes.
     pub received_bytes: u64,
-    /// A digest of where its program's threads stand: the same in siblings that stand at the same calls. 0 where calls
-    /// are not counted.
+    /// Digest of the positions of its program's threads: the same in siblings that stand at the same calls. 0 where
+    /// calls are not counted.
     pub places: u64,
-    /// What it waits for, in words.
+    /// Descriptions of the operations that it waits for.
     pub waits_for: Vec<String>,
-    /// Whether it waits for its leader's next decision, and for nothing else.
+    /// True if it waits for its leader's next decision alone.
     pub awaits_leader: bool,
 }
 
@@ -382,19 +381,19 @@ pub enum FromAgent {
     Hello,
     /// The process can be reached.
     Ready(Card),
-    /// It is held for a line, and all that it has sent over networks has reached the other hosts. Answered by
-    /// `LineGoes`.
+    /// The process is held for a line, and all bytes that it has sent over networks have reached the other hosts.
+    /// Answered by `LineGoes`.
     Quiet,
-    /// `MPI_Finalize` was called and everything this process owes to others is known to have arrived. Taken back by a
-    /// later `View`: after it the agent says `Finalizing` again, with that view's number.
+    /// `MPI_Finalize` was called and all messages of this process are known to have arrived. A later `View` revokes
+    /// this: after it the agent sends `Finalizing` again, with that view's number.
     Finalizing {
         /// The view in which this holds.
         view: ViewNumber,
         /// The process's counters.
         statistics: Statistics,
-        /// What was compared, by communicator.
+        /// Compared messages and bytes, by communicator.
         coverage: Vec<Coverage>,
-        /// What it was seen to do, where that is wanted.
+        /// Profile of the process, if it was asked for.
         profile: Option<Box<ProcessProfile>>,
     },
     /// `MPI_Abort` was called, or the library cannot go on.
@@ -404,25 +403,24 @@ pub enum FromAgent {
         /// One line for the user; empty when the application called `MPI_Abort`.
         message: String,
     },
-    /// This process lacks something of its host without which it cannot go on: descriptors, memory.
+    /// This process lacks a resource of its host without which it cannot go on: descriptors, memory.
     Unable(Lack),
-    /// With the replicas of its index of these ranks it shares memory from now on, and with no others.
+    /// From now on this process shares memory with the replicas of its index of these ranks, and with no others.
     Shares(Vec<VirtualRank>),
-    /// Something for the audit log.
+    /// An entry for the audit log.
     Event(Event),
     /// The answer to `Ask`.
     Answer {
         /// Number of the question.
         wave: u64,
-        /// Absent when the process is at work.
+        /// Its statement if it is passive; `None` while it is at work.
         passive: Option<Passive>,
-        /// Whether its program waits in MPI. Also of a process that is at work there, for others or for its own call.
+        /// True if its program waits in MPI. Also for a process that is at work there, for others or for its own call.
         waits: bool,
         /// Its counters so far.
         statistics: Statistics,
     },
-    /// Said before each answer to a wave, also by a process that cannot answer because it waits for something outside
-    /// of MPI.
+    /// Sent before each answer to a wave, also by a process that cannot answer because it waits outside of MPI.
     Pace {
         /// MPI calls that its main thread has begun; 0 where siblings need not make the same calls.
         calls: u64,
@@ -431,25 +429,25 @@ pub enum FromAgent {
     Scrubbed {
         /// Number of the round.
         round: u64,
-        /// What there is to say.
+        /// The answer itself.
         answer: Answer,
     },
-    /// The answer to `Trace`: absent when that is no longer known.
+    /// The answer to `Trace`: `None` when the position is no longer known.
     Trace(Sending, Option<Trace>),
-    /// About other jobs: a question, with a number of its own, or what belongs to one of that number.
+    /// About other jobs: a question with a number of its own, or a message that belongs to the question of that number.
     Dynamic(u64, Request),
-    /// What these newcomers, all that are awaited, may ask for is kept.
+    /// Messages are kept for these newcomers, which are all that are awaited.
     Pinned(Vec<ReplicaId>),
-    /// This copy has heard its leader: nothing needs to be pinned for it any more.
+    /// This copy has heard from its leader: nothing needs to be pinned for it any more.
     InStep,
     /// This process cannot go on while copies of its rank stand ready.
     Hindered,
-    /// A thread of this process is to be hit by a fault (`ProcessFault::FlipThread`), and waits until its word is not
-    /// 0: the daemon's helper writes it when it holds the thread. Goes no farther than the daemon.
+    /// A thread of this process waits for a fault (`ProcessFault::FlipThread`) until its word is not 0: the daemon's
+    /// helper writes it when it holds the thread. Goes no farther than the daemon.
     AwaitsFlip {
         /// The fault.
         asked: ProcessFault,
-        /// The number of the send at which it waits.
+        /// Number of the send at which it waits.
         send: u64,
         /// The thread's id, as the process knows it.
         thread: i32,
@@ -458,16 +456,16 @@ pub enum FromAgent {
     },
     /// A data connection to this process broke, and cannot be opened again.
     Suspect {
-        /// The process.
+        /// The process at the other end.
         peer: ReplicaId,
-        /// Nobody refuses it: its host does not answer.
+        /// True if nobody refuses the connection: the peer's host does not answer.
         host_is_silent: bool,
     },
-    /// A frame was refused that no sound process sends, and its link is closed: one of the two must go.
+    /// A frame that no sound process sends was refused, and its link is closed: one of the two must go.
     Refused {
-        /// Who sent it, when that is known.
+        /// Its sender, if known.
         peer: Option<ReplicaId>,
-        /// What was wrong with it, in words that follow on its sender's name.
+        /// The fault of the frame, in words that follow on its sender's name.
         what: String,
     },
 }

@@ -1,24 +1,25 @@
-//! Who has to go when too many connect at once. Pure.
+//! Choice of the connection to drop when too many connect at once. Pure.
 //!
-//! The oldest of the largest crowd. A crowd is all guests of one address that are equally far, because a greeting
-//! proves nothing: it may be a recorded one. So a flood drives out itself, of silence or of replays.
+//! The oldest of the largest crowd is dropped. A crowd is all guests of one address at the same stage of the handshake.
+//! The stage matters because a greeting proves nothing: it may be a recorded one. So a flood of silence or of replays
+//! drives out itself.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// What decides about a guest, who has not proved that he knows a secret.
+/// A connection that has not proved knowledge of a secret.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest {
-    /// Grows from one guest to the next.
+    /// Number, growing from one guest to the next.
     pub number: u64,
-    /// Where he comes from.
+    /// Address of its other end.
     pub address: IpAddr,
-    /// His greeting was answered.
+    /// True once its greeting was answered.
     pub is_answered: bool,
 }
 
-/// Which of these guests has to go.
+/// Number of the guest to drop; `None` without guests.
 pub fn superfluous(guests: impl Iterator<Item = Guest>) -> Option<u64> {
     let guests: Vec<_> = guests.collect();
     let mut counts = HashMap::<(bool, IpAddr), usize>::new();
@@ -37,7 +38,8 @@ mod tests {
     #[test]
     fn who_goes_is_a_stranger_of_the_largest_crowd() {
         let rank = |number, from: u8, is_answered| Guest { number, address: [10, 0, 0, from].into(), is_answered };
-        // The oldest of the largest crowd; between crowds of one size, who has said nothing sound goes first.
+        // Drops the oldest of the largest crowd. Between crowds of one size, a guest without a sound greeting goes
+        // first.
         let crowd = [rank(1, 1, true), rank(2, 1, true), rank(3, 2, false), rank(4, 3, false), rank(5, 3, false)];
         assert_eq!(superfluous(crowd.into_iter()), Some(4));
         assert_eq!(superfluous([rank(1, 1, true), rank(2, 2, false)].into_iter()), Some(2));

@@ -13,7 +13,7 @@
 //!   │ ◀── Exited … Drained ──────────────  │   one of each for each process: dead; nothing more to print
 //!   │ ── Shutdown ───────────────────────▶ │   kills what is left and leaves
 //! ```
-//! How these travel through the tree of daemons, and what happens when a connection breaks, is said in `tree`.
+//! `tree` says how these messages travel through the tree of daemons, and what happens when a connection breaks.
 
 use crate::card::Card;
 use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
@@ -35,7 +35,7 @@ use std::time::Duration;
 /// The ABI that a program was built for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Abi {
-    /// Nobody knows: a script or an interpreter may load a library of any.
+    /// Unknown: a script or an interpreter may load a library of any.
     #[default]
     Any,
     /// The standard's, `libmpi_abi.so.1`.
@@ -47,7 +47,7 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// The file name of the library that has it; none for what is not known.
+    /// File name of the library with this ABI; `None` if the ABI is unknown.
     #[must_use]
     pub fn library(self) -> Option<&'static str> {
         match self {
@@ -58,7 +58,7 @@ impl Abi {
         }
     }
 
-    /// The file name of the library that has the procedures for Fortran, where it is another family's.
+    /// File name of the library with the Fortran procedures, where another MPI has a library of its own for them.
     #[must_use]
     pub fn fortran_library(self) -> Option<&'static str> {
         match self {
@@ -69,7 +69,7 @@ impl Abi {
     }
 }
 
-/// One program of the command line (several when it is MPMD).
+/// A program of the command line (several with MPMD).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Application {
     /// The executable file.
@@ -77,99 +77,99 @@ pub struct Application {
     pub program: PathBuf,
     /// The arguments, the first being the name the user gave the program.
     pub arguments: Vec<OsString>,
-    /// The whole environment, without what the daemon adds.
+    /// The whole environment, without the variables that the daemon adds.
     pub environment: Vec<(OsString, OsString)>,
     /// Working directory.
     #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
-    /// Which library is put in front.
+    /// ABI of the library that is put first in its search path.
     pub abi: Abi,
 }
 
-/// To what processes are bound (`--bind-to`).
+/// Hardware that each process is bound to (`--bind-to`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum BindTo {
-    /// To nothing.
+    /// No binding.
     #[default]
     None,
-    /// To an equal share of the cores, where there are enough.
+    /// An equal share of the cores, if there are enough.
     Share,
-    /// To as many cores as they have threads.
+    /// As many cores as the process has threads.
     Core,
-    /// To a socket.
+    /// All cores of a socket.
     Socket,
-    /// To a node of the memory.
+    /// All cores of a memory node.
     Numa,
 }
 
-/// How the processes of a host go over its cores, sockets and nodes of the memory.
+/// Order in which processes of a host get its cores, sockets and memory nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Within {
-    /// From the first to the last.
+    /// From the first core to the last.
     #[default]
     Fill,
-    /// Round the sockets.
+    /// Round robin over the sockets.
     Socket,
-    /// Round the nodes of the memory.
+    /// Round robin over the memory nodes.
     Numa,
 }
 
-/// What processes may use of their host.
+/// Resources of a host that its processes may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Binding {
-    /// What each has.
+    /// Hardware of each process.
     pub to: BindTo,
-    /// In which order.
+    /// Order of the processes over the hardware.
     pub within: Within,
-    /// The user is told.
+    /// True if the user gets a report of the bindings.
     pub is_reported: bool,
-    /// How many GPUs each is told of; 0 if nothing is said of them.
+    /// GPUs shown to each process; 0 to leave that setting alone.
     pub gpus_per_process: u16,
 }
 
-/// Everything a daemon needs to start its part of a job.
+/// All that a daemon needs to start its part of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Launch {
     /// Random identity of the job.
     pub job: u64,
     /// Shape of the job.
     pub world: World,
-    /// Membership now.
+    /// Membership at the launch.
     pub view: View,
-    /// Shared settings.
+    /// Settings that all processes share.
     pub options: Options,
-    /// The number of the host of every process, in order of process number.
+    /// Host number of each process, by process number.
     pub placement: Vec<u32>,
-    /// The programs.
+    /// The programs of the job.
     pub applications: Vec<Application>,
-    /// Which program each virtual rank runs.
+    /// Number of the program of each virtual rank.
     pub application_of_rank: Vec<u32>,
-    /// Faults the processes are to carry out themselves.
+    /// Faults that processes inject into themselves.
     pub faults: Vec<(ReplicaId, ProcessFault)>,
-    /// Nanoseconds since the epoch when the job started, the same for all hosts: the base of replicas' clocks.
+    /// Start of the job in nanoseconds since the epoch, the same for all hosts: the base of replicas' clocks.
     pub start_time_ns: u64,
-    /// The monotonic clock of `redrun`'s host at that time.
+    /// Reading of the monotonic clock of `redrun`'s host at that time.
     pub start_monotonic_ns: u64,
     /// The host name that all replicas show their program, wherever they run.
     pub host_name: String,
-    /// Whether replicas are started so that they can be cloned: each in a process-id namespace of its own.
+    /// True if replicas are started so that they can be cloned: each in a process-id namespace of its own.
     pub cloneable: bool,
-    /// Where the job comes from.
+    /// The parent of the job, if it was spawned.
     pub origin: Origin,
-    /// Whether processes may use another MPI.
+    /// True if processes may use another MPI.
     pub allows_other_mpi: bool,
-    /// What processes may use of their host.
+    /// Resources of a host that its processes may use.
     pub binding: Binding,
-    /// What a rankfile says of that, of the processes that it says it of.
+    /// Cores from a rankfile, for the processes that it lists.
     pub slots: Vec<(ReplicaId, Slots)>,
-    /// Whether rank 0 gets the standard input of `redrun`; `/dev/null` otherwise.
+    /// True if rank 0 gets the standard input of `redrun`; otherwise it gets `/dev/null`.
     pub standard_input: bool,
-    /// From which line processes are restored; the program is started where there is none.
+    /// Line from which processes are restored; `None` to start the programs.
     pub restore: Option<Restore>,
 }
 
 impl Launch {
-    /// Where the log of changed files is that hosts share, if they do.
+    /// Path of the log of changed files that hosts share, if they do.
     #[must_use]
     pub fn shared_log(&self) -> PathBuf {
         let directory = self.applications.first().map(|application| application.directory.as_path());
@@ -177,32 +177,32 @@ impl Launch {
     }
 }
 
-/// Parts of a launch that do not fit each other.
+/// Contradictions between parts of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The view names replicas that the world has not.
     #[error("its view is of another job")]
     View,
-    /// Programs are told for too few ranks, or too many.
+    /// The programs of ranks are too few or too many.
     #[error("not every rank has a program")]
     RankWithoutProgram,
-    /// A rank has the number of a program that was not told.
+    /// A rank has the number of a program that is not in the launch.
     #[error("a rank's program is missing")]
     ProgramMissing,
     /// A program has no first argument.
     #[error("a program has no name")]
     ProgramNameless,
-    /// Hosts are told for too few processes, or too many.
+    /// The hosts of processes are too few or too many.
     #[error("not every process has a host")]
     ProcessWithoutHost,
-    /// A job goes on from a line that has too few processes, or too many.
+    /// A line has images of too few processes, or of too many.
     #[error("not every process has a place in the line")]
     PositionMissing,
 }
 
 impl Launch {
-    /// Which of the ranks on its host a rank is, and how many these are. All replicas of a rank are told the same: what
-    /// holds for the first of each, where the job begins.
+    /// Number of a rank among the ranks of its host, and their count. It is the same for all replicas of a rank: that
+    /// of the first replica of each rank, at the begin of the job.
     #[must_use]
     pub fn local_rank(&self, rank: VirtualRank) -> (usize, usize) {
         let first = |VirtualRank(rank)| self.world.process(ReplicaId::new(rank, 0));
@@ -212,8 +212,8 @@ impl Launch {
         (here.iter().position(|other| *other == rank).unwrap_or(0), here.len())
     }
 
-    /// The least rank whose replicas are on the same hosts as those of this one, index by index: their processes of one
-    /// index can share memory.
+    /// The least rank whose replicas are on the same hosts as those of this one, index by index: processes of one index
+    /// of both ranks can share memory.
     #[must_use]
     pub fn neighborhood(&self, rank: VirtualRank) -> VirtualRank {
         let placed = || self.world.replicas().zip(&self.placement).filter(|(replica, _)| self.view.is_live(*replica));
@@ -229,10 +229,10 @@ impl Launch {
         here.filter(|replica| self.view.is_live(*replica))
     }
 
-    /// Whether its parts fit each other.
+    /// Checks that the parts of the launch fit each other.
     ///
     /// # Errors
-    /// What does not.
+    /// The first contradiction.
     pub fn check(&self) -> Result<(), LaunchError> {
         let is_application = |number: &u32| (*number as usize) < self.applications.len();
         if !self.view.fits(&self.world) {
@@ -253,7 +253,7 @@ impl Launch {
     }
 }
 
-/// Which stream of a process.
+/// Output stream of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Stream {
     /// Standard output.
@@ -265,14 +265,14 @@ pub enum Stream {
 /// A host as the user named it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct HostName {
-    /// The user to log in as, if another.
+    /// The user to log in as; `None` for the present one.
     pub user: Option<String>,
     /// Its name or address.
     pub name: String,
 }
 
 impl HostName {
-    /// Whether it can be a host's: it becomes a word of a command, and must not be taken for one of its options.
+    /// Returns true if it can name a host. It becomes a word of a command, and must not be mistaken for an option.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let is_word = |word: &str| {
@@ -282,7 +282,7 @@ impl HostName {
     }
 }
 
-/// How daemons are started on other hosts.
+/// Means to start daemons on other hosts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Remote {
     /// The command that runs another on a host: `ssh` and its options.
@@ -290,57 +290,58 @@ pub struct Remote {
     /// Path of the daemon's executable.
     #[serde(with = "redrt_types::path_bytes")]
     pub daemon: PathBuf,
-    /// The interface or network that daemons and processes are to use.
+    /// The interface or network that daemons and processes must use; `None` for any.
     pub interface: Option<String>,
-    /// Where `redrun` listens.
+    /// Address at which `redrun` listens.
     pub root: SocketAddr,
-    /// How long processes go on when the root was killed, in milliseconds; 0 if they end with it.
+    /// Time in milliseconds that processes go on after the root was killed; 0 if they end with it.
     pub root_lease_ms: u64,
-    /// They go on so long also when its host is lost, until [`ToDaemon::Roots`] says otherwise.
+    /// True if they go on that long also when the root's host is lost, until [`ToDaemon::Roots`] says otherwise.
     pub has_several_roots: bool,
 }
 
-/// Daemons to be started by a daemon.
+/// Daemons that a daemon has to start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Growth {
     /// Number and name of each host.
     pub hosts: Vec<(u32, HostName)>,
-    /// How.
+    /// Means to start them.
     pub remote: Remote,
 }
 
-/// Whom to watch, and how patiently.
+/// Hosts to watch, and the patience with them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Watch {
-    /// The hosts that are there, in the order of the ring, and where their daemons listen.
+    /// The hosts that are there, in the order of the ring, with the addresses of their daemons.
     pub ring: Vec<(u32, SocketAddr)>,
-    /// After this time without a sign a host is suspected.
+    /// Silence in milliseconds after which a host is suspected.
     pub timeout_ms: u32,
 }
 
-/// Which hosts hold what the root decides, as daemons know it: whether nothing heard of the root is a reason to leave.
+/// Hosts that hold the root's decisions, as daemons know them. They decide whether silence of the root is a reason to
+/// leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Roots {
-    /// Its own alone: the job is lost with it.
+    /// The root's host alone: the job is lost with it.
     One,
-    /// Others are about to. If its host is lost, another may have the root, or none.
+    /// Further hosts are about to. If the root's host is lost, another one may have the root, or none.
     Becoming,
-    /// Several: if its host is lost, another has the root.
+    /// Several hosts: if the root's host is lost, another one has the root.
     Several,
 }
 
-/// What one daemon knows of another.
+/// One daemon's knowledge of another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Sign {
-    /// It has been heard a moment ago.
+    /// Heard of a moment ago.
     Alive,
-    /// Nothing has been heard of it for a while: what do others hear?
+    /// Silent for a while: a question to the others.
     Quiet,
-    /// Nothing has been heard of it for too long.
+    /// Silent for too long.
     Silent,
-    /// Its host answers that there is no such process any more.
+    /// Its host answers that the process is gone.
     Gone,
-    /// The connection by which it was attached below the one who says so has ended: another has to watch it.
+    /// The connection that attached it below the reporting daemon has ended: another daemon has to watch it.
     Parted,
 }
 
@@ -351,27 +352,27 @@ pub enum ToDaemon {
     Grow(Growth),
     /// All hosts of the job are there: watch your neighbours, and this connection.
     Watch(Watch),
-    /// Another host is suspected: has it been heard?
+    /// Report whether this suspected host has been heard.
     Probe {
-        /// The host.
+        /// The suspected host.
         host: u32,
     },
     /// Start your part of the job.
     Launch(Box<Launch>),
-    /// To be forwarded: every live process is ready.
+    /// To be forwarded: cards of all live processes, which are ready.
     Cards(Vec<Card>),
-    /// To be forwarded: the membership changed.
+    /// To be forwarded: the new membership.
     View(View),
     /// To be forwarded: leave `MPI_Finalize`.
     Release,
-    /// To be forwarded: is there anything you can do by yourself?
+    /// To be forwarded: report whether you can do anything by yourself.
     Ask {
         /// Number of the question.
         wave: u64,
     },
-    /// To be forwarded: the memory of replicas is to be compared.
+    /// To be forwarded: compare memory with the other replicas.
     Scrub(crate::scrub::Scrub),
-    /// Bytes for the standard input of every replica of rank 0.
+    /// Bytes for the standard input of all replicas of rank 0.
     Input {
         /// The bytes.
         #[serde(with = "serde_bytes")]
@@ -379,58 +380,59 @@ pub enum ToDaemon {
     },
     /// Standard input has ended.
     InputEnd,
-    /// Stop reading what processes print (all, or one), so that they block when their pipes are full; or go on.
+    /// Stop reading the output of processes, so that they block once their pipes are full; or go on.
     HoldOutput {
-        /// Which process; all when absent.
+        /// The process; `None` for all.
         replica: Option<ReplicaId>,
-        /// Whether to stop.
+        /// True to stop.
         held: bool,
     },
     /// About a clone, to a host that takes part in it.
     Clone {
         /// The copy.
         id: CloneId,
-        /// What to do.
+        /// The order.
         order: CloneOrder,
     },
     /// Start a member of the council of roots.
     Councillor(Box<Councillor>),
-    /// Which hosts hold what the root decides from now on.
+    /// The hosts that hold the root's decisions from now on.
     Roots(Roots),
-    /// What roots before this one have started daemons by, on whatever host. Those of yours are to end with you.
+    /// The processes by which earlier roots have started daemons, on any host. Processes of your host are to end with
+    /// you.
     Launchers(
         /// A list of `control_network::identity::ProcessIdentity`.
         #[serde(with = "serde_bytes")]
         Vec<u8>,
     ),
-    /// About a line.
+    /// About a line, to the hosts that have a part in it.
     Line {
         /// Its number.
         generation: Generation,
-        /// What to do.
+        /// The order.
         order: LineOrder,
     },
-    /// About the part of a line that a host has, and a copy of it.
+    /// About a host's part of a line, and a copy of it.
     Part {
         /// The line.
         generation: Generation,
-        /// Whose part.
+        /// Host number of the part's owner.
         source: u32,
-        /// What to do.
+        /// The order.
         order: PartOrder,
     },
-    /// The program is to get this signal. Where ranks have replicas it is forwarded; else it is sent to the process.
+    /// Raise this signal in the program. Where ranks have replicas it is forwarded; else it is sent to the process.
     Deliver {
-        /// Higher than those of signals before.
+        /// Higher than the numbers of earlier signals.
         number: u64,
-        /// Which signal.
+        /// Number of the signal, as the system has it.
         signal: i32,
     },
     /// Stop all processes, or let them go on.
     Suspend(bool),
-    /// To be forwarded: for whom to keep more than the view says.
+    /// To be forwarded: the newcomers for which messages are kept.
     Pins(Pins),
-    /// To be forwarded to this process: where in the program did you send this?
+    /// To be forwarded to this process: report the position in the program of this send.
     Trace(ReplicaId, Sending),
     /// To be forwarded to this process: an answer, with the number of its question.
     Dynamic(ReplicaId, u64, Answer),
@@ -440,18 +442,18 @@ pub enum ToDaemon {
     Signal(i32),
     /// Kill every process and all their descendants.
     KillAll,
-    /// The job has ended well, and its lines are of no more use: when you leave, remove what is in this directory,
-    /// which has those of all jobs, of this one.
+    /// Remove this job's lines from a directory, which has those of all jobs, when you leave: the job has ended well,
+    /// and its lines are of no more use.
     Forget(#[serde(with = "redrt_types::path_bytes")] PathBuf),
-    /// Kill what is left and leave.
+    /// Kill all remaining processes and leave.
     Shutdown {
-        /// The job has ended well: what processes have started in sessions of their own goes on.
+        /// True if the job has ended well: processes in sessions of their own go on.
         keeps_sessions: bool,
     },
 }
 
 impl FromDaemon {
-    /// Which process it is about.
+    /// The process that the message is about; `None` if it is about none.
     #[must_use]
     pub fn replica(&self) -> Option<ReplicaId> {
         match self {
@@ -479,35 +481,35 @@ impl FromDaemon {
 pub struct Councillor {
     /// The job's number.
     pub job: u64,
-    /// Its own number.
+    /// Number of this member.
     pub id: u64,
-    /// Its host, as users call it.
+    /// Name of its host, as users call it.
     pub host: String,
-    /// Others, and where they listen.
+    /// Numbers and addresses of the other members.
     pub peers: Vec<(u64, SocketAddr)>,
-    /// How many voters there are to be.
+    /// Number of voters that there must be.
     pub voters: u8,
-    /// After this time a member that is silent is replaced.
+    /// Silence after which a member is replaced.
     pub timeout: Duration,
-    /// It ends when there was no root for so long.
+    /// Time without a root after which the member ends.
     pub lease: Duration,
 }
 
 /// From a daemon to `redrun`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromDaemon {
-    /// The daemon of another host could not be started, or ended before it had connected.
+    /// The daemon of another host could not be started, or ended before it connected.
     HostFailed {
-        /// Which host.
+        /// Number of the host.
         host: u32,
-        /// Why.
+        /// Reason, for the user.
         message: String,
     },
-    /// What this daemon knows of another, which it watches.
+    /// This daemon's knowledge of another, which it watches.
     Observed {
-        /// Which host.
+        /// Number of that host.
         host: u32,
-        /// What.
+        /// State of that daemon.
         sign: Sign,
     },
     /// A process was started.
@@ -517,68 +519,68 @@ pub enum FromDaemon {
         /// Its process id.
         pid: i32,
     },
-    /// A process may use these processors, and no others.
+    /// A process is bound to these processors.
     Bound {
         /// The replica.
         replica: ReplicaId,
-        /// As the kernel writes them: `0-3,8`.
+        /// List in the kernel's form: `0-3,8`.
         processors: String,
     },
     /// A process could not be started.
     NotStarted {
         /// The replica.
         replica: ReplicaId,
-        /// Why.
+        /// Reason, for the user.
         message: String,
     },
     /// A process has begun to use another MPI.
     OtherMpi {
         /// The replica.
         replica: ReplicaId,
-        /// Which.
+        /// The other MPI.
         found: Foreign,
     },
-    /// A clone in which this host takes part has come so far.
+    /// Progress of a clone in which this host takes part.
     Clone {
         /// The copy.
         id: CloneId,
-        /// How far.
+        /// The step that is done.
         step: CloneStep,
     },
-    /// The image of a process for a line has come so far.
+    /// Progress of the image of a process for a line.
     Line {
-        /// Which line.
+        /// Number of the line.
         generation: Generation,
-        /// Whose image.
+        /// The process.
         replica: ReplicaId,
-        /// How far.
+        /// The step that is done.
         step: LineStep,
     },
-    /// A copy of the part of a line that a host has has come so far.
+    /// Progress of a copy of a host's part of a line.
     Part {
         /// The line.
         generation: Generation,
-        /// Whose part.
+        /// Host number of the part's owner.
         source: u32,
-        /// How far.
+        /// The step that is done.
         step: PartStep,
     },
-    /// Something the user should know about this host, once.
+    /// A note for the user about this host, sent once.
     Note(String),
-    /// A process said this.
+    /// A message from a process.
     Agent {
-        /// Which process.
+        /// The process.
         replica: ReplicaId,
-        /// What it said.
+        /// Its message.
         message: FromAgent,
     },
-    /// A process printed this.
+    /// Output of a process.
     Output {
-        /// Which process.
+        /// The process.
         replica: ReplicaId,
-        /// Where.
+        /// The stream.
         stream: Stream,
-        /// What.
+        /// Bytes of the output.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
@@ -591,11 +593,11 @@ pub enum FromDaemon {
     Exited {
         /// The replica.
         replica: ReplicaId,
-        /// How.
+        /// Status or signal.
         exit: Exit,
-        /// When the daemon found that, by the clock of its host: nanoseconds since 1970.
+        /// Time at which the daemon noticed, in nanoseconds since 1970 by the clock of its host.
         found_at_ns: u64,
     },
-    /// No more output of this process will follow.
+    /// All output of this process has been sent.
     Drained(ReplicaId),
 }

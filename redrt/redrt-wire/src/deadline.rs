@@ -1,5 +1,5 @@
-//! A blocking connection with one limit of time for all that is said and heard on it together. A limit for each read,
-//! as sockets have it, is none against somebody who sends a byte now and then.
+//! A blocking connection with one limit of time for all bytes in both directions together. The trap: a limit for each
+//! read, as sockets have it, does not stop a peer that sends a byte now and then.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ pub struct Limited<'a> {
 }
 
 impl<'a> Limited<'a> {
-    /// Limits what is done with this stream from now on. The socket's own limits are changed.
+    /// Limits later use of this stream. Changes the socket's own limits.
     #[must_use]
     pub fn new(stream: &'a TcpStream, until: Instant) -> Self {
         Self { stream, until }
@@ -24,7 +24,7 @@ impl<'a> Limited<'a> {
     }
 }
 
-/// A socket's own limit shows as a read that would block.
+/// Converts the error of a socket's own limit, a read that would block.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }

@@ -1,27 +1,28 @@
-//! What is said of jobs that a job starts, of names of ports (MPI-5.0 §11.8 and §11.9), and of lines that it asks for.
+//! Messages on jobs that a job starts, on names of ports (MPI-5.0 §11.8 and §11.9), and on lines that a job asks for.
 //!
 //! ```text
 //!  process ──Request──▶ redrun ──ToSpawned──▶ redrun of a job that was spawned
 //!          ◀─Answer────        ◀─FromSpawned─
 //! ```
-//! `redrun` of a spawned job hands questions about names on to the one above it, so the first of a tree of jobs answers
-//! all. The processes themselves meet over a port; nothing of that passes here but its name.
+//! `redrun` of a spawned job passes questions on names to the one above it, so the first of a tree of jobs answers all.
+//! The processes themselves meet over a port; only the name of that port passes here.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 
-/// Where a job comes from.
+/// The parent of a job.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Origin {
-    /// Identity of the first job of the tree that spawning makes.
+    /// Identity of the first job in the tree of spawned jobs.
     pub tree: u64,
-    /// The port at which the job that spawned this one waits; it opens to those who know it.
+    /// The port at which the job that spawned this one waits; it opens only to jobs that know its name. `None` if the
+    /// job was not spawned.
     pub parent_port: Option<String>,
-    /// Places that its hosts have, for `MPI_UNIVERSE_SIZE`.
+    /// Places of the job's hosts, for `MPI_UNIVERSE_SIZE`.
     pub place_count: u32,
 }
 
-/// In the environment of a process, the error handler that its first communicators have (MPI-5.0 section 11.5,
+/// Environment variable with the error handler of a process's first communicators (MPI-5.0 section 11.5,
 /// `-initial-errhandler`): `mpi_errors_are_fatal`, `mpi_errors_abort` or `mpi_errors_return`.
 pub const INITIAL_ERRHANDLER_VARIABLE: &str = "REDRT_INITIAL_ERRHANDLER";
 
@@ -32,64 +33,64 @@ pub struct Command {
     pub program: OsString,
     /// Its arguments, without its name.
     pub arguments: Vec<OsString>,
-    /// How many processes.
+    /// Number of processes.
     pub rank_count: u32,
-    /// Working directory: of `MPI_Info`, or that of the process which spawns.
+    /// Working directory: from `MPI_Info`, or that of the spawning process.
     pub directory: OsString,
-    /// Directories in which the program is looked for first, separated by colons.
+    /// Directories to search for the program first, separated by colons.
     pub path: Option<OsString>,
-    /// Hosts to run on, as `redrun --hosts` takes them.
+    /// Hosts to run on, in the form of `redrun --hosts`; `None` to leave the choice to `redrun`.
     pub hosts: Option<String>,
-    /// The error handler of its first communicators, as [`INITIAL_ERRHANDLER_VARIABLE`] names it.
+    /// Error handler of its first communicators, in the form of [`INITIAL_ERRHANDLER_VARIABLE`].
     pub initial_errhandler: Option<String>,
 }
 
-/// What a process asks of `redrun`.
+/// A process's request to `redrun`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Start a job. There is an answer only if that fails: else the job comes to the port.
+    /// Start a job. Only a failure is answered: otherwise the job comes to the port.
     Spawn {
-        /// What is to be run.
+        /// Programs to run.
         commands: Vec<Command>,
-        /// Where the job is awaited.
+        /// Port at which the job is awaited.
         port: String,
     },
-    /// It has come: from now on the two jobs end together.
+    /// The job has come: from now on both jobs end together.
     Met,
-    /// About a name.
+    /// A request about a name.
     Name(NameRequest),
-    /// Take a line: all ranks are where that is good.
+    /// Take a line: all ranks are at a suitable call.
     Checkpoint,
 }
 
-/// What may be asked of a name.
+/// A request about the name of a port.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NameRequest {
-    /// Publish this port under it.
+    /// Publish this port under the name.
     Publish {
         /// The name.
         service: String,
         /// The port.
         port: String,
     },
-    /// Take it back.
+    /// Withdraw the name.
     Unpublish {
         /// The name.
         service: String,
     },
-    /// Which port has it?
+    /// Look up the port with this name.
     Lookup {
         /// The name.
         service: String,
     },
 }
 
-/// The answer to that.
+/// The answer to such a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NameAnswer {
     /// It was done.
     Done,
-    /// The port of that name.
+    /// The port with that name.
     Port(String),
     /// The name is not published.
     Unknown,
@@ -97,36 +98,36 @@ pub enum NameAnswer {
     Taken,
 }
 
-/// What `redrun` answers a process.
+/// An answer of `redrun` to a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// The job could not be started, or ended before it came to the port. In words.
+    /// The job could not be started, or ended before it came to the port. With the reason.
     NotSpawned(String),
-    /// About a name.
+    /// The answer to a request about a name.
     Name(NameAnswer),
-    /// All processes were copied for a line, or none was taken.
+    /// True if all processes were copied for a line; false if no line was taken.
     Checkpoint(bool),
 }
 
-/// From `redrun` to that of a job it has spawned.
+/// From `redrun` to the one of a job it has spawned.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ToSpawned {
-    /// What to run, first of all.
+    /// First message: the programs to run.
     Begin {
         /// The programs.
         commands: Vec<Command>,
-        /// The port, and the tree.
+        /// The parent's port, and the tree.
         origin: Origin,
     },
-    /// The answer to the question of this number.
+    /// The answer to the question with this number.
     Name(u64, NameAnswer),
 }
 
 /// From `redrun` of a spawned job to the one above it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum FromSpawned {
-    /// A line for the user, if the two jobs have met; else why they will not.
+    /// A line for the user once both jobs have met; before that the reason why they will not.
     Error(String),
-    /// A question, with its number.
+    /// A question on a name, with its number.
     Name(u64, NameRequest),
 }

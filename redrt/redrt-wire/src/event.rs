@@ -1,4 +1,4 @@
-//! What a process reports for the audit log and the summary.
+//! Reports of a process for the audit log and the summary.
 
 use crate::fault::ProcessFault;
 use crate::trace::Trace;
@@ -7,70 +7,71 @@ use sdc_detect::{Difference, Element, Sketch};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Where a mismatch was found to come from.
+/// Origin of a mismatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
-    /// One replica of the sender disagrees with the majority: it is named.
+    /// A replica of the sender disagrees with the majority, and is named.
     ReplicaCorrupt,
-    /// The senders agree; the payload changed on the way.
+    /// The senders agree; the payload changed under way.
     TransportCorrupt,
     /// The senders disagree and there is no majority.
     Undecidable,
 }
 
-/// What was done about a mismatch.
+/// Consequence of a mismatch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// The payload that had arrived was delivered as it was.
+    /// The payload was delivered as it had arrived.
     Delivered,
     /// The payload was fetched again and the agreed one delivered.
     Refetched,
-    /// The payload that had arrived was the agreed one; only a digest was outvoted.
+    /// The arrived payload was the agreed one, and was delivered; only a digest was outvoted.
     Outvoted,
     /// The job was ended, as `--on-sdc=abort` asks.
     Aborted,
-    /// Nobody has the payload as it was sent, or an arbiter cannot tell which one it is; the receiver is ended, because
-    /// a sibling of it can go on.
+    /// No replica has the payload as it was sent, or an arbiter cannot tell which one it is. The receiver is ended,
+    /// because a sibling of it can go on.
     Withheld,
-    /// It waits: copies that stand ready are asked.
+    /// The receiver waits for the votes of copies that stand ready.
     Disputed,
 }
 
 /// One vote on a logical message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Vote {
-    /// The replica of the sending sphere whose vote it is.
+    /// Author of the vote, a replica of the sending sphere.
     pub replica: ReplicaId,
     /// Its digest of the message.
     pub digest: Digest,
-    /// The processor it was sent from, where the vote tells.
+    /// The processor that it was sent from; `None` when the vote does not say.
     pub core: Option<u16>,
 }
 
-/// What a process tells of a payload that others have too, so that `redrun` can compare.
+/// A process's extract of a payload that others have too, for comparison by `redrun`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Excerpt {
-    /// All of it, at most [`Excerpt::WHOLE_BYTES_MAX`].
+    /// The whole payload, at most [`Excerpt::WHOLE_BYTES_MAX`] or, in a checked program,
+    /// [`Excerpt::CHECKED_BYTES_MAX`].
     Whole(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// Of a longer one.
+    /// The sketch of a longer payload.
     Sketch(Sketch),
 }
 
 impl Excerpt {
-    /// Payloads up to this length are told in full …
+    /// Bound on the bytes of a payload that is reported as a whole …
     pub const WHOLE_BYTES_MAX: usize = 16 << 10;
-    /// … and where the program is being checked, up to this.
+    /// … and the bound where the program is being checked.
     pub const CHECKED_BYTES_MAX: usize = 1 << 20;
 }
 
-/// How two payloads of one message differ.
+/// The difference between two payloads of one message.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The replica that received, one of them if two payloads of two were compared.
+    /// The receiving replica; one of two if the payloads came from two receivers.
     pub receiver: ReplicaId,
-    /// The virtual rank that sent.
+    /// The virtual rank of the sender.
     pub sender: VirtualRank,
     /// The context the message travelled in.
     pub context: ContextId,
@@ -78,22 +79,22 @@ pub struct Evidence {
     pub tag: i32,
     /// Position on the channel.
     pub sequence: SeqNum,
-    /// Who supplied the one payload, and who the other. The same replica when it was changed on its way.
+    /// Suppliers of the first and of the second payload. The same replica twice when the payload changed under way.
     pub suppliers: [ReplicaId; 2],
-    /// Whether the other is the one that all agree on.
+    /// True if the second payload is the agreed one.
     pub is_decided: bool,
-    /// The view in which the comparison was made that this is about.
+    /// View of the comparison that this belongs to.
     pub view: ViewNumber,
-    /// Where and how they differ.
+    /// Position and kind of the difference.
     pub difference: Difference,
 }
 
-/// A comparison between replicas that did not come out unanimous.
+/// A comparison between replicas that was not unanimous.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// The replica that compared.
+    /// The receiving replica, which compared.
     pub receiver: ReplicaId,
-    /// The virtual rank that sent.
+    /// The virtual rank of the sender.
     pub sender: VirtualRank,
     /// The replica that supplied the payload.
     pub supplier: ReplicaId,
@@ -109,80 +110,80 @@ pub struct Mismatch {
     pub length_bytes: u64,
     /// Digest of the payload as it arrived.
     pub payload: Digest,
-    /// What each replica of the sender said of it.
+    /// Votes of the sender's replicas.
     pub votes: Vec<Vote>,
     /// The conclusion.
     pub finding: Finding,
     /// The replica that was outvoted, when it is known.
     pub culprit: Option<ReplicaId>,
-    /// What the receiver takes the payload for.
+    /// Type of the payload's elements, as the receiver knows it.
     pub element: Element,
-    /// The payload as it arrived, where nobody can tell which one is right and it is still there.
+    /// The payload as it arrived, if no replica can tell which one is right and it is still there.
     pub excerpt: Option<Excerpt>,
-    /// What was done.
+    /// The consequence.
     pub action: Action,
-    /// The view it happened in.
+    /// View of the comparison.
     pub view: ViewNumber,
 }
 
-/// Where replicas of one rank took different paths outside messages, in words that follow on the name of the replica
-/// that noticed.
+/// Divergence of replicas of one rank outside messages, in words that follow on the name of the replica that noticed
+/// it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Parting {
-    /// Its leader read a clock, and it made another call there.
+    /// Its leader read a clock where it made another call.
     #[error("its leader read a clock where this replica did not")]
     ClockOfLeader,
-    /// It read a clock, and its leader made another call there.
+    /// It read a clock where its leader made another call.
     #[error("it read a clock where its leader did not")]
     ClockAlone,
-    /// Threads of its interpreter came to other places than its leader's.
+    /// Threads of its interpreter reached other positions than its leader's.
     #[error("a thread of its interpreter waits for a lock that it had in its leader")]
     Turns,
-    /// A thread waits for ever where in its leader it took a lock.
+    /// A thread waits for ever at a position other than that where it took a lock in its leader.
     #[error("a thread stands still elsewhere than in its leader, where it took a lock that others wait for")]
     Locks,
-    /// The same bytes of a file are not the same for both.
+    /// The same bytes of a file differ for both.
     #[error("it reads other bytes from {path} than its leader has read")]
     Read {
-        /// The file, or its name for the user where it has no path.
+        /// Path of the file, or its name for the user where it has none.
         path: String,
     },
 }
 
-/// In the place of a clock's number: what the system has counted of the process (`getrusage`).
+/// In place of a clock's number: the system's counts for the process (`getrusage`).
 pub const COUNT_OF_PROCESS: i32 = 64;
-/// The same of its host (`sysinfo`).
+/// In place of a clock's number: the system's counts for the host (`sysinfo`).
 pub const COUNT_OF_HOST: i32 = 65;
-/// On which processor the thread runs.
+/// In place of a clock's number: the processor that the thread runs on.
 pub const COUNT_OF_PROCESSOR: i32 = 66;
-/// What a file of `/proc` or `/sys` says of such things.
+/// In place of a clock's number: the contents of a file of `/proc` or `/sys` with such counts.
 pub const COUNT_IN_FILE: i32 = 67;
 
-/// Whether this stands for what the system counts, and for no clock.
+/// Returns true if the number stands for the system's counts, and for no clock.
 #[must_use]
 pub fn is_count(clock: i32) -> bool {
     clock >= COUNT_OF_PROCESS
 }
 
-/// A replica read a clock where no sibling of it does: perhaps the runtime of a language, at a moment of its own. Or it
-/// asked for something that the system counts.
+/// A replica's reading of a clock that no sibling makes, perhaps by the runtime of a language at a moment of its own;
+/// or a reading of the system's counts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ReadingAlone {
     /// The replica.
     pub replica: ReplicaId,
-    /// The clock, as the system numbers it; negative for the processor time of another thread; or one of the numbers
-    /// above.
+    /// Number of the clock in the system's numbering; negative for the processor time of another thread; or one of the
+    /// numbers above.
     pub clock: i32,
-    /// The thread that read it, as all replicas number it.
+    /// Number of the reading thread, the same in all replicas.
     pub thread: u64,
     /// The stack of the call.
     pub trace: Trace,
 }
 
-/// In words that follow on the name of the replica.
+/// Describes the reading in words that follow on the name of the replica.
 impl fmt::Display for ReadingAlone {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        // As Linux numbers them: CLOCK_REALTIME, CLOCK_PROCESS_CPUTIME_ID and so on; 11 is CLOCK_TAI.
+        // Linux's numbers: CLOCK_REALTIME, CLOCK_PROCESS_CPUTIME_ID and so on; 11 is CLOCK_TAI.
         let clock = match self.clock {
             0 | 5 | 8 | 11 => "the time of day",
             2 => "the processor time of its process",
@@ -198,14 +199,14 @@ impl fmt::Display for ReadingAlone {
     }
 }
 
-/// What one replica did, where a sibling of it did something else.
+/// One replica's act, where a sibling did something else.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
     /// The replica.
     pub replica: ReplicaId,
-    /// What it did, in words that follow on its name.
+    /// The act, in words that follow on the replica's name.
     pub what: String,
-    /// How many MPI calls its thread had begun; 0 where that is not counted.
+    /// Number of MPI calls that its thread had begun; 0 where calls are not counted.
     pub calls: u64,
 }
 
@@ -219,10 +220,10 @@ impl fmt::Display for Step {
     }
 }
 
-/// What it is that replicas ask for in one order.
+/// A sequence that replicas go through in the same order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Course {
-    /// Outcomes of calls of one thread, as all replicas number it.
+    /// Outcomes of calls of one thread, by its number in all replicas.
     Thread(u64),
     /// Sources of receives from any source in one context.
     Sources(ContextId),
@@ -230,7 +231,7 @@ pub enum Course {
     Signals,
     /// Messages of one channel.
     Messages {
-        /// To whom.
+        /// Rank of the receiver.
         to: VirtualRank,
         /// The context they travel in.
         context: ContextId,
@@ -238,7 +239,7 @@ pub enum Course {
 }
 
 impl Course {
-    /// The thread, if it is one's.
+    /// Number of the thread; `None` for other sequences.
     #[must_use]
     pub fn thread(&self) -> Option<u64> {
         if let Self::Thread(thread) = self { Some(*thread) } else { None }
@@ -256,46 +257,46 @@ impl fmt::Display for Course {
     }
 }
 
-/// Names one of the outcomes that replicas of a rank ask for.
+/// Identity of an outcome among those that replicas of a rank ask for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct OutcomeId {
     /// The rank.
     pub rank: VirtualRank,
-    /// What it is of.
+    /// The sequence that it belongs to.
     pub course: Course,
-    /// Which one of these, from 0.
+    /// Position in the sequence, from 0.
     pub index: u64,
 }
 
-/// Where in its program a replica asked for an outcome in which it differs from its siblings.
+/// Position in its program at which a replica asked for an outcome in which it differs from its siblings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PathStack {
     /// The replica.
     pub replica: ReplicaId,
-    /// The outcome: that of a [`PathMismatch`].
+    /// The outcome, that of a [`PathMismatch`].
     pub outcome: OutcomeId,
     /// The stack of its call.
     pub trace: Trace,
 }
 
-/// Replicas of one rank asked for different outcomes at one place of their programs, or would have written different
+/// Replicas of one rank asked for different outcomes at one position of their programs, or would have written different
 /// bytes there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PathMismatch {
     /// The outcome.
     pub outcome: OutcomeId,
-    /// What each replica did.
+    /// Acts of the replicas.
     pub steps: Vec<Step>,
     /// The conclusion: `ReplicaCorrupt` or `Undecidable`.
     pub finding: Finding,
     /// The replicas that were outvoted.
     pub culprits: Vec<ReplicaId>,
-    /// The replicas that cannot go on beside their leader; empty where only the bytes differ that they write, and where
-    /// copies are to judge first.
+    /// Replicas that cannot go on beside their leader. Empty where only the bytes to be written differ, and where
+    /// copies have to judge first.
     pub parted: Vec<ReplicaId>,
-    /// What was done.
+    /// The consequence.
     pub action: Action,
-    /// The view it happened in.
+    /// View of the comparison.
     pub view: ViewNumber,
 }
 
@@ -319,56 +320,56 @@ impl fmt::Display for PathMismatch {
 pub enum Event {
     /// A message comparison that was not unanimous.
     Mismatch(Box<Mismatch>),
-    /// What can be said of such a comparison besides, once two payloads are there to be compared.
+    /// Evidence on such a comparison, once two payloads are there to be compared.
     Evidence(Box<Evidence>),
-    /// Replicas of one rank asked for different outcomes at one place.
+    /// Replicas of one rank asked for different outcomes at one position.
     Path(Box<PathMismatch>),
-    /// Where in its program one of them is then, told before [`Event::Path`] where that is known.
+    /// Position in its program of one of these replicas, sent before [`Event::Path`] if it is known.
     PathStack(Box<PathStack>),
-    /// A replica of a rank read a clock where its leader did not, or the other way round, or reads other bytes.
+    /// A replica read a clock where its leader did not, or the other way round, or reads other bytes.
     Divergence {
-        /// Who noticed.
+        /// The replica that noticed it.
         replica: ReplicaId,
-        /// Where they parted.
+        /// The kind of divergence.
         parting: Parting,
     },
     /// A replica read a clock where no sibling does.
     ReadingAlone(Box<ReadingAlone>),
-    /// A connection that was lost between two living processes is there again.
+    /// A connection that was lost between two living processes is back.
     Reconnected {
-        /// Who says so.
+        /// The reporting end.
         replica: ReplicaId,
         /// The other end.
         peer: ReplicaId,
     },
     /// A fault that `--inject` asked for was carried out.
     Injected {
-        /// Where.
+        /// The replica in which it was carried out.
         replica: ReplicaId,
-        /// What was asked for.
+        /// The fault that was asked for.
         asked: ProcessFault,
-        /// What was done, in words.
+        /// The act, in words.
         fault: String,
     },
-    /// The program has called what cannot be in this job, and may hide that.
+    /// The program has called a function that this job cannot have, and may hide that.
     Unsupported {
-        /// Who.
+        /// The replica.
         replica: ReplicaId,
         /// The function.
         function: String,
-        /// Why, and what to do.
+        /// Reason and remedy.
         why: String,
     },
 }
 
-/// What a process has compared in one communicator, since its start.
+/// Messages that a process has compared in one communicator, since its start.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Coverage {
     /// Its name and context.
     pub communicator: String,
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Their payload bytes.
+    /// Payload bytes of the messages.
     pub bytes: u64,
 }
 
@@ -385,7 +386,7 @@ pub struct Statistics {
     pub bytes_compared: u64,
     /// Decisions made or followed.
     pub decisions: u64,
-    /// Most bytes ever held in the retention log at once.
+    /// Largest size in bytes of the retention log so far.
     pub retention_bytes_max: u64,
     /// Messages sent again to another replica after a loss.
     pub messages_resent: u64,
@@ -393,19 +394,19 @@ pub struct Statistics {
     pub retention_messages: u64,
     /// … and their bytes.
     pub retention_bytes: u64,
-    /// Messages received, or announced, that are not settled or not acknowledged in order: the windows of all channels.
+    /// Messages received or announced that are not settled, or not acknowledged in order: the windows of all channels.
     pub window_messages: u64,
-    /// After a view without somebody had come, the longest time until a call that was waiting went on, in nanoseconds.
+    /// Longest time from a view without some replica until a call that was waiting went on, in nanoseconds.
     pub stall_ns_max: u64,
-    /// Changes of files that were ready to be made and waited for a majority to ask for the same …
+    /// Changes of files that were ready and waited until a majority asked for the same …
     pub changes_waited: u64,
-    /// … how long all of them did, in nanoseconds …
+    /// … the sum of their waits in nanoseconds …
     pub change_wait_ns: u64,
-    /// … and the one that waited longest.
+    /// … and the longest of these waits.
     pub change_wait_ns_max: u64,
-    /// Memory that the process occupies now.
+    /// Memory that the process occupies now, in bytes.
     pub resident_bytes: u64,
-    /// A sum over all messages sent, the same in all replicas that sent the same; 0 where no faults are injected.
+    /// Sum over all messages sent, the same in all replicas with the same messages; 0 where no faults are injected.
     pub sent_sum: u64,
     /// The same over all messages from other ranks, as the program got them.
     pub received_sum: u64,

@@ -1,16 +1,16 @@
-//! How a process ended, and how that is told.
+//! Ends of processes, and their description.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Exit {
-    /// It exited with this status.
+    /// Exit with this status.
     Status(i32),
-    /// It was killed by this signal.
+    /// Death by this signal.
     Signal(i32),
-    /// The kernel killed it, by SIGKILL, because memory had run out on its host or in a control group that it was in.
+    /// SIGKILL by the kernel, because memory had run out on the host or in a control group of the process.
     OutOfMemory,
 }
 
@@ -27,7 +27,7 @@ impl Exit {
         }
     }
 
-    /// Whether it was killed by SIGKILL, whoever sent it.
+    /// Returns true if it was killed by SIGKILL, from any sender.
     #[must_use]
     pub fn is_killed(self) -> bool {
         matches!(self, Self::Signal(SIGKILL) | Self::OutOfMemory)
@@ -47,7 +47,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Names of signals by number, as Linux has them on x86-64 and most others (signal(7)).
+/// Names of signals by number, as on Linux on x86-64 and most others (signal(7)).
 const SIGNALS: [&str; 32] = [
     "", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
     "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH",

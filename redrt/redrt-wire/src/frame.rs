@@ -15,7 +15,7 @@ pub const WIRE_VERSION: u16 = 1;
 /// Longest accepted frame, in bytes after the length field. Large enough for the cards and view of 10^6 processes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// The bytes are not a frame of this version.
+/// A fault of received bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
     /// The length field is out of bounds.
@@ -61,7 +61,7 @@ pub fn encode_long<T: Serialize>(message: &T) -> Vec<u8> {
     postcard::to_stdvec(message).expect("control messages are plain data")
 }
 
-/// Decodes what [`encode_body`] or [`encode_long`] made.
+/// Decodes a message encoded by [`encode_body`] or [`encode_long`].
 pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     postcard::from_bytes(body).map_err(|_| FrameError::Body)
 }
@@ -83,7 +83,7 @@ impl FrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, `None` when more bytes are needed. After an error the connection is beyond repair.
+    /// The next whole message; `None` when more bytes are needed. After an error the connection is beyond repair.
     #[expect(
         clippy::should_implement_trait,
         reason = "the type of the messages is the caller's choice, so this is no iterator"
@@ -130,7 +130,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever arrives, in whatever pieces: messages or an error, never a panic.
+        /// Any bytes in any pieces give messages or an error, never a panic.
         #[test]
         fn any_bytes_are_read_or_refused(
             body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300),

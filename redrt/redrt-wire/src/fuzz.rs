@@ -1,4 +1,4 @@
-//! Control messages that are damaged on the way, and strangers that answer a handshake with anything.
+//! Control messages that are damaged under way, and strangers that answer a handshake with arbitrary bytes.
 
 use crate::auth;
 use crate::card::{Card, Endpoint};
@@ -202,7 +202,7 @@ fn passive() -> Passive {
     }
 }
 
-/// All that a clone's daemons are told.
+/// All orders to daemons on a clone.
 fn clone_orders(card: &Card) -> impl Iterator<Item = ToDaemon> {
     let newcomer =
         Newcomer { replica: ReplicaId::new(0, 1), incarnation: Incarnation(1), source: ReplicaId::new(0, 0) };
@@ -216,7 +216,7 @@ fn clone_orders(card: &Card) -> impl Iterator<Item = ToDaemon> {
     orders.into_iter().map(|order| ToDaemon::Clone { id: CloneId(5), order })
 }
 
-/// All that they say.
+/// All steps of daemons on a clone.
 fn clone_steps() -> impl Iterator<Item = FromDaemon> {
     let steps = [
         CloneStep::Listening(([127, 0, 0, 1], 80).into()),
@@ -233,7 +233,7 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
     steps.into_iter().map(|step| FromDaemon::Clone { id: CloneId(5), step })
 }
 
-/// All that daemons are told of a line.
+/// All orders to daemons on a line.
 fn line_orders() -> impl Iterator<Item = ToDaemon> {
     let orders = [
         LineOrder::Begin {
@@ -254,7 +254,7 @@ fn line_orders() -> impl Iterator<Item = ToDaemon> {
     orders.into_iter().map(|order| ToDaemon::Line { generation: Generation(7), order })
 }
 
-/// All that they are told of parts of lines, and what they say.
+/// All orders to daemons on parts of lines.
 fn part_orders() -> impl Iterator<Item = ToDaemon> {
     let (directory, files) = (|| "/store/at-1/line-7".into(), || vec!["0.0.image".into(), "host-0.memory".into()]);
     let orders = [
@@ -273,7 +273,7 @@ fn part_steps() -> impl Iterator<Item = FromDaemon> {
     steps.into_iter().map(|step| FromDaemon::Part { generation: Generation(7), source: 1, step })
 }
 
-/// All that they say.
+/// All steps of daemons on a line.
 fn line_steps() -> impl Iterator<Item = FromDaemon> {
     let steps = [
         LineStep::Progress(Progress { round: 1, done_bytes: 2, total_bytes: 1 << 40, bytes_per_second: 3 }),
@@ -295,7 +295,7 @@ fn scrub() -> Scrub {
     Scrub::Orders { round: 4, orders: vec![Order { collective: 9, from: 0, bytes_max: 1 << 30 }; 2] }
 }
 
-/// Every message there is, in one direction each.
+/// All messages, by direction.
 fn messages() -> [Vec<Vec<u8>>; 6] {
     let card = || Card {
         process: ProcessIndex(3),
@@ -433,7 +433,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
     ]
 }
 
-/// Reads what there is, up to an error.
+/// Reads all messages, up to an error.
 fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize, mut heed: impl FnMut(T)) {
     let mut reader = FrameReader::default();
     for chunk in bytes.chunks(step) {
@@ -451,7 +451,7 @@ fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize, mut heed: impl FnMut
     }
 }
 
-/// What the addressees do first with what they are sent.
+/// Runs the first use of each message at its addressee.
 fn heed(direction: usize, bytes: &[u8], step: usize) {
     match direction {
         0 => read_all(bytes, step, |message| match message {
@@ -492,7 +492,7 @@ fn heed(direction: usize, bytes: &[u8], step: usize) {
     }
 }
 
-/// The far end of a handshake: says what it was given, and takes everything.
+/// The far end of a handshake: it sends fixed bytes, and takes everything.
 struct Stranger<'a>(&'a [u8]);
 
 impl Read for Stranger<'_> {
@@ -512,7 +512,7 @@ impl Write for Stranger<'_> {
 }
 
 proptest! {
-    /// Damaged messages are read as something that can be, or refused.
+    /// Damaged messages are read as possible ones, or refused.
     #[test]
     fn damaged_messages_are_heeded_or_refused(
         direction in 0usize..6,
@@ -534,7 +534,7 @@ proptest! {
         heed(direction, &bytes, step);
     }
 
-    /// Nobody comes in without the secret, whatever they say.
+    /// No bytes pass without the secret.
     #[test]
     fn strangers_are_refused(said in proptest::collection::vec(any::<u8>(), 0..200)) {
         for is_sealing in [false, true] {

@@ -1,9 +1,8 @@
-//! The control plane's wire format: how `redrun`, `redrtd` and the agent in each application process talk.
+//! Wire format of the control plane: messages of `redrun`, `redrtd` and the agent in each application process.
 //!
-//! `control` and `daemon` list the messages, `card` says how processes find each other, `tree` how messages of many
-//! hosts travel together, `scrub` what is said of memory, `dynamic` of jobs that jobs start, `fault` what is injected,
-//! `no_image` why a process was not copied or saved, `object` what moves to object stores and back, `slots` what a
-//! rankfile says of cores.
+//! `control` and `daemon` list the messages. `card` has addresses of processes, `tree` the frames for messages of many
+//! hosts, `scrub` comparisons of memory, `dynamic` jobs that jobs start, `fault` injected faults, `no_image` reasons
+//! for a missing copy or image, `object` transfers to object stores, `slots` the cores of a rankfile.
 //! `frame` cuts a byte stream into messages. `auth` proves to both ends of a connection that the other knows the job's
 //! `secret` before anything else is read, and `seal` encrypts what follows. Decoders return errors, never panic,
 //! and never allocate more than a frame's stated, bounded length. Application payloads do not travel here.

@@ -1,5 +1,5 @@
-//! What `redrun` and the daemons say to each other about a line: the images of one process of each rank, its *source*,
-//! from which the whole job can be started again.
+//! Messages of `redrun` and the daemons on a line: the images of one process of each rank, its *source*, from which the
+//! whole job can be started again.
 //!
 //! ```text
 //! redrun                                  every redrtd                       helpers, one for each source
@@ -16,20 +16,20 @@
 //!   │ ── GoOn ──────────────────────────────▶ │ ────────────────────────────────▶ │   its threads go on
 //!   │ ◀── Saved, of each process ──────────── │                                   │   the copy is written
 //! ```
-//! No image is copied before every source is stopped, and none goes on before all are copied: so what one image has of
-//! a message, or of the memory that processes of a host share, fits what all others have.
-//! `Failed` may take the place of any answer, `Abandon` follows whatever went before.
+//! No image is copied before every source is stopped, and no source goes on before all are copied. So each image's
+//! share of a message, or of the memory that processes of a host share, fits all other images. `Failed` may take the
+//! place of any answer, and `Abandon` may follow any message.
 //!
-//! Connections over networks cannot be in an image. In a job without replicas a process is quiet when all that it has
-//! sent over them has reached the other host; when all are, each takes in what has reached its own, and nothing is on
-//! its way. Where ranks have replicas messages have numbers, and what was on its way is sent again: a source is quiet
-//! when nobody is in its engine, and its siblings go on.
+//! Connections over networks cannot be in an image. In a job without replicas a process is quiet when all bytes that it
+//! has sent over them have reached the other host. When all processes are, each takes in the bytes on its own host, and
+//! nothing is under way. Where ranks have replicas, messages have numbers and lost ones are sent again: a source is
+//! quiet when no thread is in its engine, and its siblings go on.
 //!
-//! What processes change in files is written down in a log, so that it can be taken back (`file-undo`). Of each rank
-//! the source is the one that does so, and no source is between writing down and changing when all are quiet. So the
-//! length of the log then is what belongs to the time before the line; it is written beside the images. With `LineGoes`
-//! each source hears where it writes from then on, and with `ChangesSince` each of its siblings: before the view in
-//! which one has to go on in the place of the source.
+//! Processes log their changes of files, so that they can be undone (`file-undo`). In each rank the source is the
+//! replica that does so, and no source is between the log entry and its change when all are quiet. So the length of the
+//! log at that time separates the changes before the line from later ones; it is written beside the images. `LineGoes`
+//! tells each source its log from then on. `ChangesSince` tells each sibling, before the view in which one of them has
+//! to take the source's place.
 
 use crate::clone::{Cost, Position, Progress};
 use crate::no_image::NoImage;
@@ -54,15 +54,15 @@ impl std::fmt::Display for Generation {
 pub enum LineOrder {
     /// Begin to write images of sources, each to its file in this directory.
     Begin {
-        /// Those that are on this host.
+        /// Sources on this host.
         sources: Vec<ReplicaId>,
-        /// The directory.
+        /// Directory of the images.
         #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
-        /// It is this host's own place, to be made, and beside it these lines are kept. None where it is that of all
-        /// hosts, and is there.
+        /// Given if the directory is this host's own, to be created; lines to keep beside it. `None` where it is that
+        /// of all hosts, and exists.
         own_beside: Option<Vec<Generation>>,
-        /// Whether images are built on others.
+        /// Relation of the images to others.
         building: Building,
         /// How images are compressed.
         compression: Compression,
@@ -70,33 +70,33 @@ pub enum LineOrder {
         #[serde(with = "serde_bytes")]
         sealed_key: Option<Vec<u8>>,
     },
-    /// All images are all but complete: what was written while others were not yet is to be copied, too.
+    /// All images are nearly complete: also copy the memory that was written while others were not.
     Round,
-    /// All images are all but complete: stop the sources.
+    /// All images are nearly complete: stop the sources.
     Stop,
-    /// Nothing is on its way to or from any process that has not reached its host.
+    /// All bytes sent to or from any process have reached its host.
     Rest,
-    /// All sources are stopped: copy what is left.
+    /// All sources are stopped: copy the remaining memory.
     Copy,
-    /// All is copied: let them go on.
+    /// All memory is copied: let the sources go on.
     GoOn,
-    /// Nothing comes of it: end the helpers, and let the processes go on.
+    /// The line was given up: end the helpers, and let the processes go on.
     Abandon,
 }
 
-/// Which other images those of a line have to do with.
+/// Relation of a line's images to other images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Building {
-    /// None: each has all pages, and none will be built on it.
+    /// Each image has all pages, and none will be built on it.
     #[default]
     Alone,
-    /// Each has all pages, and others may be built on it.
+    /// Each image has all pages, and others may be built on it.
     First,
-    /// Each leaves out what that of this line has, if it is there; and others may be built on it.
+    /// Each image leaves out pages that this line's image has, if that exists; others may be built on it.
     On(Generation),
 }
 
-/// How images are compressed.
+/// Compression of images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Compression {
     /// Not at all.
@@ -108,9 +108,9 @@ pub enum Compression {
     Zstd,
 }
 
-/// Where the text of a stream stood when the image of its process was taken.
+/// Position in the text of a stream when the image of its process was taken.
 ///
-/// It begins at a boundary, so that what is printed again is compared with what was shown in whole lines.
+/// It is at a boundary, so that text printed again is compared with text shown before in whole lines.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SavedText {
     /// Units of the text before `text`: a line each, or a part of one that is very long.
@@ -119,40 +119,40 @@ pub struct SavedText {
     pub lines: u64,
     /// Bytes of the line between its begin and that boundary: none, unless the line is very long.
     pub column: u64,
-    /// What had been printed behind it: the unfinished line, and what other replicas had yet to agree to.
+    /// Text printed after it: the unfinished line, and text that other replicas had not agreed to yet.
     #[serde(with = "serde_bytes")]
     pub text: Vec<u8>,
-    /// Bytes that the process prints next which are in `text`, or before it, already.
+    /// Number of bytes that the process prints next and that are in `text`, or before it, already.
     pub late_bytes: u64,
 }
 
-/// How far the image of a process has come.
+/// Progress of a process's image.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum LineStep {
-    /// Memory is going over.
+    /// Memory is being sent.
     Progress(Progress),
-    /// What is left is small: the process can be stopped.
+    /// Little memory is left: the process can be stopped.
     Ready,
-    /// The process is stopped. What it has printed is known here.
+    /// The process is stopped; with the position of its output.
     Stopped(Position),
-    /// What was left is copied.
+    /// The remaining memory is copied.
     Copied,
-    /// The image is on the disk. What it cost, and where the time went, in its order.
+    /// The image is on the disk; with its cost, and the steps it took, in order.
     Saved(Cost, Vec<Step>),
     /// There is no image.
     Failed(NoImage),
 }
 
-/// Something that was done for an image.
+/// A step of taking an image.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// What.
+    /// Name of the step.
     pub name: String,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub ns: u64,
 }
 
-/// From `redrun` to the daemon of one host, about the part of a line that a host has in its own place, and a copy of it
+/// From `redrun` to the daemon of one host: about the part of a line that a host has in its own place, and a copy of it
 /// elsewhere.
 ///
 /// ```text
@@ -163,134 +163,134 @@ pub struct Step {
 ///   │                             │ ◀═════════════════ files ═════ │
 ///   │ ◀── Kept ────────────────── │                                │
 /// ```
-/// `Failed` may take the place of any answer, and come from either.
+/// `Failed` may take the place of any answer, from either daemon.
 ///
-/// To an object store a host sends its part by itself: `Store` is answered by `Moved`, again and again, and `Stored`.
+/// A host sends its part to an object store by itself: `Store` is answered by `Moved`, repeatedly, and `Stored`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PartOrder {
-    /// Make ready to receive these files.
+    /// Prepare to receive these files.
     Keep {
-        /// Where they go: this host's own place.
+        /// Destination: this host's own directory.
         #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
-        /// Lines that are kept beside it.
+        /// Lines to keep beside it.
         own_beside: Vec<Generation>,
-        /// Their names.
+        /// Names of the files.
         files: Vec<String>,
     },
-    /// Send them to where the other daemon listens.
+    /// Send the files to the other daemon.
     Give {
-        /// Where they are.
+        /// Directory of the files.
         #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
-        /// Their names, in the same order.
+        /// Names of the files, in the same order.
         files: Vec<String>,
-        /// Where to.
+        /// Address at which that daemon listens.
         address: SocketAddr,
     },
-    /// Put them into an object store.
+    /// Put the files into an object store.
     Store {
-        /// Where they are.
+        /// Directory of the files.
         #[serde(with = "redrt_types::path_bytes")]
         directory: PathBuf,
-        /// Their names.
+        /// Names of the files.
         files: Vec<String>,
-        /// What goes before each name, there.
+        /// Prefix of each name in the store.
         prefix: String,
-        /// How the store is accessed, sealed with the job's secret.
+        /// Access to the store, sealed with the job's secret.
         #[serde(with = "serde_bytes")]
         sealed_access: Vec<u8>,
     },
 }
 
-/// How far a copy of such a part has come, from a daemon.
+/// Progress of a copy of such a part, from a daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PartStep {
-    /// It can be sent here.
+    /// Files can be sent to this address.
     Listening(SocketAddr),
-    /// It is on the disk here, as it was sent: this number of bytes.
+    /// All files are on the disk here; with their bytes.
     Kept(u64),
-    /// How many bytes have gone to the object store by now.
+    /// Bytes that have gone to the object store so far.
     Moved(u64),
-    /// All of it is in the object store.
+    /// All files are in the object store.
     Stored(Vec<Stored>),
     /// There is no copy.
     Failed(NoImage),
 }
 
-/// Where a process writes down what it changes in files, so that they can be put back.
+/// Log in which a process records its changes of files, so that they can be undone.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct UndoPlace {
-    /// The directory of the log that it shares with others.
+    /// Directory of the log, which it shares with other processes.
     #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
-    /// The line since which it is.
+    /// The line from which the log begins.
     pub since: Generation,
-    /// Other hosts have logs of their own. Then nothing is saved but what this one changes.
+    /// True if other hosts have logs of their own. Then this log covers only changes made on this host.
     pub is_of_host: bool,
-    /// For what is changed on file systems of other hosts.
+    /// The log for changes on file systems of other hosts, if there is one.
     pub shared: Option<SharedPlace>,
 }
 
-/// A log that hosts share which have logs of their own besides.
+/// A log that hosts with logs of their own share besides.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SharedPlace {
-    /// Where it is, on all of them.
+    /// Directory of the log, on all of these hosts.
     #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
-    /// The number of the host whose processes are told.
+    /// Number of the host whose processes get this.
     pub host: u32,
 }
 
 impl UndoPlace {
-    /// That of the time since a line whose images are in this directory: beside it.
+    /// The log since a line whose images are in this directory: beside that.
     #[must_use]
     pub fn beside(line: &Path, since: Generation, is_of_host: bool) -> Self {
         Self { directory: line.with_file_name("undo"), since, is_of_host, shared: None }
     }
 }
 
-/// Where the log is that the hosts of a job share if each has one of its own: in the directory in which its program is
-/// started, which they are likely to share. Programs are not shown names that begin so.
+/// Path of the log that the hosts of a job share if each has one of its own. It is in the directory in which the job's
+/// program is started, which hosts are likely to share. Programs are not shown names that begin like this.
 #[must_use]
 pub fn shared_log(directory: &Path, job: u64) -> PathBuf {
     directory.join(format!(".redrt-undo-{job:016x}"))
 }
 
-/// The variable by which children of a process know the file in which it says where changes are written down.
+/// Environment variable with the file that tells children of a process the log of changes.
 pub const CHILDREN_VARIABLE: &str = "REDRT_UNDO";
 
-/// That file of a user, on each host of a job. Its name is all that a process has of it which goes on on another host.
+/// Path of that file of a user, on each host of a job. A process that goes on on another host knows only this name.
 #[must_use]
 pub fn told_to_children(job: u64, user: u32) -> PathBuf {
     format!("/tmp/redrt-undo-{user}-{job:016x}").into()
 }
 
-/// From which line processes are started, in place of the program.
+/// Line from which processes are started, in place of the program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Restore {
-    /// Its number.
+    /// Number of the line.
     pub generation: Generation,
-    /// Where each host has what is its own of the line, by its number.
+    /// Place of each host's own part of the line, by host number.
     pub places: Vec<Place>,
-    /// Each host has a log of what its processes have changed in files, and puts them back.
+    /// True if each host has a log of its processes' changes of files, and undoes them.
     pub has_logs_of_hosts: bool,
-    /// The files with the memory that the processes of each host share, by its number; none where messages that were in
-    /// it are sent again.
+    /// Files with the memory that the processes of each host share, by host number; empty where lost messages are sent
+    /// again.
     #[serde(with = "redrt_types::path_bytes::list")]
     pub memories: Vec<PathBuf>,
-    /// What hosts get from the object store before.
+    /// Objects that hosts get from the object store first, if any.
     pub objects: Option<Objects>,
-    /// The key with which all of it may be encrypted, sealed with the job's secret.
+    /// Key of encrypted parts, sealed with the job's secret; `None` without encryption.
     #[serde(with = "serde_bytes")]
     pub sealed_key: Option<Vec<u8>>,
-    /// What each process goes on from, in order of process number; none for places that stay free.
+    /// Image of each process, by process number; `None` for places that stay free.
     pub images: Vec<Option<Image>>,
 }
 
 impl Restore {
-    /// Where processes of a host, which shares this log with others, write down what they change in files. A host that
-    /// came later has no place.
+    /// The log for processes of a host, which shares `shared` with other hosts. `None` for a host that came later: it
+    /// has no place.
     #[must_use]
     pub fn undo(&self, host: u32, shared: Option<SharedPlace>) -> Option<UndoPlace> {
         let directory = &self.places.get(host as usize)?.directory;
@@ -299,55 +299,55 @@ impl Restore {
     }
 }
 
-/// What hosts get from the object store.
+/// Objects that hosts get from the object store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Objects {
-    /// How the store is accessed, sealed with the job's secret.
+    /// Access to the store, sealed with the job's secret.
     #[serde(with = "serde_bytes")]
     pub sealed_access: Vec<u8>,
-    /// What each host has to have, by its number.
+    /// Objects that each host needs, by host number.
     pub wanted: Vec<Vec<Entry>>,
 }
 
-/// Where a host has what is its own of a line.
+/// Place of a host's own part of a line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
     /// The directory.
     #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
-    /// Processes of this host were saved: how long its log of changed files was is written there.
+    /// True if processes of this host were saved: then the length of its log of changes is in the directory.
     pub has_sources: bool,
 }
 
-/// What a process goes on from.
+/// The image that a process goes on from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Image {
-    /// The file, on the host of that process.
+    /// Path of the image, on the host of that process.
     #[serde(with = "redrt_types::path_bytes")]
     pub path: PathBuf,
-    /// Where the standard streams of its source were.
+    /// Positions of its source's standard streams.
     pub position: Position,
 }
 
-/// The file that has the image of a rank.
+/// Path of the image of a rank.
 #[must_use]
 pub fn image_path(directory: &Path, rank: VirtualRank) -> PathBuf {
     directory.join(format!("{}.image", rank.0))
 }
 
-/// The file beside an image that says what the image has, for others to be built on it.
+/// Path of the list of an image's pages, beside it, for later images to be built on it.
 #[must_use]
 pub fn pages_path(image: &Path) -> PathBuf {
     image.with_extension("pages")
 }
 
-/// The file that says how much of the log of changed files is older than the line.
+/// Path of the file with the length that a host's log of changes had at the line.
 #[must_use]
 pub fn cut_path(directory: &Path, host: u32) -> PathBuf {
     directory.join(format!("host-{host}.undo"))
 }
 
-/// The file that has the memory which the processes of a host share.
+/// Path of the memory that the processes of a host share.
 #[must_use]
 pub fn memory_path(directory: &Path, host: u32) -> PathBuf {
     directory.join(format!("host-{host}.memory"))

@@ -1,27 +1,28 @@
-//! Why there is no copy of a process, or no image of it.
+//! Reasons why there is no copy of a process, or no image of it.
 
 use crate::exit::Exit;
 use redrt_types::ReplicaId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a process tells another of an error of its own: the sentence for the user, and what the other must know of it.
+/// A failure that one process reports to another: a sentence for the user, and its consequence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{sentence}")]
 pub struct Told {
-    /// One line.
+    /// Sentence for the user, in one line.
     pub sentence: String,
-    /// Another attempt with the same process would fail too.
+    /// True if another attempt with the same process would fail too.
     pub is_lasting: bool,
 }
 
 impl Told {
-    /// Another attempt may succeed.
+    /// A failure after which another attempt may succeed.
     pub fn passing(what: impl fmt::Display) -> Self {
         Self { sentence: what.to_string(), is_lasting: false }
     }
 
-    /// The same, as words of `side`. They come from another host, and may go to a terminal.
+    /// The same, attributed to `side`. Without control characters: it comes from another host, and may go to a
+    /// terminal.
     #[must_use]
     pub fn heard_from(self, side: &str) -> Self {
         let sentence = self.sentence.replace(char::is_control, " ");
@@ -29,39 +30,39 @@ impl Told {
     }
 }
 
-/// Why there is no copy of a process, or no image of it.
+/// The reason why there is no copy of a process, or no image of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum NoImage {
-    /// The daemon was asked before it was told of the job.
+    /// The daemon has not got the launch yet.
     #[error("the daemon has no job yet")]
     NoJob,
     /// The world has no such replica.
     #[error("the job has no place {0}")]
     NoPlace(ReplicaId),
-    /// It is on another host.
+    /// The process is on another host.
     #[error("replica {0} is not on this host")]
     NotHere(ReplicaId),
-    /// It ended before it could be copied.
+    /// The process ended before it could be copied.
     #[error("replica {0} has ended")]
     SourceEnded(ReplicaId),
     /// The daemon cannot start a helper.
     #[error("cannot start a helper: {0}")]
     NoHelper(Told),
-    /// The helper ended before it had said how it went.
+    /// The helper ended without a result.
     #[error("the helper of redrtd that makes the image has ended: {0}")]
     HelperEnded(Exit),
-    /// The process that was to become the copy, or had become it, ended.
+    /// The process that was to become the copy, or was the copy, ended.
     #[error("the copy has ended: {0}")]
     CopyEnded(Exit),
-    /// The host has too little memory for it.
+    /// The host has too little memory for the copy.
     #[error("it needs about {}, and {} are free there", mebibytes(*.needed_bytes), mebibytes(*.free_bytes))]
     NoRoom {
-        /// What the copy needs.
+        /// Memory that the copy needs, in bytes.
         needed_bytes: u64,
-        /// What there is for it.
+        /// Free memory on the host, in bytes.
         free_bytes: u64,
     },
-    /// The helper has failed, and says why.
+    /// The helper has failed, with this reason.
     #[error("{0}")]
     Helper(Told),
 }
@@ -71,13 +72,13 @@ fn mebibytes(bytes: u64) -> String {
 }
 
 impl NoImage {
-    /// Whether a copy did not come to be, or did not stay, for want of memory.
+    /// Returns true if a copy failed, or ended, for want of memory.
     #[must_use]
     pub fn is_want_of_memory(&self) -> bool {
         matches!(self, Self::NoRoom { .. } | Self::CopyEnded(Exit::OutOfMemory))
     }
 
-    /// Whether another attempt with the same process would fail too.
+    /// Returns true if another attempt with the same process would fail too.
     #[must_use]
     pub fn is_lasting(&self) -> bool {
         match self {

@@ -1,5 +1,4 @@
-//! What is said to `redstore`, the program that moves files to an object store and back, and what it says: lines of
-//! JSON on its standard input and output.
+//! Input and output of `redstore`, the program that moves files to an object store and back: lines of JSON.
 //!
 //! ```text
 //!  redstore put URL     ◀ Entry …   ▶ Moved …, Stored of each file, once it is there
@@ -8,68 +7,68 @@
 //!  redstore delete URL  ◀ key …     what is not there is no error
 //!  redstore create URL  ◀ key …     empty objects; one that is there already is an error, whoever was sooner
 //! ```
-//! What went wrong is one line on its standard error, and its [`Ending`].
+//! A failure is one line on its standard error, and an [`Ending`].
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// By which a file is known again.
+/// Facts by which a file is recognised.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Facts {
     /// Its length.
     pub bytes: u64,
-    /// xxh3 of it, 128 bits in hexadecimal digits.
+    /// Its xxh3, 128 bits in hexadecimal digits.
     pub digest: String,
 }
 
-/// A file here, and the object that it becomes or comes from.
+/// A file here, and its object.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// The name of the object below the URL.
+    /// Name of the object below the URL.
     pub key: String,
     /// The file.
     #[serde(with = "redrt_types::path_bytes")]
     pub path: PathBuf,
-    /// What it is to be like, where that is known.
+    /// Expected facts, if known.
     pub facts: Option<Facts>,
 }
 
-/// An object that was put, with what its file was like.
+/// An object that was put, with the facts of its file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stored {
-    /// Its name below the URL.
+    /// Name of the object below the URL.
     pub key: String,
-    /// What the file was like.
+    /// Facts of the file.
     pub facts: Facts,
 }
 
-/// A line of what `redstore` says.
+/// A line of `redstore`'s output.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Said {
-    /// How many bytes have gone, or come, in all.
+    /// Bytes moved so far, in either direction.
     Moved(u64),
-    /// An object is there.
+    /// An object was stored.
     Stored(Stored),
-    /// There is an object of this name and length.
+    /// An object in the store: its name and its length in bytes.
     Found(String, u64),
 }
 
-/// How `redstore` ends: its exit code.
+/// Outcome of `redstore`: its exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Ending {
-    /// All is done.
+    /// All was done.
     Done = 0,
-    /// A file here, or something else.
+    /// A failure on this host, or another one.
     Failed = 1,
-    /// It was called in a wrong way: no such command, no such URL.
+    /// A wrong call: no such command, no such URL.
     Usage = 2,
     /// There is no such object, or no such bucket.
     Missing = 3,
-    /// The store refuses: credentials are missing, or do not suffice.
+    /// The store refuses: credentials are missing, or insufficient.
     Denied = 4,
     /// The store cannot be reached, or does not answer.
     Silent = 5,
-    /// What has come is not what was put.
+    /// The bytes received differ from those that were put.
     Damaged = 6,
 }

@@ -1,4 +1,4 @@
-//! What a process was seen to do, for `redrun --profile`: time in MPI by kind of call, and what it sent to whom.
+//! Profile of a process, for `redrun --profile`: time in MPI by kind of call, and bytes sent to each rank.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,24 +23,24 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// All of them, by number.
+    /// All kinds, by number.
     pub const ALL: [Self; 7] =
         [Self::Send, Self::Isend, Self::Recv, Self::Irecv, Self::Wait, Self::Collective, Self::Other];
 }
 
-/// All calls of one kind.
+/// Calls of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CallTime {
-    /// How many have ended.
+    /// Calls that have ended.
     pub count: u64,
-    /// Nanoseconds in them. Threads that are in MPI at the same time count each for itself.
+    /// Nanoseconds in them. Threads that are in MPI at the same time count separately.
     pub time_ns: u64,
 }
 
-/// What was sent to one rank.
+/// Messages sent to one rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SentTo {
     /// The receiver, in the world of the job.
@@ -51,11 +51,11 @@ pub struct SentTo {
     pub bytes: u64,
 }
 
-/// What a process was seen to do since its rank began, also where it is a copy.
+/// Profile of a process since its rank began, also where it is a copy.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessProfile {
     /// By [`CallKind`].
     pub calls: [CallTime; CallKind::COUNT],
-    /// By receiver, in ascending order; those that nothing was sent to are left out.
+    /// By receiver, in ascending order, without ranks that got nothing.
     pub sent: Vec<SentTo>,
 }

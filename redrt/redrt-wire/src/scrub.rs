@@ -1,4 +1,4 @@
-//! What is said when the memory of replicas is compared at rest.
+//! Messages of a comparison of replicas' memory at rest.
 //!
 //! ```text
 //!   redrun                            each process
@@ -11,14 +11,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a page: what one digest is of.
+/// Bytes of a page, which has one digest.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// What the replicas of a rank are to do.
+/// A comparison that the replicas of a rank have to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// At which collective, counted from 1 in the order of the main thread's calls; at the first from there on at which
-    /// nothing is under way in the background.
+    /// Number of the collective at which to compare, from 1 in the order of the main thread's calls. If something is
+    /// under way in the background there, the first later collective at which nothing is.
     pub collective: u64,
     /// Memory from this address on …
     pub from: u64,
@@ -29,52 +29,52 @@ pub struct Order {
 /// From `redrun` to all processes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Scrub {
-    /// How far are you? Answered by [`Answer::Position`].
+    /// Report your position. Answered by [`Answer::Position`].
     Where {
         /// Number of the round.
         round: u64,
     },
-    /// Answered by each process when it has come so far; by rank.
+    /// Compare. Answered by each process when it has reached its collective.
     Orders {
         /// Number of the round.
         round: u64,
-        /// What each rank is to do.
+        /// The order of each rank.
         orders: Vec<Order>,
     },
 }
 
-/// Digests of the pages of a stretch of memory, one after the other. 0 for a page of zeros.
+/// Digests of consecutive pages. A page of zeros has the digest 0.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Stretch {
     /// Address of the first page.
     pub start: u64,
-    /// One for each page.
+    /// Digests, one for each page.
     pub digests: Vec<u64>,
 }
 
 impl Stretch {
-    /// Pages with their digests.
+    /// Addresses of pages with their digests.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         (0u64..).zip(&self.digests).map(|(number, digest)| (self.start.wrapping_add(number * PAGE_BYTES), *digest))
     }
 }
 
-/// What a process answers.
+/// The answer of a process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// Number of collectives that it has begun.
     Position(u64),
-    /// It had begun that collective already.
+    /// The process had begun that collective already.
     Late,
-    /// Its memory cannot be compared; why, in words that follow on "it".
+    /// Its memory cannot be compared; with the reason, in words that follow on "it".
     Unfit(String),
-    /// It has come there.
+    /// The process has reached the collective.
     Pages {
         /// The collective.
         collective: u64,
-        /// What it found.
+        /// Digests of the memory compared.
         stretches: Vec<Stretch>,
-        /// Where the next round is to go on; 0 when this one came to the end.
+        /// Address at which the next round has to go on; 0 when this one reached the end.
         next: u64,
     },
 }

@@ -9,9 +9,9 @@
 //!
 //!  record:  | length u16, little-endian | ciphertext and tag, `length` bytes |
 //! ```
-//! The first message proves that the client knows the secret, the answer that the server does; each record proves that
-//! it comes from the one who shook hands, is whole, and is the next. Nothing is parsed before it has been opened. Keys
-//! are fresh for each connection, so what was recorded cannot be read later by one who learns the secret.
+//! The first message proves that the client knows the secret, the answer that the server does. Each record proves that
+//! it comes from the end that shook hands, is whole, and is the next. Nothing is parsed before it has been opened. Keys
+//! are fresh for each connection, so recorded bytes cannot be read later even with the secret.
 
 use crate::secret::{Secret, refused};
 use snow::{Builder, HandshakeState, TransportState};
@@ -23,12 +23,12 @@ const PROLOGUE: &[u8] = b"redrt-noise-1";
 pub(crate) const HANDSHAKE_BYTES: usize = 48;
 const TAG_BYTES: usize = 16;
 const LENGTH_BYTES: usize = 2;
-/// Number of records after which a direction gets a new key: with AES-GCM the same key must not encrypt petabytes.
+/// Records after which a direction gets a new key: with AES-GCM the same key must not encrypt petabytes.
 const RECORDS_PER_KEY: u64 = if cfg!(test) { 8 } else { 1 << 22 };
 /// Plain bytes of the longest record.
 pub const RECORD_BYTES_MAX: usize = u16::MAX as usize - TAG_BYTES;
 
-/// What was received was not sent so by the other end.
+/// Error for bytes that the other end has not sent in this form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("received what the other end has not encrypted")]
 pub struct Forged;
@@ -42,9 +42,9 @@ impl From<Forged> for io::Error {
 /// Both directions of one connection.
 pub struct Cipher {
     state: TransportState,
-    /// Received and not opened yet.
+    /// Bytes received and not opened yet.
     sealed: Vec<u8>,
-    /// How much of that has been opened.
+    /// Length of the part that has been opened.
     opened: usize,
 }
 
@@ -54,11 +54,11 @@ impl std::fmt::Debug for Cipher {
     }
 }
 
-/// One end of a handshake that is under way.
+/// One end of a handshake under way.
 pub(crate) struct Handshake(HandshakeState);
 
 impl Handshake {
-    /// Nothing said yet.
+    /// Starts a handshake with no message sent.
     pub(crate) fn new(secret: &Secret, is_client: bool) -> io::Result<Self> {
         let make = || {
             let builder = Builder::new(PATTERN.parse()?).prologue(PROLOGUE)?.psk(0, secret.key())?;
@@ -67,7 +67,7 @@ impl Handshake {
         make().map(Self).map_err(|error: snow::Error| io::Error::other(error.to_string()))
     }
 
-    /// What this end says next. The client begins.
+    /// The next message of this end. The client begins.
     pub(crate) fn say(&mut self) -> io::Result<[u8; HANDSHAKE_BYTES]> {
         let mut message = [0; HANDSHAKE_BYTES];
         let length = self.0.write_message(&[], &mut message).map_err(|error| io::Error::other(error.to_string()))?;
@@ -75,14 +75,14 @@ impl Handshake {
         Ok(message)
     }
 
-    /// Takes what the other end says. A recorded first message passes here, and what is said after it does not: the
-    /// recorder does not know the key.
+    /// Takes the other end's message. A recorded first message passes here, but no later one does: the recorder does
+    /// not know the key.
     pub(crate) fn hear(&mut self, message: &[u8]) -> io::Result<()> {
         let mut payload = [0; HANDSHAKE_BYTES];
         self.0.read_message(message, &mut payload).map(drop).map_err(|_| refused())
     }
 
-    /// The cipher, when each has said its message.
+    /// The cipher, once each end has sent its message.
     pub(crate) fn finish(self) -> io::Result<Cipher> {
         let state = self.0.into_transport_mode().map_err(|error| io::Error::other(error.to_string()))?;
         Ok(Cipher { state, sealed: Vec::new(), opened: 0 })
@@ -111,10 +111,10 @@ impl Cipher {
         out[begin..begin + LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Takes bytes that were received and appends to `out` what all complete records hold.
+    /// Takes received bytes, and appends the contents of all complete records to `out`.
     ///
     /// # Errors
-    /// When a record is not what the other end has sealed. Nothing more can be opened then.
+    /// When a record was not sealed by the other end. After that nothing more can be opened.
     pub fn open(&mut self, received: &[u8], out: &mut Vec<u8>) -> Result<(), Forged> {
         self.sealed.extend_from_slice(received);
         while let Some(head) = self.sealed.get(self.opened..self.opened + LENGTH_BYTES) {
@@ -125,7 +125,7 @@ impl Cipher {
             let begin = self.opened + LENGTH_BYTES;
             let Some(record) = self.sealed.get(begin..begin + length) else { break };
             let at = out.len();
-            // The space of the tag is used while the record is opened.
+            // The space for the tag is in use while the record is opened.
             out.resize(at + length, 0);
             let opened = self.state.read_message(record, &mut out[at..]);
             out.truncate(at + opened.as_ref().map_or(0, |length| *length));
@@ -140,13 +140,13 @@ impl Cipher {
         Ok(())
     }
 
-    /// Length of the record of `count` plain bytes, of which there are at most [`RECORD_BYTES_MAX`].
+    /// Length of the record of `count` plain bytes; at most [`RECORD_BYTES_MAX`].
     #[must_use]
     pub const fn sealed_bytes(count: usize) -> usize {
         LENGTH_BYTES + count + TAG_BYTES
     }
 
-    /// Whether part of a record has been received.
+    /// Returns true if part of a record has been received.
     #[must_use]
     pub fn is_amid_record(&self) -> bool {
         !self.sealed.is_empty()
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(left.read(&mut [0; 64]).unwrap(), 0, "a stranger was answered");
     }
 
-    /// The first message of a client can be repeated by anybody; the proof cannot, and without it nobody comes in.
+    /// Anybody can repeat the first message of a client. Nobody can repeat the proof, and without it there is no entry.
     #[test]
     fn a_recorded_conversation_opens_nothing() {
         let secret = Secret::generate().unwrap().sealing(true);
@@ -270,7 +270,7 @@ mod tests {
             prop_assert!(plain == expected && !server.is_amid_record());
         }
 
-        /// No byte that is changed, and none that is made up, comes out as something else.
+        /// Changed or invented bytes never open as other contents.
         #[test]
         fn what_was_changed_on_its_way_is_refused(
             length in 0usize..500, at in any::<prop::sample::Index>(), bit in 0u32..8,

@@ -2,9 +2,9 @@
 
 use std::io;
 
-/// A secret: 32 random bytes, and whether the connections that it opens are encrypted, so that no two ends differ in
-/// that. The secret of a job is known to `redrun`, its daemons and `redctl`. Processes know the one of their links,
-/// which is derived from it.
+/// A secret: 32 random bytes, and true if the connections that it opens are encrypted, so that both ends agree on that.
+/// `redrun`, its daemons and `redctl` know the secret of a job. Processes know the one of their links, which is derived
+/// from it.
 #[derive(Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Secret {
     key: [u8; 32],
@@ -17,9 +17,9 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Bytes of a secret's name.
+/// Bytes of a secret's identifier.
 pub(crate) const ID_BYTES: usize = 8;
-/// Follows the digits of a secret whose connections are encrypted.
+/// Suffix in the text of a secret whose connections are encrypted.
 const SEALING: &str = ":sealed";
 
 impl Secret {
@@ -34,32 +34,32 @@ impl Secret {
         Ok(Self::new(random_bytes()?))
     }
 
-    /// The same secret for connections that are encrypted, or are not.
+    /// The same secret for connections that are encrypted, or not.
     #[must_use]
     pub fn sealing(self, is_sealing: bool) -> Self {
         Self { is_sealing, ..self }
     }
 
-    /// Whether connections are encrypted.
+    /// Returns true if connections are encrypted.
     #[must_use]
     pub fn is_sealing(&self) -> bool {
         self.is_sealing
     }
 
-    /// Its bytes.
+    /// Its 32 bytes.
     #[must_use]
     pub fn key(&self) -> &[u8; 32] {
         &self.key
     }
 
-    /// Written as 64 hexadecimal digits, and what is done with it.
+    /// Text of the secret: 64 hexadecimal digits, and a suffix if connections are encrypted.
     #[must_use]
     pub fn to_text(&self) -> String {
         let digits: String = self.key.iter().map(|byte| format!("{byte:02x}")).collect();
         digits + if self.is_sealing { SEALING } else { "" }
     }
 
-    /// Read from that; `None` when the text is anything else.
+    /// Parses that text; `None` for any other.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Self> {
         let (text, is_sealing) = text.strip_suffix(SEALING).map_or((text, false), |digits| (digits, true));
@@ -87,13 +87,13 @@ impl Secret {
         self.derive("redrt images of processes")
     }
 
-    /// A secret for one purpose, from which this one cannot be found.
+    /// Derives a secret for one purpose, which does not reveal this one.
     #[must_use]
     pub fn derive(&self, purpose: &str) -> Self {
         Self { key: blake3::derive_key(purpose, &self.key), is_sealing: self.is_sealing }
     }
 
-    /// Tells the accepting side which secret is used. The secret cannot be found from it.
+    /// Identifier that tells the accepting side which secret is used. It does not reveal the secret.
     pub(crate) fn id(&self) -> [u8; ID_BYTES] {
         let name = blake3::derive_key("redrt name of a secret", &self.key);
         *name.first_chunk().expect("it has 32 bytes")
@@ -112,7 +112,7 @@ pub(crate) fn random_bytes() -> io::Result<[u8; 32]> {
     Ok(bytes)
 }
 
-/// What the other end is told of as an error when the handshake fails.
+/// Error for the user when a handshake fails.
 pub(crate) fn refused() -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, "the other end does not know this job's secret")
 }

@@ -1,22 +1,22 @@
-//! The cores that a rankfile gives a process: a text, and what it stands for.
+//! Cores that a rankfile gives to a process: their text, and its meaning.
 //!
-//! The forms are Open MPI's. Numbers count what is there from 0 on: `0`, `1-3` and `0,2` are cores of the host, `0:1`
-//! is a core of socket 0, `0:0-2,1:0` are cores of two sockets, `1:*` are all of one. What follows a socket is of that
-//! socket, up to the next colon: `0:0,1` has two cores of socket 0.
+//! The forms are Open MPI's. Numbers count the existing cores or sockets from 0: `0`, `1-3` and `0,2` are cores of the
+//! host, `0:1` is a core of socket 0, `0:0-2,1:0` are cores of two sockets, `1:*` are all of one. Cores after a socket
+//! are of that socket, up to the next colon: `0:0,1` has two cores of socket 0.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Higher numbers are slips of the finger.
+/// Bound on a number: higher ones are typing errors.
 const NUMBER_MAX: u32 = 1 << 16;
 
-/// Cores that are side by side.
+/// A range of adjacent cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CoreRange {
-    /// The socket among whose cores they are; among those of the host if there is none.
+    /// Socket that the numbers count in; `None` to count in the host.
     pub socket: Option<u32>,
-    /// The first and the last; all if there is none.
+    /// First and last core; `None` for all.
     pub cores: Option<(u32, u32)>,
 }
 
@@ -24,13 +24,13 @@ pub struct CoreRange {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Slots(pub Vec<CoreRange>);
 
-/// A text that names no cores.
+/// Fault of a text that names no cores.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SlotsError {
-    /// Something that is no number.
+    /// A part that is no number.
     #[error("'{0}' is not a core: expected slot=CORES or slot=SOCKET:CORES, with cores as in 0, 1-3, 0,2 or *")]
     Form(String),
-    /// A last one that comes before the first.
+    /// A range that ends before its begin.
     #[error("'{0}': the range is backwards")]
     Backwards(String),
 }

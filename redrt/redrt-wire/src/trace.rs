@@ -1,12 +1,12 @@
-//! Where in a program a message was sent, for `redrun --check-determinism`.
+//! Position in a program of a send, for `redrun --check-determinism`.
 
 use redrt_types::{ContextId, SeqNum, VirtualRank};
 use serde::{Deserialize, Serialize};
 
-/// Names a message to its sender.
+/// Identity of a message at its sender.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Sending {
-    /// To whom.
+    /// Rank of the receiver.
     pub to: VirtualRank,
     /// The context it travelled in.
     pub context: ContextId,
@@ -14,20 +14,20 @@ pub struct Sending {
     pub sequence: SeqNum,
 }
 
-/// A place in a file that is mapped where code runs.
+/// A position in a file that is mapped where code runs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Frame {
     /// The file; empty for code that is in none.
     pub file: String,
-    /// Offset in the file, or the address.
+    /// Offset in the file; the address without a file.
     pub offset: u64,
 }
 
-/// A stack, innermost frame first. Each frame but the first is what its callee returns to.
+/// A stack, innermost frame first. Each frame but the first is a return address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Trace {
-    /// When it was taken, in nanoseconds since the epoch by its host's clock.
+    /// Time of the stack, in nanoseconds since the epoch by its host's clock.
     pub time_ns: u64,
-    /// The frames.
+    /// Frames, innermost first.
     pub frames: Vec<Frame>,
 }

@@ -7,14 +7,14 @@
 //!         ╱ ╲
 //!       h3   h4 ═══ h5             neighbours in a ring only tell each other that they are there
 //! ```
-//! Messages between `redrun` and one host are a stream in each direction that survives the loss of the way they take.
-//! Both ends count what they have received and keep what the other has not said it has. A daemon whose way is broken
-//! connects to the root itself, says in [`Attach`] how much it has, and is answered [`Down::Attached`] with the same;
-//! what is missing is then sent again. Messages to all hosts are one frame, so those that go down have no numbers:
-//! until that answer a daemon drops what arrives, since it cannot know what was lost before it. Its children are told
-//! to do the same by [`Down::Resync`]. Messages that go up are numbered, and one that is out of turn is dropped.
+//! Messages between `redrun` and one host are a stream in each direction that survives the loss of its connection. Both
+//! ends count the messages received, and keep those that the other has not confirmed. A daemon whose connection broke
+//! connects to the root itself, states its count in [`Attach`], and is answered [`Down::Attached`] with the root's
+//! count; then missing messages are sent again. Messages to all hosts are one frame, so those that go down have no
+//! numbers: until that answer a daemon drops all arriving messages, since it cannot know which were lost before them.
+//! [`Down::Resync`] makes its children do the same. Messages that go up are numbered, and one out of turn is dropped.
 //!
-//! A root that was killed may come back in another process, which goes on with the same streams. It has a higher *term*
+//! A root that was killed may come back in another process, which continues the same streams. It has a higher *term*,
 //! and calls each daemon:
 //! ```text
 //! root, term 2                              daemon, has followed term 1
@@ -22,41 +22,41 @@
 //!   │ ◀── Attach{term 2} ─────────────────  │   as by any other way; to the old root: Replaced{2}
 //!   │ ── Attached{term 2} ────────────────▶ │
 //! ```
-//! *The trap.* A daemon below another may attach to the root by that before it is called, and does not know where the
-//! root listens: it would look where the one before was when the daemon above is lost. So a root calls all that have
-//! not connected to it themselves.
+//! *The trap.* By that, a daemon below another may attach to the root before it is called, without knowing the root's
+//! address. If the daemon above were lost, it would try the address of the previous root. So a root calls all daemons
+//! that have not connected to it themselves.
 //!
-//! A daemon follows no term that is lower than one it has followed ([`Allegiance`]), so a root that was only stopped,
-//! and goes on after it was replaced, has nobody to tell anything, and is told that it has been replaced.
+//! A daemon follows no term lower than one it has followed ([`Allegiance`]). So a root that was only stopped, and goes
+//! on after it was replaced, has no followers, and is told that it has been replaced.
 
 use crate::daemon::HostName;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// How often a root has come back: the first has term 0.
+/// Number of times that the root has come back: the first root has term 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Term(pub u64);
 
 impl Term {
-    /// That of the root which comes after this one.
+    /// Term of the root after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// The newest root that a daemon has heard of.
+/// The highest term of a root that a daemon has heard of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allegiance(Term);
 
 impl Allegiance {
-    /// Its term.
+    /// The highest term so far.
     #[must_use]
     pub fn term(self) -> Term {
         self.0
     }
 
-    /// A root says that it has this term: whether it is followed from now on.
+    /// Takes in a root's term. Returns true if the daemon follows this root from now on.
     pub fn follows(&mut self, term: Term) -> bool {
         let is_followed = term >= self.0;
         self.0 = self.0.max(term);
@@ -64,16 +64,16 @@ impl Allegiance {
     }
 }
 
-/// A daemon takes its place, or takes it again by another way.
+/// Request of a daemon to take its place, or to take it again by another connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attach {
     /// Number of the host within the job.
     pub host: u32,
-    /// How often this daemon has attached before. What comes with an older number is not taken any more.
+    /// Number of earlier attachments of this daemon. Messages with an older number are dropped.
     pub attachment: u32,
-    /// The newest root that it has heard of. One with a lower term has been replaced.
+    /// Highest term that it has heard of. A root with a lower term has been replaced.
     pub term: Term,
-    /// How many messages from the root it has.
+    /// Number of messages it has received from the root.
     pub received: u64,
     /// Version of the daemon.
     pub version: String,
@@ -81,30 +81,30 @@ pub struct Attach {
     pub name: String,
     /// CPUs the daemon may use.
     pub cpu_count: u32,
-    /// Where other daemons can connect to it.
+    /// Address at which other daemons can connect to it.
     pub listen: SocketAddr,
 }
 
-/// Towards the root, between neighbours, and the first frame on any connection.
+/// Frames towards the root and between neighbours, and the first frame on any connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Up {
     /// A daemon takes its place.
     Attach(Box<Attach>),
     /// The next message of a host's stream to the root.
     Message {
-        /// From which host.
+        /// Number of the host.
         host: u32,
-        /// How many came before it.
+        /// Number of earlier messages in the stream.
         number: u64,
         /// A [`crate::daemon::FromDaemon`].
         #[serde(with = "serde_bytes")]
         body: Vec<u8>,
     },
-    /// How many messages of its stream from the root a host has received.
+    /// Confirms messages that a host has received from the root.
     Taken {
-        /// Which host.
+        /// Number of the host.
         host: u32,
-        /// How many, since the start of the job.
+        /// Number of messages since the start of the job.
         count: u64,
     },
     /// First frame between neighbours in the ring.
@@ -112,30 +112,30 @@ pub enum Up {
         /// Number of the host that connects.
         host: u32,
     },
-    /// The process at the other end of this connection is there.
+    /// Sign of life of the process at the other end.
     Beat,
-    /// First frame of `redctl`: what it wants.
+    /// First frame of `redctl`: its question.
     Ask(Question),
-    /// First frame of a root that goes on where another was: connect to me.
+    /// First frame of a root that takes another's place: connect to me.
     Call {
         /// Its term.
         term: Term,
-        /// Where it listens.
+        /// Address at which it listens.
         address: SocketAddr,
     },
-    /// To a root that a daemon follows no more.
+    /// To a root that the daemon no longer follows.
     Replaced {
         /// Term of the one that it follows.
         by: Term,
     },
 }
 
-/// Away from the root.
+/// Frames away from the root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Down {
     /// The next message of a host's stream from the root.
     Message {
-        /// To which host; to all when absent.
+        /// Number of the host; `None` for all.
         to: Option<u32>,
         /// A [`crate::daemon::ToDaemon`].
         #[serde(with = "serde_bytes")]
@@ -143,41 +143,41 @@ pub enum Down {
     },
     /// The answer to [`Attach`].
     Attached {
-        /// Which host.
+        /// Number of the host.
         host: u32,
-        /// Which of its attachments.
+        /// Number of this attachment.
         attachment: u32,
         /// The root's term.
         term: Term,
-        /// How many of its messages the root has.
+        /// Number of the host's messages that the root has received.
         received: u64,
     },
-    /// How many messages of its stream the root has received from a host.
+    /// Confirms messages that the root has received from a host.
     Taken {
-        /// Which host.
+        /// Number of the host.
         host: u32,
-        /// How many, since the start of the job.
+        /// Number of messages since the start of the job.
         count: u64,
     },
-    /// The way to the root has changed: attach again.
+    /// The connection to the root has changed: attach again.
     Resync,
-    /// The root is there. Passed on to all.
+    /// Sign of life of the root, passed on to all.
     Beat {
-        /// Counts up.
+        /// Number of the beat, growing.
         round: u64,
     },
-    /// This host is not part of the job any more.
+    /// The host is no longer part of the job.
     Stop {
-        /// Which host.
+        /// Number of the host.
         host: u32,
-        /// Why, in one line.
+        /// Reason, in one line.
         reason: String,
     },
     /// The answer to [`Up::Ask`].
     Answer(String),
 }
 
-/// What `redctl` can ask.
+/// Questions and orders of `redctl`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Question {
     /// The state of the job, as JSON.
@@ -186,32 +186,32 @@ pub enum Question {
     Kill(redrt_types::ReplicaId),
     /// End the job as Ctrl-C would.
     Stop,
-    /// Save the whole job. Answered when that is done.
+    /// Save the whole job. Answered when it is saved.
     Checkpoint {
-        /// End it then, to be resumed.
+        /// True to end the job then, to be resumed later.
         stop: bool,
     },
     /// Move one replica to another host.
     Migrate {
         /// The replica.
         replica: redrt_types::ReplicaId,
-        /// Name of the host; where it suits best if absent.
+        /// Name of the host; `None` for the most suitable one.
         to: Option<String>,
     },
     /// Move all replicas away from a host.
     Drain(String),
-    /// Change how many replicas ranks have.
+    /// Change the degree of ranks.
     Degree {
         /// The degree.
         degree: u16,
-        /// First and last rank of each range; all ranks if there is none.
+        /// First and last rank of each range; empty for all ranks.
         ranks: Vec<(u32, u32)>,
     },
-    /// Copies may be put on a host.
+    /// Let copies be put on a host.
     AddSpare {
         /// Its name.
         host: HostName,
-        /// Number of places; as many as suit the host if absent.
+        /// Number of places; `None` for as many as suit the host.
         place_count: Option<u32>,
     },
 }
