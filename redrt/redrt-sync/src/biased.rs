@@ -6,39 +6,40 @@
 //!   others:     mutex ── wanted ── heavy ── wait until not inside ──▶ have it
 //! ```
 //! The owner is a thread that takes the lock far more often than all others: in a program with one thread in MPI, that
-//! thread. Its fast way has no full barrier and no instruction that locks a line. All others share a mutex, and its
-//! holder keeps the owner off the fast way, which costs it a heavy barrier. Without the bias it is a mutex for all.
+//! thread. Its fast way has no full barrier, and no instruction that locks a line. All others share a mutex. The
+//! mutex's holder keeps the owner off the fast way, at the cost of a heavy barrier. Without the bias the lock is a
+//! mutex for all.
 
 use crate::fence::{self, Reach};
 use crate::primitive::{AtomicBool, Condvar, Mutex, MutexGuard, Ordering, UnsafeCell, thread_number, yield_now};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-/// A value behind such a lock.
+/// A value behind a biased lock.
 pub struct Biased<T> {
-    /// The owner's number: never another one, since `inside` is the owner's alone.
+    /// The owner's thread number. It never changes, since `inside` is the owner's alone.
     owner: usize,
-    /// There is a fast way. Changed under the mutex, while `wanted`.
+    /// True while there is a fast way. Changed under the mutex, while `wanted`.
     bias: AtomicBool,
-    /// The owner has the value, or is about to look whether it may.
+    /// True while the owner has the value, or is about to check that it may.
     inside: AtomicBool,
-    /// The holder of the mutex has the value, or is about to.
+    /// True while the mutex's holder has the value, or is about to have it.
     wanted: AtomicBool,
     mutex: Mutex<()>,
-    /// How the mutex is held by the holder of the value; `None` on the fast way. Not in the guard, which is one word
-    /// for that and stays in a register.
+    /// The mutex's guard while the value is held by the mutex; `None` on the fast way. Not in [`Guard`], which thus is
+    /// one word and stays in a register.
     held: UnsafeCell<Option<MutexGuard<'static, ()>>>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: - at any time one thread at most has the value, and `held` with it: the owner, while `inside` and not
 //           `wanted`, or the holder of the mutex, after it has made the owner see `wanted` and seen it not `inside`.
-//         - a guard is not sent to another thread, so the mutex is let go by the thread that took it.
+//         - a guard is not sent to another thread, so the mutex is released by the thread that took it.
 unsafe impl<T: Send> Send for Biased<T> {}
-// SAFETY: as for Send; nobody gets a shared reference to the value but through a guard.
+// SAFETY: as for Send; a shared reference to the value is only reached through a guard.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
-/// The value, locked.
+/// The locked value; dropping it unlocks.
 pub struct Guard<'a, T> {
     lock: &'a Biased<T>,
     /// Only the thread that has locked may unlock.
@@ -46,7 +47,7 @@ pub struct Guard<'a, T> {
 }
 
 impl<T> Biased<T> {
-    /// A lock whose owner is the calling thread; a mutex at first.
+    /// Makes a lock whose owner is the calling thread; a mutex at first.
     pub fn new(value: T) -> Self {
         Self {
             owner: thread_number(),
@@ -59,7 +60,7 @@ impl<T> Biased<T> {
         }
     }
 
-    /// Locks.
+    /// Locks by the fast way if the calling thread is the owner and there is one; else by the mutex.
     ///
     /// # Panics
     /// When a thread has panicked while it held the mutex.
@@ -68,7 +69,7 @@ impl<T> Biased<T> {
         if self.bias.load(Ordering::Acquire) && self.owner == thread_number() {
             self.inside.store(true, Ordering::Relaxed);
             fence::light();
-            // The bias may have gone since, and with it the duty to say that the value is wanted.
+            // The bias may have gone since, and with it others' duty to set `wanted`.
             if !self.wanted.load(Ordering::Acquire) && self.bias.load(Ordering::Relaxed) {
                 return Guard { lock: self, _not_send: PhantomData };
             }
@@ -101,13 +102,13 @@ impl<T> Biased<T> {
     fn want(&self) {
         self.wanted.store(true, Ordering::Relaxed);
         fence::heavy(Reach::Process);
-        // It does not stay there: it lets go sooner or later, and does not come back.
+        // The owner does not stay inside: it releases sooner or later, and does not come back.
         while self.inside.load(Ordering::Acquire) {
             yield_now();
         }
     }
 
-    /// True while somebody keeps the owner off: it should let go.
+    /// Returns true while a thread keeps the owner off: the owner should release the lock.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
@@ -115,8 +116,8 @@ impl<T> Biased<T> {
 }
 
 impl<'a, T> Guard<'a, T> {
-    /// Waits for `condvar`, unlocked meanwhile. It may return at any time, as condition variables do: the owner's fast
-    /// way has nothing that it could wait with, so it first comes back the other way.
+    /// Waits for `condvar`, unlocked meanwhile. It may return at any time, as waits on condition variables do. The
+    /// owner's fast way has no mutex to wait with, so it first comes back with one.
     ///
     /// # Panics
     /// When a thread has panicked while it held the mutex.
@@ -124,13 +125,13 @@ impl<'a, T> Guard<'a, T> {
     pub fn wait(self, condvar: &Condvar) -> Self {
         let lock = self.lock;
         std::mem::forget(self);
-        // SAFETY: - this thread has the value, and `held` with it, until it lets go below.
+        // SAFETY: - this thread has the value, and `held` with it, until it unlocks below.
         let Some(mutex) = (unsafe { (*lock.held.get()).take() }) else {
             lock.inside.store(false, Ordering::Release);
             return lock.lock_slowly();
         };
-        // `wanted` stays as it is until the next thread has had the mutex: from then on this one waits, and misses no
-        // call.
+        // `wanted` stays set until the next thread has had the mutex. By then this thread waits, and misses no
+        // notification.
         lock.keep_owner_off(condvar.wait(mutex).expect("no thread panics while it holds the lock"))
     }
 
@@ -140,11 +141,11 @@ impl<'a, T> Guard<'a, T> {
         unsafe { (*self.lock.held.get()).is_some() }
     }
 
-    /// Gives the owner its fast way, or takes it away. Only with the mutex ([`Biased::lock_slowly`]), and it must be
-    /// possible to make heavy barriers.
+    /// Gives the owner its fast way, or takes it away. The caller must hold the mutex ([`Biased::lock_slowly`]), and
+    /// heavy barriers must be possible.
     ///
     /// # Panics
-    /// On the fast way itself.
+    /// When the guard was taken by the fast way.
     pub fn set_bias(this: &mut Self, bias: bool) {
         assert!(this.has_mutex(), "a bias is changed by the holder of the mutex");
         if bias == this.lock.bias.load(Ordering::Relaxed) {
@@ -187,9 +188,9 @@ impl<T> Drop for Guard<'_, T> {
 }
 
 impl<T> Biased<T> {
-    /// By the thread that has the value, with the mutex.
+    /// Unlocks by the mutex; called by the thread that has the value.
     fn unlock_slowly(&self) {
-        // SAFETY: - this thread has the value, and `held` with it, until it lets go of the mutex.
+        // SAFETY: - this thread has the value, and `held` with it, until it releases the mutex.
         let mutex = unsafe { (*self.held.get()).take() };
         self.wanted.store(false, Ordering::Release);
         drop(mutex);
@@ -204,11 +205,11 @@ mod tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// loom complains when two threads have it at once, or one does not see what another did.
+    /// A value that loom watches: it complains when two threads have it at once, or one misses another's write.
     type Count = Tracked<u32>;
 
     fn add(lock: &Biased<Count>) {
-        // SAFETY: - loom checks just that.
+        // SAFETY: - exclusive access is what loom checks here.
         lock.lock().with_mut(|count| unsafe { *count += 1 });
     }
 

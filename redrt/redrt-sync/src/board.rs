@@ -1,31 +1,31 @@
-//! Operations that a few members take part in, each of which posts what the others read.
+//! Boards: operations of a few members, in each of which a member posts data for the others.
 //!
 //! ```text
 //!   member 0 │ 4 │ 5 │ 2 │ 3 │     operation k is in cell k modulo DEPTH of each member; here 0 is in operation 5,
 //!   member 1 │ 4 │ 1 │ 2 │ 3 │     and 1 in operation 4: whatever it reads there, nobody writes it
 //! ```
-//! Operations are numbered, and all members take part in all of them, in order. Who comes to operation k writes its
-//! cell and then the cell's number. So a number k says that its member has done with all operations before, and who
-//! wants to write over what it posted in operation k - [`DEPTH`] must know that all have posted the one behind that.
-//! Where each waits for all others anyhow that is always so. Who does not know it waits for a later one that is only
-//! half as far back, and then need not look for as many operations. What does not fit into a cell is in an annex, of
-//! which there are fewer ([`ANNEX_COUNT`]), with the same rule.
+//! Operations are numbered, and all members take part in all of them, in order. A member that reaches operation k
+//! writes its cell, and then the cell's number. So a number k says that its member has finished all earlier operations.
+//! Before a member overwrites its post of operation k - [`DEPTH`], it must know that all members have posted the
+//! operation after that. Where each waits for all others anyhow, that always holds. A member that does not know it
+//! waits for a later operation, only half as far back, and then needs to look less often. Data too large for a cell go
+//! into an annex, of which there are fewer ([`ANNEX_COUNT`]), with the same rule.
 //!
-//! Numbers only grow, over all that a place is ever used for: what waits for a number may find a later one.
+//! Numbers only grow, over all uses of a place: a wait for a number may find a later one.
 
 use crate::primitive::{AtomicU64, Ordering};
 
-/// Cells of a member: a member may be ahead of another by one operation less. Who comes last need not wait for those
-/// that are ahead, so in a row of operations where one gives and the others take this is how often they meet.
+/// Cells of a member: a member may be ahead of another by one operation less. The last member need not wait for those
+/// ahead. So in a row of operations where one gives and the others take, all members meet once per this many.
 pub const DEPTH: u64 = if cfg!(redrt_loom) { 2 } else { 16 };
 
-/// Annexes of a member; cell n uses annex n modulo this number. They are large: with one for each cell, what goes
-/// through them would not stay in a cache.
+/// Annexes of a member; cell n uses annex n modulo this number. They are large: with one for each cell, their data
+/// would not stay in a cache.
 pub const ANNEX_COUNT: u64 = if cfg!(redrt_loom) { 2 } else { 4 };
 
 /// The numbers on the cells, as all members see them.
 pub trait Numbers {
-    /// How many members there are.
+    /// Number of members.
     fn member_count(&self) -> usize;
 
     /// The number on a cell of a member; `cell` is below [`DEPTH`].
@@ -46,13 +46,14 @@ pub fn annex(number: u64) -> usize {
     (number % ANNEX_COUNT) as usize
 }
 
-/// Whether a member has come to operation `number`; then what it has posted there may be read.
+/// Returns true if a member has reached operation `number`; then its post there may be read.
 #[inline]
 pub fn has_posted(numbers: &impl Numbers, member: usize, number: u64) -> bool {
     numbers.number(member, cell(number)).load(Ordering::Acquire) >= number
 }
 
-/// Whether all members have come to operation `number`. The first `come` are known to have; there `come` is left.
+/// Returns true if all members have reached operation `number`. `come` counts the first members known to have, and is
+/// updated.
 #[inline]
 pub fn have_all_posted(numbers: &impl Numbers, number: u64, come: &mut usize) -> bool {
     while *come < numbers.member_count() {
@@ -64,9 +65,9 @@ pub fn have_all_posted(numbers: &impl Numbers, number: u64, come: &mut usize) ->
     true
 }
 
-/// The operation to which a member waits for all to come before it writes its cell for operation `number`. None when
-/// they are known to have come far enough: `settled` is the last one of which that is known, at first the one before
-/// the first.
+/// The operation that all members must have reached before a member writes its cell for operation `number`. `None` when
+/// they are known to have come far enough. `settled` is the last operation known to have been reached by all, at first
+/// the one before the first.
 #[inline]
 #[must_use]
 pub fn before_writing(number: u64, settled: u64) -> Option<u64> {
@@ -74,33 +75,33 @@ pub fn before_writing(number: u64, settled: u64) -> Option<u64> {
     (must_have_come > settled).then_some(number - DEPTH / 2)
 }
 
-/// The same for its annex, which it writes more often.
+/// The same for its annex, which is overwritten sooner.
 #[inline]
 #[must_use]
 pub fn before_annexing(number: u64, settled: u64) -> Option<u64> {
     number.checked_sub(ANNEX_COUNT - 1).filter(|earlier| *earlier > settled)
 }
 
-/// Says that a member has come to operation `number` and has written its cell.
+/// Publishes that a member has reached operation `number`, with its cell written.
 #[inline]
 pub fn post(numbers: &impl Numbers, member: usize, number: u64) {
     numbers.number(member, cell(number)).store(number, Ordering::Release);
 }
 
-/// What a member says when it has read pieces that others have posted where they are: until then they leave them there.
+/// A member's confirmation that it has read the pieces that others posted in place: until then they keep them.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Reading(AtomicU64);
 
 impl Reading {
-    /// It has read those of operation `number`, or could not.
+    /// Confirms that it has read the pieces of operation `number`, or could not.
     #[inline]
     pub fn say(&self, number: u64, has_read: bool) {
         self.0.store(number << 1 | u64::from(!has_read), Ordering::Release);
     }
 
-    /// Whether it has, once it has said so. The reader says nothing of a later operation in the same cell before the
-    /// member that waits has left this one.
+    /// Returns true if it has read them and false if it could not; `None` before it confirms. The reader confirms no
+    /// later operation in the same cell before the waiting member has left this one.
     #[inline]
     #[must_use]
     pub fn said(&self, number: u64) -> Option<bool> {
@@ -109,7 +110,7 @@ impl Reading {
     }
 }
 
-/// Work in numbered parts that several may do: the one whom it is for, and others that have time.
+/// Work in numbered parts for several members: the one that needs it, and others that have time.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Parts {
@@ -119,22 +120,22 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Begins anew. Nobody may be at work.
+    /// Starts the work anew. No member may be at work.
     pub fn reset(&self) {
         self.taken.store(0, Ordering::Relaxed);
         self.done.store(0, Ordering::Relaxed);
         self.failed.store(0, Ordering::Relaxed);
     }
 
-    /// A part that nobody else has taken, if one of `total` is left.
+    /// Takes a part that nobody else has taken; `None` when none of `total` is left.
     #[inline]
     pub fn take(&self, total: u64) -> Option<u64> {
-        // Looked at first, so that the number does not grow with each look in vain.
+        // The load comes first, so that the number does not grow with each attempt in vain.
         let is_left = self.taken.load(Ordering::Relaxed) < total;
         is_left.then(|| self.taken.fetch_add(1, Ordering::Relaxed)).filter(|part| *part < total)
     }
 
-    /// A part that was taken is done, or could not be. `true` when it was the last of `total`.
+    /// Ends a part that was taken, done or given up. Returns true if it was the last of `total`.
     pub fn finish(&self, total: u64, is_done: bool) -> bool {
         if !is_done {
             self.failed.store(1, Ordering::Relaxed);
@@ -142,14 +143,14 @@ impl Parts {
         self.done.fetch_add(1, Ordering::AcqRel) + 1 >= total
     }
 
-    /// Whether all parts were done or given up; what was done is seen.
+    /// Returns true if all parts are done or given up; the results are visible then.
     #[inline]
     #[must_use]
     pub fn are_over(&self, total: u64) -> bool {
         self.done.load(Ordering::Acquire) >= total
     }
 
-    /// Whether some could not be done, when they are over.
+    /// Returns true if some part was given up. Valid once all parts are over.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed) != 0
@@ -203,7 +204,7 @@ mod tests {
 
     fn write_at_once(board: &Board, member: usize, number: u64, value: Option<u64>) {
         if let Some(value) = value {
-            // SAFETY: - loom finds it if somebody reads it meanwhile.
+            // SAFETY: - loom reports it if another thread reads the place meanwhile.
             board.cells[member][cell(number)].1.with_mut(|place| unsafe { *place = value });
         }
         post(board, member, number);
@@ -213,13 +214,13 @@ mod tests {
         while !has_posted(board, member, number) {
             thread::yield_now();
         }
-        // SAFETY: - loom finds it if somebody writes it meanwhile.
+        // SAFETY: - loom reports it if another thread writes the place meanwhile.
         board.cells[member][cell(number)].1.with(|place| unsafe { *place })
     }
 
     type Write = fn(&Board, usize, u64, Option<u64>);
 
-    /// One posts, and does not wait for the other.
+    /// One member posts, and does not wait for the other.
     fn broadcast(write_root: Write) {
         loom::model(move || {
             let board = board();
@@ -237,7 +238,7 @@ mod tests {
         });
     }
 
-    /// Who is ahead is never too far ahead.
+    /// A member is never too far ahead of another.
     #[test]
     fn what_one_posts_stays_until_the_other_has_read_it() {
         broadcast(write);
@@ -249,7 +250,7 @@ mod tests {
         broadcast(write_at_once);
     }
 
-    /// Each part is done once, and a thread that waits for the end sees all of them.
+    /// Each part is done once, and a thread that waits for the end sees all results.
     #[test]
     fn parts_are_done_once_by_any_member_that_has_time() {
         const TOTAL: u64 = 3;
@@ -258,7 +259,7 @@ mod tests {
                 Arc::new((Parts::default(), std::array::from_fn::<_, { TOTAL as usize }, _>(|_| UnsafeCell::new(0))));
             let help = |(parts, places): &(Parts, [UnsafeCell<u64>; TOTAL as usize])| {
                 while let Some(part) = parts.take(TOTAL) {
-                    // SAFETY: - loom finds it if somebody else does this part too.
+                    // SAFETY: - loom reports it if another thread does this part too.
                     places[part as usize].with_mut(|place| unsafe { *place += part + 1 });
                     parts.finish(TOTAL, true);
                 }
@@ -270,14 +271,14 @@ mod tests {
                 thread::yield_now();
             }
             for (part, place) in work.1.iter().enumerate() {
-                // SAFETY: - loom finds it if a part is not over.
+                // SAFETY: - loom reports it if a part is not over.
                 assert_eq!(place.with(|place| unsafe { *place }), part as u64 + 1);
             }
             helper.join().unwrap();
         });
     }
 
-    /// One posts where its piece is, and writes it anew when the other has said that it has read it.
+    /// One member posts its piece in place, and rewrites it once the other has confirmed that it has read it.
     fn lend(waits: bool) {
         loom::model(move || {
             let board = board();
@@ -286,14 +287,14 @@ mod tests {
             let reader = thread::spawn(move || {
                 for number in BASE..BASE + 2 {
                     read(&theirs, 0, number);
-                    // SAFETY: - loom finds it if somebody writes it meanwhile.
+                    // SAFETY: - loom reports it if another thread writes the piece meanwhile.
                     assert_eq!(its_piece.with(|piece| unsafe { *piece }), number);
                     its_reading.say(number, number == BASE);
                     write(&theirs, 1, number, None);
                 }
             });
             for number in BASE..BASE + 2 {
-                // SAFETY: - loom finds it if somebody reads it meanwhile.
+                // SAFETY: - loom reports it if another thread reads the piece meanwhile.
                 piece.with_mut(|piece| unsafe { *piece = number });
                 write(&board, 0, number, Some(number));
                 while waits && reading.said(number).is_none() {
@@ -316,8 +317,8 @@ mod tests {
         lend(false);
     }
 
-    /// Where each waits for the other, each reads what the other has posted in this operation, and need not look
-    /// whether the other has come to one before.
+    /// Where each member waits for the other, each reads the other's post of this operation, and need not check that
+    /// the other has reached an earlier one.
     #[test]
     fn all_read_what_all_have_posted() {
         loom::model(|| {

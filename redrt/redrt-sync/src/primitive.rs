@@ -1,4 +1,4 @@
-//! The primitives that everything here is made of; loom's where it tries all schedules.
+//! Primitives of all modules here; loom's where it tries all schedules.
 
 #[cfg(not(redrt_loom))]
 mod chosen {
@@ -9,7 +9,7 @@ mod chosen {
     pub use std::sync::{Condvar, Mutex, MutexGuard};
     pub use std::thread::yield_now;
 
-    /// Which thread this is. No two that live have the same number, and none has 0.
+    /// Number of the calling thread. Living threads have different numbers, none of them 0.
     #[inline]
     pub fn thread_number() -> usize {
         // SAFETY: - always succeeds, and touches no memory.
@@ -28,7 +28,7 @@ mod chosen {
         static NUMBER: std::cell::Cell<usize> = std::cell::Cell::new(0);
     }
 
-    /// Chosen by the tests.
+    /// Sets the number of the calling thread, for tests.
     pub fn set_thread_number(number: usize) {
         NUMBER.with(|place| place.set(number));
     }

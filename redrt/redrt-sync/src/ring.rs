@@ -4,24 +4,23 @@
 //!   | record … | record | 0 …                 | old records … |
 //!     ▲ reading           ▲ writing
 //! ```
-//! Records are whole lines. One is published by writing its first word, which is not zero, last; before that, the first
-//! word behind it is zeroed, so the reader needs to look at nothing but the first word of the place where it is. What
-//! the rest of a record holds is the writer's until then, and the reader's from then on until it says that it has
-//! consumed it.
+//! Records are whole lines. A record is published by writing its first word, which is not zero, last. Before that, the
+//! first word behind the record is zeroed, so the reader looks only at the first word of its own place. The rest of a
+//! record is the writer's until then. From then on it is the reader's, until the reader gives its space back.
 //!
-//! Nothing here trusts the other end: what it says is checked, and what cannot be closes the ring.
+//! Neither end trusts the other: its words are checked, and an impossible one closes the ring.
 
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a line; records begin and end with one.
 pub const LINE_BYTES: usize = 64;
 
-/// Set in the first words of the records of every other lap, in a bit that is the ring's own. In sound memory a zero
-/// stands behind the last record. Where that was written over, old records lie behind it; those of the lap before are
-/// known by this bit, and refused: else they would be read round and round.
+/// Lap mark in the first words of records, a bit that is the ring's own; set in every other lap. In sound memory a zero
+/// stands behind the last record. The trap: where that zero was overwritten, old records lie behind it, and would be
+/// read round and round. The bit tells that they are of the previous lap, and they are refused.
 pub const LAP: u64 = 1 << 47;
 
-/// First word of a place where the writer went back to the begin.
+/// First word of a place from which the writer went back to the begin.
 const WRAP: u64 = u64::MAX;
 
 /// The memory of a ring, as both ends see it.
@@ -32,14 +31,14 @@ pub trait Memory {
     /// First word of the line at `offset`, a multiple of [`LINE_BYTES`] below the capacity.
     fn word(&self, offset: usize) -> &AtomicU64;
 
-    /// Bytes that the reader has given back, all in all.
+    /// Bytes that the reader has given back since the begin of the ring.
     fn consumed(&self) -> &AtomicU64;
 
     /// Non-zero while the writer waits for room.
     fn starved(&self) -> &AtomicU32;
 }
 
-/// The end that writes.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub struct Writing {
     offset: usize,
@@ -47,8 +46,8 @@ pub struct Writing {
     lap: u64,
     produced: u64,
     consumed_seen: u64,
-    /// From `offset` on, the number of bytes whose lines begin with zeros. Where no record begins or ends at the end of
-    /// the ring.
+    /// Number of bytes from `offset` on whose lines begin with zeros. Where no record begins or ends at the end of the
+    /// ring.
     clear: usize,
     broken: bool,
 }
@@ -60,24 +59,25 @@ impl Default for Writing {
 }
 
 impl Writing {
-    /// Whether the reader says that it has consumed what it cannot have. The ring takes nothing any more.
+    /// Returns true if the reader claims to have consumed bytes that it cannot have. Then the ring takes no more
+    /// records.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Bytes of the ring that records have taken so far.
+    /// Bytes of the ring that records have taken since its begin.
     #[must_use]
     pub fn produced_bytes(&self) -> u64 {
         self.produced
     }
 
-    /// Bytes of the ring that are not consumed.
+    /// Bytes of the ring that are taken and not consumed.
     fn used(&self) -> usize {
         self.produced.wrapping_sub(self.consumed_seen) as usize
     }
 
-    /// Hears what the reader says. What cannot be leaves a ring that is full for good.
+    /// Takes in the reader's count. An impossible count leaves a ring that is full for good.
     fn look<M: Memory>(&mut self, memory: &M, order: Ordering) {
         let seen = memory.consumed().load(order);
         let can_be = self.produced.checked_sub(seen).is_some_and(|used| used <= memory.capacity() as u64);
@@ -93,14 +93,14 @@ impl Writing {
         if self.used() + bytes + LINE_BYTES <= memory.capacity() {
             return true;
         }
-        // Ask to be woken, then look once more: the reader publishes and then looks at the flag.
+        // Ask for a wake-up, then look once more: the reader publishes its count and then looks at the flag.
         memory.starved().store(1, Ordering::SeqCst);
         self.look(memory, Ordering::SeqCst);
         self.used() + bytes + LINE_BYTES <= memory.capacity()
     }
 
-    /// Where a record of `space` bytes, a multiple of [`LINE_BYTES`], may be written, all but its first word. `None`
-    /// when there is no room: the reader will say so ([`Reading::relieve`]).
+    /// Offset at which a record of `space` bytes, a multiple of [`LINE_BYTES`], may be written, all but its first word.
+    /// `None` without room: the reader will wake the writer ([`Reading::relieve`]).
     #[inline]
     pub fn reserve<M: Memory>(&mut self, memory: &M, space: usize) -> Option<usize> {
         let to_end = memory.capacity() - self.offset;
@@ -127,8 +127,8 @@ impl Writing {
         if self.offset + space == capacity { 0 } else { self.offset + space }
     }
 
-    /// Publishes the record that was written where [`Writing::reserve`] said. `first`: its first word, not zero and
-    /// without [`LAP`].
+    /// Publishes the record that was written at the offset of [`Writing::reserve`]. `first`: its first word, not zero
+    /// and without [`LAP`].
     #[inline]
     pub fn publish<M: Memory>(&mut self, memory: &M, space: usize, first: u64) {
         memory.word(self.offset).store(first | self.lap, Ordering::Release);
@@ -142,8 +142,8 @@ impl Writing {
         }
     }
 
-    /// Zeroes the line behind the next record, if that is a short one. The reader had it last, and to get it takes as
-    /// long as a message: better now than when the next record waits for it.
+    /// Zeroes the line behind the next record, if that is a short one. The reader had the line last, and fetching it
+    /// takes as long as a message: better now than when the next record waits for it.
     #[inline]
     pub fn clear_ahead<M: Memory>(&mut self, memory: &M) {
         let ahead = self.offset + self.clear;
@@ -157,7 +157,7 @@ impl Writing {
     }
 }
 
-/// The end that reads.
+/// The reading end of a ring.
 #[derive(Debug, Default)]
 pub struct Reading {
     offset: usize,
@@ -165,32 +165,31 @@ pub struct Reading {
     lap: u64,
     consumed: u64,
     published: u64,
-    /// Bytes of the record at the front, once it was looked at.
+    /// Bytes of the record at the front; 0 before it was examined.
     space: usize,
-    /// Nothing more is taken from it.
     closed: bool,
 }
 
 impl Reading {
-    /// Takes nothing more.
+    /// Closes the ring for good: nothing more is taken from it.
     pub fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Bytes of the ring that records have taken and given back so far.
+    /// Bytes of the ring that records have taken and given back since its begin.
     #[must_use]
     pub fn consumed_bytes(&self) -> u64 {
         self.consumed
     }
 
-    /// Where the record at the front is, if one is published.
+    /// Offset of the record at the front; `None` until one is published.
     #[inline]
     pub fn front<M: Memory>(&mut self, memory: &M) -> Option<usize> {
         if self.closed {
             return None;
         }
         let mut first = memory.word(self.offset).load(Ordering::Acquire);
-        // A writer that is at the begin has nowhere to go back to.
+        // A writer at the begin cannot go back to it.
         if first == WRAP && self.offset > 0 {
             self.consumed += (memory.capacity() - self.offset) as u64;
             self.offset = 0;
@@ -200,27 +199,26 @@ impl Reading {
         (first != 0).then_some(self.offset)
     }
 
-    /// Whether a record with this first word was written in this lap.
+    /// Returns true if a record with this first word was written in this lap.
     #[inline]
     #[must_use]
     pub fn is_of_this_lap(&self, first: u64) -> bool {
         first & LAP == self.lap
     }
 
-    /// Most bytes that the record at the front can have.
+    /// Bound on the bytes of the record at the front.
     #[must_use]
     pub fn space_max<M: Memory>(&self, memory: &M) -> usize {
         memory.capacity() - self.offset
     }
 
-    /// The record at the front has this many bytes, at most [`Reading::space_max`], which [`Reading::consume`] gives
-    /// back.
+    /// Sets the bytes of the record at the front, at most [`Reading::space_max`]. [`Reading::consume`] gives them back.
     #[inline]
     pub fn found(&mut self, bytes: usize) {
         self.space = bytes.next_multiple_of(LINE_BYTES);
     }
 
-    /// Gives the space of the record back that was found.
+    /// Gives back the space of the record whose size was set.
     #[inline]
     pub fn consume<M: Memory>(&mut self, memory: &M) {
         let space = std::mem::take(&mut self.space);
@@ -236,12 +234,13 @@ impl Reading {
         }
     }
 
-    /// Whether the writer may be waiting for room.
+    /// Returns true if the writer may be waiting for room.
     pub fn is_starved<M: Memory>(&self, memory: &M) -> bool {
         memory.starved().load(Ordering::Relaxed) != 0
     }
 
-    /// Says what has been consumed, all of it, and whether the writer was waiting for that: then it must be woken.
+    /// Publishes the count of all consumed bytes. Returns true if the writer was waiting for room: then it must be
+    /// woken.
     pub fn relieve<M: Memory>(&mut self, memory: &M) -> bool {
         self.published = self.consumed;
         memory.consumed().store(self.consumed, Ordering::SeqCst);
@@ -258,7 +257,7 @@ mod tests {
 
     const LINES: usize = 4;
 
-    /// A ring of four lines: what records hold is known to loom, which sees when both ends use a line at once.
+    /// A ring of four lines. loom knows the contents of records, and notices when both ends use a line at once.
     #[derive(Default)]
     struct Small {
         words: [AtomicU64; LINES],
@@ -288,12 +287,12 @@ mod tests {
         }
     }
 
-    /// Lines of each record. The third does not fit behind the second, the last ends where the ring does.
+    /// Lines of each record. The third does not fit behind the second; the last ends where the ring ends.
     const RECORDS: [usize; 5] = [1, 2, 2, 1, 1];
 
     fn fill(ring: &Small, offset: usize, lines: usize, number: u64) {
         for line in offset / LINE_BYTES..offset / LINE_BYTES + lines {
-            // SAFETY: - reserved, and not published: the writer's.
+            // SAFETY: - reserved and not published: the writer's.
             ring.contents[line].with_mut(|content| unsafe { *content = number });
         }
     }
@@ -337,7 +336,7 @@ mod tests {
             assert_eq!(first & !LAP, (number as u64 + 1) << 8 | *lines as u64);
             assert!(lines * LINE_BYTES <= reading.space_max(ring));
             for line in offset / LINE_BYTES..offset / LINE_BYTES + lines {
-                // SAFETY: - published, and not consumed: the reader's.
+                // SAFETY: - published and not consumed: the reader's.
                 ring.contents[line].with(|content| assert_eq!(unsafe { *content }, number as u64 + 1));
             }
             reading.found(lines * LINE_BYTES);

@@ -1,40 +1,41 @@
-//! Will the consumer see what was just published, or must it be told?
+//! Decides if the consumer will see a record that was just published, or must be woken.
 //!
 //! ```text
 //!   producer: publish ── light ── is it polled, and awake?
 //!   consumer: "not polled" or "asleep" ── heavy ── look once more
 //! ```
-//! One of the two sees the other. A consumer that makes no heavy barrier does not say [`ALERT`], and then the producer
-//! makes a full one.
+//! At least one of the two sees the other's write. A consumer that makes no heavy barrier does not show [`ALERT`], and
+//! then the producer makes a full barrier.
 
 use crate::fence::{self, Reach};
 use crate::primitive::{AtomicU32, Ordering};
 
-/// The consumer is awake, and makes an ordinary barrier before it looks for the last time.
+/// State of a consumer that is awake, and makes an ordinary barrier before its last look.
 pub const AWAKE: u32 = 0;
-/// The consumer waits on its sleep word (futex).
+/// State of a consumer that waits on its sleep word (futex).
 pub const ASLEEP_FUTEX: u32 = 1;
-/// The consumer waits in poll, and must be woken through its wake socket.
+/// State of a consumer that waits in poll, and must be woken through its wake socket.
 pub const ASLEEP_POLL: u32 = 2;
-/// The consumer is awake, and makes a heavy barrier before it looks for the last time.
+/// State of a consumer that is awake, and makes a heavy barrier before its last look.
 pub const ALERT: u32 = 3;
 
-/// To be asked by a producer that has just published something. `true`: the consumer looks at this place by itself.
-/// `false`: nothing is known, but a full barrier was made, so what `polled` and `sleep` are found to be from now on can
-/// be relied upon.
+/// To be asked by a producer that has just published a record. Returns true if the consumer looks at this place by
+/// itself. On false nothing is known, but a full barrier was made: later reads of `polled` and `sleep` can be relied
+/// upon.
 #[inline]
 pub fn is_seen(polled: &AtomicU32, sleep: &AtomicU32) -> bool {
     holds_after_light(|| polled.load(Ordering::Relaxed) != 0 && sleep.load(Ordering::Relaxed) == ALERT)
 }
 
-/// To be asked by somebody who has just posted what others look for by themselves while they are awake: whether none of
-/// them can be asleep without having seen it. If not, a full barrier was made, and those asleep are to be roused.
+/// To be asked after a post that others look for by themselves while they are awake. Returns true if none of them can
+/// be asleep without having seen it. On false a full barrier was made, and the sleepers must be roused.
 #[inline]
 pub fn are_all_awake<'a>(mut sleeps: impl Iterator<Item = &'a AtomicU32>) -> bool {
     holds_after_light(|| sleeps.all(|sleep| sleep.load(Ordering::Relaxed) == ALERT))
 }
 
-/// Whether something holds behind a light barrier, where that is one; else a full one was made.
+/// Returns true if a condition holds behind a light barrier, where there are light ones; on false a full barrier was
+/// made.
 #[inline]
 fn holds_after_light(condition: impl FnOnce() -> bool) -> bool {
     if fence::is_registered() {
@@ -47,27 +48,27 @@ fn holds_after_light(condition: impl FnOnce() -> bool) -> bool {
     false
 }
 
-/// The barrier of a consumer that says [`ALERT`] while it is awake (`alert`), or [`AWAKE`], between what it says and
-/// its last look.
+/// The barrier of a consumer between its statement that it goes to sleep and its last look. `alert`: while awake it
+/// shows [`ALERT`], and not [`AWAKE`].
 #[inline]
 pub fn before_last_look(alert: bool) {
     if alert { fence::heavy(Reach::Host) } else { fence::full() }
 }
 
-/// What a consumer says while it is awake.
+/// State of a consumer while it is awake.
 #[must_use]
 pub fn awake(alert: bool) -> u32 {
     if alert { ALERT } else { AWAKE }
 }
 
-/// Takes a consumer out of its sleep, in its place. How it slept: [`ASLEEP_FUTEX`] and [`ASLEEP_POLL`] say that the
-/// caller is the one that has to wake it, [`AWAKE`] that nobody has to. What else is found there was written by a stray
-/// pointer, and nobody knows how it sleeps.
+/// Ends a consumer's sleep in its place, and returns the kind of sleep. On [`ASLEEP_FUTEX`] and [`ASLEEP_POLL`] the
+/// caller has to wake it, on [`AWAKE`] nobody has to. Any other value was written by a stray pointer, and the kind of
+/// sleep is unknown.
 #[inline]
 pub fn rouse(sleep: &AtomicU32) -> u32 {
     match sleep.load(Ordering::SeqCst) {
         AWAKE | ALERT => AWAKE,
-        // It may wake up by itself meanwhile, and is not to lose what it says then.
+        // It may wake up by itself meanwhile, and its new state must not be overwritten.
         asleep => sleep.compare_exchange(asleep, AWAKE, Ordering::SeqCst, Ordering::SeqCst).unwrap_or(AWAKE),
     }
 }
@@ -124,7 +125,7 @@ mod tests {
         }
     }
 
-    /// Polls this place no more, unless there is a record.
+    /// Stops polling this place, unless there is a record.
     fn leave(place: &Place, alert: bool) {
         place.polled.store(0, Ordering::SeqCst);
         before_last_look(alert);

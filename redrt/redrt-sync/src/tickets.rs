@@ -1,16 +1,15 @@
-//! Locks in memory that processes share: one for readers and writers in the order in which they come, and one that is
-//! held for moments.
+//! Locks in memory that processes share: one for readers and writers in order of arrival, and one for short moments.
 //!
 //! ```text
 //!   next     the ticket that is drawn next
 //!   readers  a reader with this ticket may enter: all before it are readers that have entered, or have left
 //!   writers  a writer with this ticket may enter: all before it have left
 //! ```
-//! Who comes draws a ticket, and waits until its turn. A reader that enters lets the next one in if that is a reader,
-//! by counting `readers` on; who leaves counts `writers` on. All numbers wrap around. Zeros are a free lock, so memory
-//! that is fresh from the kernel is one.
+//! A thread draws a ticket, and waits for its turn. A reader that enters admits the next ticket if that is a reader's,
+//! by counting `readers` on. A thread that leaves counts `writers` on. All numbers wrap around. Zeros are a free lock,
+//! so memory fresh from the kernel is one.
 //!
-//! Nobody waits here: the caller decides how to wait, and whom to wake.
+//! Waiting and waking are left to the caller.
 
 use crate::primitive::{AtomicU32, Ordering};
 
@@ -23,7 +22,7 @@ pub struct Tickets {
     writers: AtomicU32,
 }
 
-/// Somebody's turn.
+/// A place in the order of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     number: u32,
@@ -31,21 +30,21 @@ pub struct Ticket {
 }
 
 impl Tickets {
-    /// Takes the last place of those that wait. The ticket must be used: others wait for those before them.
+    /// Takes the last place in the order. The ticket must be used: later tickets wait for it.
     #[inline]
     pub fn draw(&self, is_writer: bool) -> Ticket {
         Ticket { number: self.next.fetch_add(1, Ordering::AcqRel), is_writer }
     }
 
-    /// Whether it is this ticket's turn; then what others wrote while they had the lock is seen. It remains so until
-    /// its owner enters.
+    /// Returns true if it is this ticket's turn; then writes of earlier holders are visible. It stays true until the
+    /// ticket enters.
     #[inline]
     pub fn has_come(&self, ticket: Ticket) -> bool {
         let turn = if ticket.is_writer { &self.writers } else { &self.readers };
         turn.load(Ordering::Acquire) == ticket.number
     }
 
-    /// Enters, when the turn has come. Whether somebody may have been waiting for that.
+    /// Enters, once the turn has come. Returns true if another thread may have been waiting for that.
     #[inline]
     pub fn enter(&self, ticket: Ticket) -> bool {
         if ticket.is_writer {
@@ -55,11 +54,12 @@ impl Tickets {
         self.drawn() != entered
     }
 
-    /// Leaves. Whether somebody may have been waiting for that.
+    /// Leaves. Returns true if another thread may have been waiting for that.
     #[inline]
     pub fn leave(&self, is_writer: bool) -> bool {
         if is_writer {
-            // Nobody else leaves while it is there. A reader that comes next may leave as soon as it sees the second.
+            // Nobody else leaves while a writer is inside. The next reader may leave as soon as it sees the second
+            // store.
             let left = self.writers.load(Ordering::Relaxed).wrapping_add(1);
             self.writers.store(left, Ordering::Release);
             self.readers.fetch_add(1, Ordering::AcqRel);
@@ -69,28 +69,28 @@ impl Tickets {
         self.drawn() != left
     }
 
-    /// The number of tickets that were drawn. Asked by a write, which is before or behind each drawing: who draws
-    /// behind it sees all that was written before it.
+    /// Number of tickets drawn. Read by a write, which is ordered with each draw: a thread that draws after it sees all
+    /// earlier writes.
     #[inline]
     fn drawn(&self) -> u32 {
         self.next.fetch_add(0, Ordering::AcqRel)
     }
 }
 
-/// A lock that is held for moments. The first thread that finds it free gets it.
+/// A lock that is held for short moments. The first thread that finds it free gets it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Latch(AtomicU32);
 
 impl Latch {
-    /// Takes it, if it is free; then what others wrote while they had it is seen.
+    /// Takes the lock if it is free; then writes of earlier holders are visible. Returns false otherwise.
     #[inline]
     pub fn try_take(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
             && self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     #[inline]
     pub fn give_back(&self) {
         self.0.store(0, Ordering::Release);
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn readers_enter_together_and_nobody_overtakes() {
         let lock = Tickets::default();
-        // As after many laps.
+        // The counters are as after many laps.
         for counter in [&lock.next, &lock.readers, &lock.writers] {
             counter.store(u32::MAX, Ordering::Relaxed);
         }
@@ -145,7 +145,7 @@ mod tests {
         value: UnsafeCell<u32>,
     }
 
-    // SAFETY: - loom finds it if two reach the value at once.
+    // SAFETY: - loom reports it if two threads reach the value at once.
     unsafe impl Sync for Guarded {}
     // SAFETY: - a value and two words: nothing of it belongs to one thread.
     unsafe impl Send for Guarded {}
@@ -159,12 +159,12 @@ mod tests {
     }
 
     fn add_one(guarded: &Guarded) {
-        // SAFETY: - loom finds it if somebody else reaches the value meanwhile.
+        // SAFETY: - loom reports it if another thread reaches the value meanwhile.
         guarded.value.with_mut(|value| unsafe { *value += 1 });
     }
 
     fn read(guarded: &Guarded) -> u32 {
-        // SAFETY: - loom finds it if somebody writes the value meanwhile.
+        // SAFETY: - loom reports it if another thread writes the value meanwhile.
         guarded.value.with(|value| unsafe { *value })
     }
 
@@ -225,7 +225,7 @@ mod tests {
         });
     }
 
-    /// Who falls asleep because its turn has not come is woken by the one that leaves: one of the two sees the other.
+    /// A thread that falls asleep before its turn is woken by the one that leaves: one of the two sees the other.
     fn nobody_sleeps(leave: fn(&Tickets) -> bool) {
         loom::model(move || {
             let state = Arc::new((Tickets::default(), AtomicU32::new(0)));
