@@ -1,11 +1,11 @@
-//! Boards in the node's shared memory: what the members of a communicator on one host post for each other.
+//! Boards in the host's shared memory: data that the members of a communicator on one host post for each other.
 //!
-//! Each process has [`PLACES`] places of a few pages, and a communicator that has a board has one with the same number
-//! at each member. What a place holds is written by its process alone; [`redrt_sync::board`] says when. A short piece
-//! is posted as it is: in the place, or in one of its annexes behind all places. Of a long one is posted where its
-//! bytes are, and others read them out of its process's memory.
+//! Each process has [`PLACES`] places of a few pages, and a communicator with a board has the place of one number at
+//! each member. A place is written by its process alone, at the times of [`redrt_sync::board`]. A short piece is posted
+//! as a copy: in the place, or in one of its annexes behind all places. For a long piece the address is posted, and
+//! others read it from its process's memory.
 //!
-//! As with rings, whatever others may have written there is checked before it is used as a length.
+//! As with rings, words that others may have written are checked before they are used as lengths.
 
 use super::direct;
 use super::shm::{self, Segment};
@@ -19,54 +19,54 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Boards that a process can have at once.
 pub const PLACES: u32 = 32;
-/// Most members: each looks at all others.
+/// Bound on the members: each looks at all others.
 pub const MEMBERS_MAX: usize = 256;
-/// Up to this number of entries is posted in the cell itself, more in the annex.
+/// Bound on the entries posted in the cell itself; more go to the annex.
 const ENTRIES_INLINE_MAX: usize = 16;
-/// Bytes that fit into a cell itself.
+/// Bytes that fit into a cell.
 const INLINE_BYTES_MAX: usize = 960;
-/// Bytes that fit into the annex of a cell. To write that many there, and to read them from there, takes less time than
-/// to have the kernel read them where they are and to wait until all have.
+/// Bytes that fit into the annex of a cell. Copying that many in and out takes less time than having the kernel read
+/// them in place, and waiting for all readers.
 pub const ANNEX_BYTES_MAX: usize = 64 << 10;
 const ANNEXES_BYTES: usize = ANNEX_COUNT as usize * ANNEX_BYTES_MAX;
-/// From here on what an entry says is an address.
+/// Bound below which an entry's place is in the cell or annex; from here on it is an address.
 const POSTED_END: usize = INLINE_BYTES_MAX + ANNEX_BYTES_MAX;
 
-/// Where a piece is that must come as a message.
+/// Place of a piece that must come as a message.
 const MESSAGE: u64 = u64::MAX;
-/// Stands for pieces for each member that all fit into the cell. A [`Short`] for each member says where its piece is.
+/// Place that stands for one piece for each member, all within the cell. A [`Short`] for each member locates its piece.
 const SHORT: u64 = u64::MAX - 1;
 
-/// Where and how long a piece for one of the members is, where all of them fit into the cell: with a few members and
-/// bytes, entries and pieces are in the line of the cell that each looks at anyhow.
+/// Place and length of a piece for one member, where all pieces fit into the cell. With few members and bytes, entries
+/// and pieces are in the cache line that each member looks at anyhow.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Short {
     length: u16,
-    /// In the bytes of the cell.
+    /// Offset in the bytes of the cell.
     place: u16,
 }
 
-/// Where and how long a piece is that somebody has posted, as its words say.
+/// Place and length of a posted piece, as its member states them.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Entry {
     length: u64,
-    /// Below [`INLINE_BYTES_MAX`] it is in the cell, from there on; below [`POSTED_END`] likewise in its annex;
-    /// [`MESSAGE`]; [`SHORT`]; or an address in its process.
+    /// Below [`INLINE_BYTES_MAX`] an offset in the cell; below [`POSTED_END`] likewise in its annex; [`MESSAGE`];
+    /// [`SHORT`]; or an address in its process.
     place: u64,
 }
 
 #[repr(C, align(64))]
 struct Cell {
     number: AtomicU64,
-    /// Of what others have posted where they are.
+    /// This member's confirmation of pieces that others posted in place.
     reading: Reading,
-    /// Of one piece for all. Where there is one for each member, these are in the bytes, and this says whether one of
-    /// them is elsewhere.
+    /// Entry of a piece for all. With a piece for each member, their entries are in the bytes, and this one tells if
+    /// any piece is in place.
     entry: Entry,
     bytes: [u8; INLINE_BYTES_MAX],
-    /// Of who wants what another has posted.
+    /// Parts of the work of bringing this member another's piece.
     work: Parts,
 }
 
@@ -75,10 +75,10 @@ struct BoardCells {
     cells: [Cell; DEPTH as usize],
 }
 
-/// Number of operations one after the other that show that who posts is ahead of who takes.
+/// Operations in succession after which the poster counts as ahead of the taker.
 const FAR_BEHIND: u32 = 8;
 const LINE_BYTES: usize = align_of::<Cell>();
-/// Of a longer piece the processor sees itself what comes next.
+/// Bound on the bytes to prefetch: of a longer piece the processor prefetches the rest itself.
 const EXPECTED_BYTES_MAX: usize = 4 * LINE_BYTES;
 
 const _: () = assert!(size_of::<BoardCells>() == 4 * 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
@@ -87,7 +87,7 @@ const _: () = assert!(size_of::<[Entry; ENTRIES_INLINE_MAX]>() <= INLINE_BYTES_M
 const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_MAX <= u16::MAX as usize);
 
-/// Where the next piece may be put.
+/// Offsets at which the next piece may be put.
 struct Room {
     cell: usize,
     annex: usize,
@@ -102,21 +102,22 @@ pub struct Member {
     pub pid: i32,
 }
 
-/// Up to which length pieces are copied to an annex, and how longer ones are posted.
+/// Bound on the pieces copied to an annex, and treatment of longer ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Long {
-    /// Beyond this many bytes where they are, if members can read each other's memory. They must stay there until their
-    /// readers say that they have them, or could not read them ([`Board::say_read`]): not all memory can be read.
+    /// Pieces of more than this many bytes are posted in place, if members can read each other's memory. They must stay
+    /// there until their readers confirm that they have read them, or could not ([`Board::say_read`]): not all memory
+    /// can be read.
     InPlace(usize),
-    /// Beyond this many bytes they come as messages: their member does not wait until they were read.
+    /// Pieces of more than this many bytes come as messages: their member does not wait until they were read.
     AsMessages(usize),
 }
 
 impl Long {
-    /// What an annex has room for is copied there.
+    /// Copies all pieces that fit into an annex.
     pub const TO_ANNEX: Self = Self::InPlace(ANNEX_BYTES_MAX);
 
-    /// Most bytes that are copied.
+    /// Bound on the bytes of a piece that is copied.
     pub fn copied_max(self) -> usize {
         let (Self::InPlace(most) | Self::AsMessages(most)) = self;
         most
@@ -132,23 +133,23 @@ pub struct Posted {
 }
 
 impl Posted {
-    /// How long it is.
+    /// Length of the piece in bytes, as its member states it.
     pub fn length(&self) -> u64 {
         self.entry.length
     }
 
-    /// It must come as a message: nobody can read it where it is.
+    /// Returns true if it must come as a message: nobody can read it in place.
     pub fn is_message(&self) -> bool {
         self.entry.place == MESSAGE
     }
 
-    /// It stands for a piece for each, all of which are in the cell.
+    /// Returns true if it stands for one piece for each member, all within the cell.
     #[inline]
     pub fn are_short(&self) -> bool {
         self.entry.place == SHORT
     }
 
-    /// It is in its process's memory, which must leave it there until it was read; or one of several pieces is.
+    /// Returns true if it, or one of several pieces, is in its process's memory. There it must stay until it was read.
     pub fn is_elsewhere(&self) -> bool {
         is_elsewhere(self.entry)
     }
@@ -158,7 +159,7 @@ fn is_elsewhere(entry: Entry) -> bool {
     entry.place >= POSTED_END as u64 && entry.place < SHORT
 }
 
-/// What somebody waits for at an operation.
+/// An event that a member waits for at an operation.
 #[derive(Clone, Copy)]
 pub struct Awaited {
     number: u64,
@@ -167,32 +168,32 @@ pub struct Awaited {
 
 #[derive(Clone, Copy)]
 enum What {
-    /// That all members come.
+    /// All members reach the operation.
     All,
-    /// That one comes.
+    /// One member reaches the operation.
     Member(usize),
-    /// That one says what it could read.
+    /// One member confirms its reading.
     Reading(usize),
-    /// Publishes how many parts of this member's own work are over.
+    /// All of this many parts of this member's own work are over.
     Parts(u64),
 }
 
-/// One communicator's places.
+/// The board of one communicator.
 pub struct Board {
     place: u32,
     members: Box<[Member]>,
-    /// Where each of the others says that it sleeps.
+    /// Processes and sleep words of the other members.
     sleeps: Box<[(ProcessIndex, &'static AtomicU32)]>,
     places: Box<[*const BoardCells]>,
     annexes: Box<[*const u8]>,
     rank: usize,
-    /// Members can read each other's memory.
+    /// True if members can read each other's memory.
     direct: bool,
-    /// The last operation that all members are known to have come to.
+    /// Latest operation that all members are known to have reached.
     settled: AtomicU64,
-    /// The highest number that this process has come to.
+    /// Latest operation that this process has reached.
     last: AtomicU64,
-    /// In how many operations, one after the other, what this process takes was there before it.
+    /// Operations in succession in which the piece to take was there before this process.
     behind: AtomicU32,
 }
 
@@ -216,15 +217,15 @@ impl Numbers for Board {
 }
 
 impl Board {
-    /// The board of `members` in place `place` of each, `rank` being this process, none of which has posted a number
+    /// The board of `members` in place `place` of each; `rank` is this process. No member may have posted a number
     /// beyond `base` there. `direct`: all of them can read each other's memory.
     ///
     /// # Panics
-    /// When there is no such place.
+    /// When there is no such place, or there are too many members.
     pub fn new(segment: Segment, place: u32, members: Box<[Member]>, rank: usize, direct: bool, base: u64) -> Self {
         assert!(place < PLACES && members.len() <= MEMBERS_MAX, "place {place} of {PLACES}");
         let places = members.iter().map(|member| {
-            // One after the other, or all members' cells would be in the same few lines of a cache.
+            // Shifted by the process: else all members' cells would compete for the same few lines of a cache.
             let at = (place + member.process.0) % PLACES;
             // SAFETY: - a process has PLACES places.
             unsafe { segment.board(member.process).cast::<BoardCells>().add(at as usize) }
@@ -254,12 +255,12 @@ impl Board {
         self.rank
     }
 
-    /// Whether its members can read each other's memory.
+    /// Returns true if its members can read each other's memory.
     pub fn is_direct(&self) -> bool {
         self.direct
     }
 
-    /// Which place of its members it is.
+    /// Number of its place at each member.
     pub fn place(&self) -> u32 {
         self.place
     }
@@ -270,8 +271,7 @@ impl Board {
         unsafe { (&raw const (*self.places[member]).cells).cast::<Cell>().add(cell) }
     }
 
-    /// Where `length` bytes are that an entry places there; `None` when they are not all in the cell, or all in its
-    /// annex.
+    /// Address of `length` bytes at an entry's place; `None` when they are not all in the cell, or all in its annex.
     #[inline]
     fn bytes_at(&self, member: usize, number: u64, place: usize, length: usize) -> Option<*mut u8> {
         let (cell, end) = (board::cell(number), place.checked_add(length)?);
@@ -292,7 +292,7 @@ impl Board {
         self.cell(self.rank, board::cell(number)).cast_mut()
     }
 
-    /// Begins the next operation. Its number, and what must have come before anything is written.
+    /// Begins the next operation. Returns its number, and the event to wait for before anything is written.
     #[inline]
     pub fn next(&self) -> (u64, Option<Awaited>) {
         let number = self.last.load(Ordering::Relaxed) + 1;
@@ -301,25 +301,25 @@ impl Board {
         (number, before.map(Self::all))
     }
 
-    /// What must have come before anything is written that does not fit into the cell of an operation.
+    /// The event to wait for before an operation's annex is written.
     #[inline]
     pub fn before_annex(&self, number: u64) -> Option<Awaited> {
         board::before_annexing(number, self.settled()).map(Self::all)
     }
 
-    /// Whether a piece for all does not fit into a cell.
+    /// Returns true if a piece for all does not fit into a cell.
     #[inline]
     pub fn needs_annex(&self, piece: Region) -> bool {
         piece.len() > INLINE_BYTES_MAX
     }
 
-    /// Whether pieces for each other member do not all fit into a cell.
+    /// Returns true if the pieces for each other member do not all fit into a cell.
     #[inline]
     pub fn need_annex(&self, piece: impl Fn(usize) -> Region) -> bool {
         self.short_end(piece) > INLINE_BYTES_MAX
     }
 
-    /// Where in a cell the last piece ends, if they are all there.
+    /// End of the last piece in a cell, if all pieces were there.
     #[inline]
     fn short_end(&self, piece: impl Fn(usize) -> Region) -> usize {
         let start = self.size() * size_of::<Short>();
@@ -330,34 +330,34 @@ impl Board {
 
     #[inline]
     fn settled(&self) -> u64 {
-        // What the thread that found it saw of the others is seen.
+        // Acquire: writes of others that the finding thread saw are visible too.
         self.settled.load(Ordering::Acquire)
     }
 
-    /// That all members come to an operation.
+    /// The event that all members reach an operation.
     #[inline]
     pub fn all(number: u64) -> Awaited {
         Awaited { number, what: What::All }
     }
 
-    /// That a member comes to an operation.
+    /// The event that a member reaches an operation.
     #[inline]
     pub fn one(member: usize, number: u64) -> Awaited {
         Awaited { number, what: What::Member(member) }
     }
 
-    /// That a member says whether it has read what was posted elsewhere.
+    /// The event that a member confirms its reading of a piece posted in place.
     #[inline]
     pub fn read_by(member: usize, number: u64) -> Awaited {
         Awaited { number, what: What::Reading(member) }
     }
 
-    /// That all of `total` parts of this member's work are over.
+    /// The event that all `total` parts of this member's work are over.
     pub fn parts(number: u64, total: u64) -> Awaited {
         Awaited { number, what: What::Parts(total) }
     }
 
-    /// Whether it has come. Of all members, the first `come` are known to have.
+    /// Returns true if the event has come. For all members, the first `come` are known to have, and `come` is updated.
     #[inline]
     pub fn has_come(&self, awaited: Awaited, come: &mut usize) -> bool {
         match awaited.what {
@@ -374,10 +374,10 @@ impl Board {
         }
     }
 
-    /// This member has found that another was there before it, and will soon look for `bytes` bytes that the other one
-    /// posts in the next operation, `number`. That is likely to be there, too: has the line of the number brought here
-    /// meanwhile, and those of the bytes if this was so several times. If the other one has not posted yet, it waits
-    /// for these lines when it does.
+    /// Prepares for the next operation, `number`, after another member was there before this one. This member will soon
+    /// look for `bytes` bytes of the other, which are likely to be there again. So it prefetches the cache line of the
+    /// number, and after several such operations also those of the bytes. The cost: if the other member has not posted
+    /// yet, it waits for these lines when it does.
     #[inline]
     pub fn expect(&self, member: usize, number: u64, bytes: usize) {
         let behind = self.behind.load(Ordering::Relaxed);
@@ -392,7 +392,7 @@ impl Board {
             let bytes = if is_far_behind { bytes } else { 0 };
             let end = (offset_of!(Cell, bytes) + bytes).min(EXPECTED_BYTES_MAX);
             for offset in (0..end).step_by(LINE_BYTES) {
-                // SAFETY: - reads and writes nothing.
+                // SAFETY: - a prefetch reads and writes nothing.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(offset)) };
             }
         }
@@ -400,13 +400,13 @@ impl Board {
         let _ = (member, number, bytes);
     }
 
-    /// Another was not there before this member.
+    /// Resets that count: another member was not there before this one.
     #[inline]
     pub fn expect_nothing(&self) {
         self.behind.store(0, Ordering::Relaxed);
     }
 
-    /// The rank of somebody who has not come yet, or who it is that it waits for itself.
+    /// The rank of a member that is missing, this process itself included; `None` when the event has come.
     pub fn missing(&self, awaited: Awaited) -> Option<usize> {
         let mut come = 0;
         if self.has_come(awaited, &mut come) {
@@ -426,7 +426,7 @@ impl Board {
         unsafe { &(*self.cell(member, board::cell(number))).work }
     }
 
-    /// Writes where this member wants what another has posted; if that is long, others can help to bring it.
+    /// Posts the buffer in which this member wants another's piece. If that is long, others can help to bring it.
     #[inline(always)]
     pub fn write_place(&self, number: u64, into: Region, long: Long) {
         let mut entry = Entry { length: into.len() as u64, place: MESSAGE };
@@ -437,14 +437,14 @@ impl Board {
         self.write_entry(number, entry);
     }
 
-    /// Whether a member has come and wants `length` bytes which others may bring.
+    /// Returns true if a member has come and wants `length` bytes that others may bring.
     pub fn wants(&self, member: usize, number: u64, length: usize) -> bool {
         let entry = || self.posted(member, number).entry;
         board::has_posted(self, member, number) && entry().length == length as u64 && entry().place != MESSAGE
     }
 
-    /// Takes parts of what a member wants until none is left, as long as `work` does them; see [`Parts`]. `poke` wakes
-    /// it when all is over.
+    /// Does parts of a member's work until none is left; see [`Parts`]. A part that `work` fails at is given up. `poke`
+    /// wakes the member when all are over.
     pub fn help(
         &self,
         member: usize,
@@ -462,12 +462,12 @@ impl Board {
         }
     }
 
-    /// Whether others could not bring some part of what this member wants.
+    /// Returns true if others failed to bring some part to this member.
     pub fn has_failed(&self, number: u64) -> bool {
         self.work(self.rank, number).has_failed()
     }
 
-    /// Copies bytes to where a member wants them, `offset` bytes from there.
+    /// Copies bytes to a member's buffer, at `offset` bytes from its start.
     ///
     /// # Errors
     /// When its process's memory cannot be written.
@@ -480,7 +480,7 @@ impl Board {
         }
     }
 
-    /// Writes what this member posts for all: `piece`, or where it is if it is `long`.
+    /// Writes this member's post for all: a copy of `piece`, or its address if it is `long`.
     #[inline(always)]
     pub fn write(&self, number: u64, piece: Region, long: Long) -> Posted {
         let mut room = Room { cell: 0, annex: INLINE_BYTES_MAX };
@@ -488,7 +488,7 @@ impl Board {
         self.write_entry(number, entry)
     }
 
-    /// What was written is given back: who looks for it in the cell waits until that line is here and nobody else's.
+    /// Returns the entry that was written: reading it back from the cell would wait until that line is exclusive here.
     #[inline(always)]
     fn write_entry(&self, number: u64, entry: Entry) -> Posted {
         // SAFETY: - this member's own cell, which nobody reads now: `next` says what must have come before.
@@ -496,8 +496,8 @@ impl Board {
         Posted { member: self.rank, number, entry }
     }
 
-    /// Writes one piece for each other member, and for all whether one of them is where only its member knows, which is
-    /// given back.
+    /// Writes one piece for each other member, and returns a post that stands for all. It tells if one of them is in
+    /// this process's memory.
     #[inline(always)]
     pub fn write_each(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) -> Posted {
         let end = self.short_end(&piece);
@@ -528,7 +528,7 @@ impl Board {
         let mut for_all = Entry { length: 0, place: 0 };
         for member in 0..self.size() {
             let piece = piece(member);
-            // It has its own.
+            // A member keeps its own piece, and posts none.
             let own = Entry { length: piece.len() as u64, place: MESSAGE };
             let entry = if member == self.rank { own } else { self.put(number, piece, long, &mut room) };
             if is_elsewhere(entry) {
@@ -540,7 +540,7 @@ impl Board {
         self.write_entry(number, for_all)
     }
 
-    /// Where a member says what it posts for each.
+    /// Address of a member's entries of the pieces for each.
     #[inline]
     fn entries(&self, member: usize, number: u64) -> *mut Entry {
         let place = if self.size() <= ENTRIES_INLINE_MAX { 0 } else { INLINE_BYTES_MAX };
@@ -548,7 +548,7 @@ impl Board {
         at.expect("there is room for all").cast()
     }
 
-    /// Puts a piece where there is room for it, or finds out where it is.
+    /// Copies a piece to where there is room for it, or finds its own place.
     #[inline(always)]
     fn put(&self, number: u64, piece: Region, long: Long, room: &mut Room) -> Entry {
         let length = piece.len();
@@ -569,18 +569,17 @@ impl Board {
         Entry { length: length as u64, place: place as u64 }
     }
 
-    /// Posts that this member's piece for all comes as a message, and its size in bytes.
+    /// Posts that this member's piece for all comes as a message, of this size in bytes.
     pub fn write_message(&self, number: u64, bytes: usize) {
         self.write_entry(number, Entry { length: bytes as u64, place: MESSAGE });
     }
 
-    /// Whether members can read a long piece where it is.
+    /// Returns true if members can read a long piece in place.
     pub fn is_readable(&self, piece: Region) -> bool {
         self.direct && direct::can_be_read(piece.start(), piece.len())
     }
 
-    /// Whether others can read it there they find out themselves: to find it out here takes as long as to read some
-    /// KiB.
+    /// Readability is not tested here: readers find out themselves, and a test takes as long as reading some KiB.
     fn place_of(&self, piece: Region) -> u64 {
         let is_address = piece.start() as usize >= POSTED_END;
         if is_address && self.direct { piece.start() as u64 } else { MESSAGE }
@@ -591,27 +590,27 @@ impl Board {
         unsafe { &(*self.cell(member, board::cell(number))).reading }
     }
 
-    /// Says that this member has read what it wanted of what was posted elsewhere in an operation, or could not. `poke`
-    /// wakes those that cannot be woken otherwise.
+    /// Confirms that this member has read all that it wanted of pieces posted in place in an operation, or could not.
+    /// `poke` wakes processes that sleep in poll.
     pub fn say_read(&self, number: u64, has_read: bool, poke: impl Fn(ProcessIndex)) {
         self.reading(self.rank, number).say(number, has_read);
         shm::rouse(self.sleeps.iter().copied(), poke);
     }
 
-    /// Whether a member has, once it has said so.
+    /// Returns true if a member has read them and false if it could not; `None` before it confirms.
     #[inline]
     pub fn has_read(&self, member: usize, number: u64) -> Option<bool> {
         self.reading(member, number).said(number)
     }
 
-    /// Says that this member has come to the operation. `poke` wakes those that cannot be woken otherwise.
+    /// Publishes that this member has reached the operation. `poke` wakes processes that sleep in poll.
     #[inline]
     pub fn post(&self, number: u64, poke: impl Fn(ProcessIndex)) {
         board::post(self, self.rank, number);
         shm::rouse(self.sleeps.iter().copied(), poke);
     }
 
-    /// What a member has posted for all, once it has come.
+    /// A member's post for all. The member must have reached the operation.
     #[inline]
     pub fn posted(&self, member: usize, number: u64) -> Posted {
         // SAFETY: - the member has come, and writes its cell again only when this one has come further.
@@ -619,18 +618,18 @@ impl Board {
         Posted { member, number, entry }
     }
 
-    /// What a member has posted for another, once it has come.
+    /// A member's post for another one. The member must have reached the operation.
     pub fn posted_for(&self, member: usize, number: u64, to: usize) -> Posted {
         assert!(to < self.members.len(), "rank {to} of {}", self.members.len());
         if self.posted(member, number).entry.place == SHORT {
-            // What cannot be so, as there are no such bytes, cannot be read either.
+            // Words that cannot be, as there are no such bytes, give a piece that cannot be read.
             let at = self.bytes_at(member, number, to * size_of::<Short>(), size_of::<Short>());
             // SAFETY: - as in `posted`.
             let short = at.map(|at| unsafe { at.cast::<Short>().read_unaligned() });
             let (length, place) = short.map_or((0, SHORT), |short| (u64::from(short.length), u64::from(short.place)));
             return Posted { member, number, entry: Entry { length, place } };
         }
-        // SAFETY: - as in `posted`; there are as many as members.
+        // SAFETY: - as in `posted`; there are as many entries as members.
         let entry = unsafe { self.entries(member, number).add(to).read_unaligned() };
         Posted { member, number, entry }
     }
@@ -661,7 +660,8 @@ impl Board {
         unsafe { direct::read(pid, place, into.start(), into.len()) }
     }
 
-    /// A posted piece that can be read where it is posted. It stays so until this member comes to another operation.
+    /// A piece that can be read in the board itself; `None` for others. It stays until this member reaches another
+    /// operation.
     #[inline]
     pub fn seen(&self, posted: &Posted) -> Option<Region> {
         let Posted { member, number, entry } = *posted;
@@ -671,16 +671,15 @@ impl Board {
         Some(unsafe { Region::new(start, length) })
     }
 
-    /// Whether all members have left; see [`Board::leave`].
+    /// Returns true if all members have left; see [`Board::leave`].
     pub fn is_left(&self, number: u64) -> bool {
         board::have_all_posted(self, number, &mut 0)
     }
 
-    /// Says that this member does not take part any more. When all have, which [`Board::is_left`] tells with the number
-    /// returned here, the place may be used for something else.
+    /// Leaves the board. Returns the number for [`Board::is_left`]: once that is true, the place may be reused.
     pub fn leave(&self) -> u64 {
         let (number, _) = self.next();
-        // The cell's bytes stay, so nobody needs to have read them; and nobody waits for it.
+        // Writes no cell, so nobody needs to have read the old one; and nobody waits for this number.
         board::post(self, self.rank, number);
         number
     }

@@ -1,4 +1,4 @@
-//! The library's own descriptors, which a copy of the process does not have, and which life of the process this is.
+//! The library's own descriptors, which a copy of the process does not get, and the number of this life of the process.
 
 use cloner_agent::Exclusions;
 use std::fs::File;
@@ -9,18 +9,18 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const WORDS: usize = cloner_agent::abi::EXCLUDED_DESCRIPTOR_END as usize / 64;
 
-/// A bit for each descriptor.
+/// The noted descriptors, one bit each.
 static NOTED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-/// Where the cloner looks for them, in a process that can be cloned.
+/// The cloner's list of them, in a process that can be cloned.
 static EXCLUSIONS: OnceLock<Exclusions> = OnceLock::new();
-/// Held while there is a socket that is not noted, or one that was forgotten and is not closed: an image that is taken
-/// then would be refused for it.
+/// Held while a socket is open and not noted: one just made, or one forgotten and not closed yet. An image taken then
+/// would be refused for it.
 static CHANGING: Mutex<()> = Mutex::new(());
-/// What keeps the program from closing a descriptor, or lets it again.
+/// Forbids the program to close a descriptor (`true`), or permits it again.
 static SPARING: OnceLock<fn(RawFd, bool)> = OnceLock::new();
-/// How often this process has become another's copy, or gone on from a line.
+/// Number of times that this process has become another's copy, or gone on from a line.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
-/// How often it has become another's copy, which may be told what that has done since.
+/// Number of times that it has become another's copy. Its source lives on, so the two must be told apart.
 static COPY: AtomicU32 = AtomicU32::new(0);
 
 fn word(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
@@ -34,13 +34,14 @@ fn spare(fd: RawFd, is_spared: bool) {
     }
 }
 
-/// From now on this is called with each descriptor that the program may not close, and again when it may.
+/// Calls `sparing` with each descriptor that the program may not close, and again when it may.
 pub fn spare_by(sparing: fn(RawFd, bool)) {
     let sparing = SPARING.get_or_init(|| sparing);
     noted().for_each(|fd| sparing(fd, true));
 }
 
-/// Leaves a descriptor out of copies. One with a very large number is not, and keeps the process from being copied.
+/// Leaves a descriptor out of copies. A very large number cannot be noted: that descriptor keeps the process from being
+/// copied.
 pub fn note(fd: RawFd) {
     if let Some((word, bit)) = word(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
@@ -51,7 +52,7 @@ pub fn note(fd: RawFd) {
     }
 }
 
-/// It is about to be closed.
+/// Removes a descriptor that is about to be closed.
 pub fn forget(fd: RawFd) {
     if let Some((word, bit)) = word(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
@@ -62,7 +63,7 @@ pub fn forget(fd: RawFd) {
     }
 }
 
-/// Makes a socket, which takes no time, and notes it.
+/// Makes a socket, without waiting, and notes it.
 pub fn make<T: AsRawFd>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let _changing = settled();
     let made = make()?;
@@ -77,12 +78,12 @@ pub fn close(fd: RawFd, close: impl FnOnce()) {
     close();
 }
 
-/// Nobody makes or closes a socket while this is held.
+/// Keeps other threads from making or closing sockets while the guard is held.
 pub fn settled() -> MutexGuard<'static, ()> {
     CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on the cloner is told; of those that were noted before, too.
+/// Tells the cloner of all descriptors noted before and from now on.
 pub fn tell(exclusions: Exclusions) {
     let exclusions = EXCLUSIONS.get_or_init(|| exclusions);
     for fd in noted() {
@@ -90,7 +91,7 @@ pub fn tell(exclusions: Exclusions) {
     }
 }
 
-/// All that are noted.
+/// All noted descriptors.
 pub fn noted() -> impl Iterator<Item = RawFd> {
     NOTED.iter().enumerate().flat_map(|(number, word)| {
         let bits = word.load(Ordering::Relaxed);
@@ -98,29 +99,30 @@ pub fn noted() -> impl Iterator<Item = RawFd> {
     })
 }
 
-/// The number of this process's life. What was begun in another is void.
+/// Number of this process's life. Operations begun in another life are void.
 pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// Who this process is: a copy is another than its source. Who goes on from a line, with all that was there, is not.
+/// Number of this copy: a copy is another process than its source. A process that goes on from a line, with all the
+/// others, is not.
 pub fn copy_number() -> u32 {
     COPY.load(Ordering::Acquire)
 }
 
-/// This process is a copy, and its source lives on.
+/// Counts that this process is a copy whose source lives on.
 pub fn note_copy() {
     COPY.fetch_add(1, Ordering::AcqRel);
 }
 
-/// A copy begins its own life.
+/// Begins a new life of the process.
 pub fn next_epoch() {
     EPOCH.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Puts the socket `from` in the place of the descriptor `to`, which stays the library's own.
+/// Puts the socket `from` in place of the descriptor `to`, which stays the library's own.
 pub fn replace(to: RawFd, from: &impl AsRawFd) -> io::Result<()> {
-    // SAFETY: - takes any numbers; the owner of `to` goes on with what is there now.
+    // SAFETY: - any numbers are permitted; the owner of `to` continues with the new socket.
     if unsafe { libc::dup3(from.as_raw_fd(), to, libc::O_CLOEXEC) } < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -128,15 +130,15 @@ pub fn replace(to: RawFd, from: &impl AsRawFd) -> io::Result<()> {
     }
 }
 
-/// A counter that threads of this process ring. A copy of the process has its own.
+/// An event counter for threads of this process. A copy of the process has its own.
 pub fn event() -> io::Result<File> {
-    // SAFETY: - a new descriptor is returned, or -1.
+    // SAFETY: - no pointers: a new descriptor is returned, or -1.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // It is carried to copies, so it is not noted.
+    // Copies get it too, so it is not noted.
     spare(fd, true);
-    // SAFETY: - open, and nobody else's.
+    // SAFETY: - open, and owned by nobody else.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

@@ -1,10 +1,10 @@
-//! Single copies out of and into another process of the same host.
+//! Single copies from and to the memory of another process of the same host.
 
 use std::io;
 
-/// Lets any process of this user read this one's memory, where a security module asks for that.
+/// Lets any process of this user read this one's memory, where a security module requires permission.
 pub fn permit_readers() {
-    // SAFETY: - sets a flag of this process; harmless where the module is absent.
+    // SAFETY: - sets a flag of this process, and touches no memory; fails harmlessly where the module is absent.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
@@ -30,10 +30,10 @@ pub unsafe fn write(pid: i32, address: u64, from: *const u8, length: usize) -> i
 /// A stretch of a process's memory: its address and its bytes.
 pub type Block = (u64, usize);
 
-/// The kernel takes no more blocks at once.
+/// Bound of the kernel on the blocks of one call.
 const BLOCKS_MAX: usize = 1024;
 
-/// Reads blocks of process `pid`, one after the other, to blocks of this process, which are as many bytes.
+/// Reads consecutive blocks of process `pid` to blocks of this process with the same total of bytes.
 ///
 /// # Safety
 /// `to` must be valid for writes that nobody else accesses meanwhile.
@@ -44,7 +44,7 @@ pub unsafe fn read_blocks(pid: i32, from: &[Block], to: &[Block]) -> io::Result<
     })
 }
 
-/// Writes blocks of this process, one after the other, to blocks of process `pid`; the last of those may be left out.
+/// Writes consecutive blocks of this process to blocks of process `pid`, of which the last may get fewer bytes.
 ///
 /// # Safety
 /// `from` must be valid for reads, and the other process must expect the bytes there.
@@ -55,17 +55,18 @@ pub unsafe fn write_blocks(pid: i32, to: &[Block], from: &[Block]) -> io::Result
     })
 }
 
-/// How far a transfer has come on one side.
+/// Progress of a transfer on one side.
 #[derive(Default)]
 struct Place {
-    /// Blocks that are done.
+    /// Number of blocks done.
     next: usize,
-    /// Bytes of the one after them that are done.
+    /// Bytes done of the next block.
     within: usize,
 }
 
 impl Place {
-    /// What follows, in the kernel's form: as many blocks as it takes, at most `limit` bytes. Number of bytes.
+    /// Makes the kernel's vectors of the next blocks, as many as one call takes and at most `limit` bytes. Returns the
+    /// number of bytes.
     fn take(&self, blocks: &[Block], limit: usize, vectors: &mut Vec<libc::iovec>) -> usize {
         vectors.clear();
         let (mut skipped, mut size) = (self.within, 0);
@@ -134,13 +135,14 @@ fn transfer(
     Ok(())
 }
 
-/// Whether others can read these bytes of this process, as far as their ends show: not what a driver has mapped.
+/// Returns true if other processes can read these bytes, as far as the first and the last byte show. Memory mapped by a
+/// driver cannot be read.
 pub fn can_be_read(start: *const u8, length: usize) -> bool {
     let mut bytes = [0u8; 2];
     let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let end = |at: usize| libc::iovec { iov_base: start.wrapping_add(at).cast_mut().cast(), iov_len: 1 };
     let remote = [end(0), end(length.saturating_sub(1))];
-    // SAFETY: - `bytes` has room for both; the kernel checks where they are read.
+    // SAFETY: - `bytes` has room for both bytes; the kernel checks the addresses they are read from.
     let count = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, remote.as_ptr(), 2, 0) };
     count == 2
 }
@@ -152,35 +154,35 @@ mod tests {
     #[test]
     fn blocks_are_moved_one_after_the_other_however_many_there_are() {
         let pid = std::process::id() as i32;
-        // Three bytes of each eight, more than the kernel takes at once.
+        // Three bytes of each eight, in more blocks than one call takes.
         let count = 3 * BLOCKS_MAX + 7;
         let memory: Vec<u8> = (0..8 * count).map(|number| (number % 251) as u8).collect();
         let blocks: Vec<Block> = (0..count).map(|block| (memory[8 * block..].as_ptr() as u64, 3)).collect();
         let expected: Vec<u8> = memory.chunks(8).flat_map(|chunk| &chunk[..3]).copied().collect();
         let mut packed = vec![0; 3 * count];
-        // SAFETY: - as many bytes.
+        // SAFETY: - `packed` has as many bytes as the blocks.
         unsafe { read_blocks(pid, &blocks, &[(packed.as_mut_ptr() as u64, packed.len())]).unwrap() };
         assert!(packed == expected);
         packed.fill(0);
-        // To as many other blocks as need be, of other sizes.
+        // Reads to as many other blocks as needed, of other sizes.
         let start = packed.as_mut_ptr() as u64;
         let spans: Vec<Block> =
             (0..packed.len()).step_by(2).map(|at| (start + at as u64, 2.min(packed.len() - at))).collect();
-        // SAFETY: - all of `packed`, each byte once.
+        // SAFETY: - the spans cover `packed`, each byte once.
         unsafe { read_blocks(pid, &blocks, &spans).unwrap() };
         assert!(packed == expected);
         let mut copy = vec![0u8; memory.len()];
         let start = copy.as_mut_ptr();
         let blocks: Vec<Block> = (0..count).map(|block| (start as u64 + 8 * block as u64, 3)).collect();
-        // The last block but in part.
-        // SAFETY: - within both.
+        // The last block gets only a part.
+        // SAFETY: - within both buffers.
         unsafe { write_blocks(pid, &blocks, &[(packed.as_ptr() as u64, packed.len() - 2)]).unwrap() };
         let whole = copy.chunks(8).zip(memory.chunks(8)).take(count - 1);
         assert!({ whole }.all(|(copied, chunk)| copied[..3] == chunk[..3] && copied[3..] == [0; 5]));
         assert_eq!(copy[8 * (count - 1)..][..3], [expected[3 * (count - 1)], 0, 0]);
-        // SAFETY: - the kernel refuses an address at which nothing is.
+        // SAFETY: - the kernel refuses an address where nothing is mapped.
         assert!(unsafe { read_blocks(pid, &[(8, 3)], &[(start as u64, 3)]) }.is_err());
-        // SAFETY: - there is less than is asked for, so the rest stays as it is.
+        // SAFETY: - fewer bytes than asked for are read, so the rest stays as it is.
         assert!(unsafe { read_blocks(pid, &blocks[..1], &[(start as u64, 4)]) }.is_err());
     }
 }

@@ -14,53 +14,53 @@ pub const HEADER_BYTES: usize = 32;
 /// Bytes of the digest that follows the header when [`FLAG_DIGEST`] is set.
 pub const DIGEST_BYTES: usize = 16;
 
-/// The header is followed by a digest of the logical message.
+/// Flag of a header that is followed by a digest of the logical message.
 pub const FLAG_DIGEST: u8 = 1;
 
-/// Why bytes are no frame, in words that follow on the name of who sent them.
+/// Fault of bytes that are no frame, in words that follow on the sender's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
-    /// There is no such kind.
+    /// An unknown kind.
     #[error("sent a frame of kind {0}, which there is not")]
     Kind(u8),
-    /// It is shorter than header and digest.
+    /// A size smaller than header and digest.
     #[error("sent a frame of {size} bytes, of which {head} come before the body")]
     Size {
-        /// What the frame says of the whole.
+        /// Stated size of the whole frame.
         size: u32,
-        /// Header and digest.
+        /// Size of header and digest.
         head: u32,
     },
-    /// It does not fit where it is.
+    /// A size that does not fit the frame's place.
     #[error("sent a frame of {size} bytes, where {max} are possible")]
     TooLong {
-        /// What the frame says.
+        /// Stated size of the whole frame.
         size: u32,
-        /// What is possible.
+        /// Largest possible size there.
         max: usize,
     },
-    /// It was read in the last lap of its ring: the end of what is new was written over.
+    /// A record of the previous lap of its ring: the end of the new records was overwritten.
     #[error("has a frame in its ring that was read before")]
     Old,
     /// Unknown flags, or a digest that is missing or out of place.
     #[error("sent a {kind:?} frame with flags {flags:#x}")]
     Flags {
-        /// What it is.
+        /// Kind of the frame.
         kind: Kind,
-        /// Its flags.
+        /// Flags of the frame.
         flags: u8,
     },
-    /// A body that is none of its kind.
+    /// A body that its kind cannot have.
     #[error("sent a {kind:?} frame with a body of {length} bytes")]
     Body {
-        /// What it is.
+        /// Kind of the frame.
         kind: Kind,
-        /// Length of its body.
+        /// Length of the body in bytes.
         length: u32,
     },
 }
 
-/// What a frame is.
+/// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
@@ -68,12 +68,12 @@ pub enum Kind {
     Eager = 1,
     /// A message whose payload waits at the sender: body is a [`Rendezvous`].
     Offer = 2,
-    /// The receiver has matched an offer and wants its bytes: body is a [`Grant`].
+    /// The receiver has matched an offer and requests its bytes: body is a [`Grant`].
     Grant = 3,
     /// Bytes of a granted payload: body is a [`Fragment`] head, then the bytes.
     Data = 4,
-    /// The receiver has read the payload out of the sender's memory. The sender's number of the
-    /// offer is in `sequence`, its low half, and `source`.
+    /// The receiver has read the payload from the sender's memory. The sender's number of the offer is in `sequence`,
+    /// its low half, and `source`.
     Done = 5,
     /// A digest in place of a payload.
     Digest = 6,
@@ -83,15 +83,15 @@ pub enum Kind {
     AckOne = 8,
     /// Any other protocol frame, postcard-encoded, with a digest of its body.
     Protocol = 9,
-    /// Between siblings: how far a thread has come (`context` is its number). A question when the body is empty, else
-    /// the answer, a [`Whereabouts`].
+    /// Between siblings: the progress of a thread (`context` is its number). A question when the body is empty,
+    /// otherwise the answer, a [`Whereabouts`].
     Whereabouts = 10,
-    /// The last frame over this connection: what follows comes back over the one that the addressee has opened.
+    /// The last frame over this connection: later frames come back over the one that the addressee has opened.
     Moved = 11,
 }
 
 impl Kind {
-    /// The kind with this number, `None` for rubbish.
+    /// The kind with this number; `None` for an unknown one.
     #[inline]
     pub fn from_u8(number: u8) -> Option<Self> {
         Some(match number {
@@ -110,7 +110,7 @@ impl Kind {
         })
     }
 
-    /// Whether a body of this kind can be so long.
+    /// Returns true if a body of this kind can have this length.
     #[inline]
     fn has_body(self, length: u32) -> bool {
         match self {
@@ -124,44 +124,42 @@ impl Kind {
     }
 }
 
-/// In [`Header::core`]: not known.
+/// Value of [`Header::core`] for an unknown processor.
 pub const NO_CORE: u16 = u16::MAX;
 
 /// The fixed head of every frame. `size` is filled in by the transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(8))]
 pub struct Header {
-    /// Whole frame in bytes.
+    /// Bytes of the whole frame.
     pub size: u32,
-    /// A [`Kind`].
+    /// Number of a [`Kind`].
     pub kind: u8,
-    /// `FLAG_*`.
+    /// Set of `FLAG_*` bits.
     pub flags: u8,
-    /// Depends on the kind.
+    /// Meaning depends on the kind.
     pub index: u16,
     /// Context of the communicator.
     pub context: u64,
-    /// Low bits of the position on the channel.
+    /// Low 32 bits of the position on the channel.
     pub sequence: u32,
     /// Message tag.
     pub tag: i32,
     /// Rank of the sender in the communicator.
     pub source: u32,
-    /// The processor that a message or digest was sent from, [`NO_CORE`] when it is not known: nothing but reports
-    /// depends on it.
+    /// The processor that a message or digest was sent from; [`NO_CORE`] when unknown. Used for reports only.
     pub core: u16,
-    /// What the sender of a message takes its payload for: an [`Element`], also for reports only.
+    /// Type of the payload's elements, an [`Element`], as its sender states it. Used for reports only.
     ///
     /// [`Element`]: sdc_detect::Element
     pub element: u8,
-    /// Zero.
     zero: u8,
 }
 
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
 impl Header {
-    /// A header with everything but kind and context zero.
+    /// Makes a header whose other fields are zero, except for an unknown core.
     #[inline(always)]
     pub fn new(kind: Kind, context: u64) -> Self {
         Self {
@@ -185,7 +183,7 @@ impl Header {
         Self { size: (HEADER_BYTES + body_bytes) as u32, ..Self::new(kind, 0) }
     }
 
-    /// The header as words of memory, as it lies in shared memory.
+    /// The header's words, as in shared memory.
     #[inline(always)]
     pub fn words(&self) -> [u64; HEADER_BYTES / 8] {
         [
@@ -199,13 +197,13 @@ impl Header {
         ]
     }
 
-    /// The header as it travels over a byte stream.
+    /// The header's bytes, as in a byte stream.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         head_bytes(self.words())
     }
 
-    /// The header that these bytes hold.
+    /// Reads a header from its bytes.
     #[inline]
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Self {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -230,13 +228,13 @@ impl Header {
         if self.flags & FLAG_DIGEST != 0 { DIGEST_BYTES } else { 0 }
     }
 
-    /// Bytes of the body; of a header that [`Header::check`] found sound.
+    /// Bytes of the body. Only for a header that [`Header::check`] found sound.
     #[inline]
     pub fn body_bytes(&self) -> usize {
         self.size as usize - HEADER_BYTES - self.digest_bytes()
     }
 
-    /// What the frame is, if it can be one. What it says beyond that is not looked at.
+    /// Checks size, flags and kind of the frame, and returns its kind. Other fields are not checked.
     #[inline]
     pub fn check(&self) -> Result<Kind, FrameError> {
         let Some(kind) = Kind::from_u8(self.kind) else { return Err(FrameError::Kind(self.kind)) };
@@ -254,7 +252,7 @@ impl Header {
     }
 }
 
-/// The bytes of a header of which these are the words.
+/// Bytes of a header with these words.
 pub fn head_bytes(words: [u64; HEADER_BYTES / 8]) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -269,32 +267,32 @@ pub fn with_size(first: u64, size: u32) -> u64 {
     first & !u64::from(u32::MAX) | u64::from(size)
 }
 
-/// Body of an offer: where the payload waits.
+/// Body of an offer: place of the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rendezvous {
     /// Payload bytes.
     pub length: u64,
-    /// Address in the sender's memory, 0 when it may not be read directly.
+    /// Address in the sender's memory; 0 when it may not be read directly.
     pub address: u64,
-    /// The sender's number for the offer.
+    /// Sender's number of the offer.
     pub offer: u64,
 }
 
-/// Body of a grant: where the receiver wants the bytes.
+/// Body of a grant: place for the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
-    /// The sender's number for the offer.
+    /// Sender's number of the offer.
     pub offer: u64,
-    /// The receiver's number for the place they land in.
+    /// Receiver's number of the landing.
     pub landing: u64,
-    /// How many bytes are wanted, from the start.
+    /// Bytes requested, from the start of the payload.
     pub length: u64,
 }
 
 /// Head of the body of a data frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// The receiver's number for the place the bytes land in.
+    /// Receiver's number of the landing.
     pub landing: u64,
     /// Offset of these bytes within the payload.
     pub offset: u64,
@@ -303,13 +301,13 @@ pub struct Fragment {
 /// Body of an answer about a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Whereabouts {
-    /// MPI calls it has begun.
+    /// MPI calls that the thread has begun.
     pub calls: u64,
-    /// Outcomes it has asked for.
+    /// Outcomes that the thread has asked for.
     pub outcomes: u64,
-    /// Changes as long as it does anything, or may.
+    /// A number that stays equal only while the thread stands still outside of MPI calls.
     pub pulse: u64,
-    /// For how long it has had a processor, in nanoseconds.
+    /// Processor time of the thread, in nanoseconds.
     pub ran_ns: u64,
 }
 
@@ -380,7 +378,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any bytes are a sound header or an error, and a sound one comes back as it was.
+        /// Any bytes are a sound header or an error, and a sound header is encoded as it was.
         #[test]
         fn any_bytes_are_a_header_or_refused(
             mut bytes in proptest::array::uniform32(proptest::prelude::any::<u8>()),
@@ -388,7 +386,7 @@ mod tests {
             length in 0u32..40,
         ) {
             let _ = Header::from_bytes(&bytes).check();
-            // Nearly sound, so that the later checks have their turn.
+            // Kind and size are nearly sound, so that the later checks are reached.
             bytes[4] = kind;
             bytes[5] &= 3;
             let mut header = Header::from_bytes(&bytes);
@@ -398,7 +396,7 @@ mod tests {
             }
         }
 
-        /// Bodies of any bytes decode or do not.
+        /// Any bytes decode as a body if there are enough of them.
         #[test]
         fn any_bytes_are_a_body_or_refused(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40)) {
             let whole = |length: usize| bytes.len() >= length;

@@ -1,4 +1,4 @@
-//! Transports that are given anything: rubbish over a socket in pieces, shared memory that is written over.
+//! Transports with arbitrary input: rubbish over a socket in pieces, and shared memory that is overwritten.
 
 use super::frame::{FLAG_DIGEST, Fragment, HEADER_BYTES, Header, Kind};
 use super::network::{Incoming, Name, Received};
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 const PEER: ProcessIndex = ProcessIndex(0);
 const ME: ProcessIndex = ProcessIndex(1);
 
-/// What a peer writes to a stream.
+/// A peer's piece of a stream.
 #[derive(Clone, Debug)]
 enum Piece {
     Rubbish(Vec<u8>),
@@ -32,7 +32,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// The bytes of a frame whose header is sound unless its kind has no such body.
+/// Bytes of a frame whose header is sound, unless its kind cannot have this body.
 fn frame(kind: u8, digest: bool, body: &[u8]) -> Vec<u8> {
     let mut header = Header::new(Kind::Eager, 7);
     (header.kind, header.flags) = (kind, if digest { FLAG_DIGEST } else { 0 });
@@ -41,7 +41,7 @@ fn frame(kind: u8, digest: bool, body: &[u8]) -> Vec<u8> {
     [&header.to_bytes()[..], &digest, body].concat()
 }
 
-/// Both ends of a connection, made once: connecting is slow.
+/// Makes both ends of a connection. The listener is made once.
 fn connection() -> (TcpStream, Incoming) {
     static LISTENER: Mutex<Option<TcpListener>> = Mutex::new(None);
     let mut listener = LISTENER.lock().unwrap();
@@ -54,8 +54,7 @@ fn connection() -> (TcpStream, Incoming) {
 }
 
 proptest! {
-    /// Whatever comes in whatever pieces: frames, payload bytes within their landing, or an end; and nothing after
-    /// that.
+    /// Any bytes in any pieces give frames, payload bytes within their landing, or an end; and nothing after the end.
     #[test]
     fn any_bytes_over_a_stream_are_frames_or_refused(
         pieces in vec(piece(), 0..12),
@@ -124,24 +123,24 @@ proptest! {
     }
 }
 
-/// What happens to a ring.
+/// An event on a ring.
 #[derive(Clone, Debug)]
 enum Operation {
     Send {
         length: u16,
     },
     Receive,
-    /// A word anywhere in the segment is written over.
+    /// Overwrites a word anywhere in the segment.
     Scribble {
         at: u32,
         value: Value,
     },
-    /// The first word of a record, or of where one may begin.
+    /// Overwrites the first word of a record, or of a place where one may begin.
     ScribbleRecord {
         at: u16,
         value: Value,
     },
-    /// What the consumer says, or the producer waits for.
+    /// Overwrites the consumer's count, or a flag beside it.
     ScribbleControl {
         at: u8,
         value: Value,
@@ -190,13 +189,13 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A segment of two processes that all cases use one after the other: mappings are never removed.
+/// Runs with a segment of two processes that all cases use in turn: mappings are never removed.
 fn with_segment<T>(run: impl FnOnce(Segment, &mut [u64]) -> T) -> T {
     struct Shared(Segment, *mut u64);
     // SAFETY: - used by one test at a time, under the mutex.
     unsafe impl Send for Shared {}
     static SEGMENT: Mutex<Option<Shared>> = Mutex::new(None);
-    // A case that failed has left it as it will be found.
+    // A failed case may have left anything in it.
     let mut segment = SEGMENT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let words = Segment::bytes(2) / 8;
     let Shared(segment, start) = segment.get_or_insert_with(|| {
@@ -221,7 +220,7 @@ fn send(producer: &mut Producer, length: usize) -> bool {
         .is_some()
 }
 
-/// Takes one frame, if there is one, and reads all of it. `false` when the ring was refused.
+/// Takes one frame, if any, and reads all of it. `Some(false)` when the ring was refused.
 fn receive(inbox: &mut Inbox, bounds: std::ops::Range<usize>) -> Option<bool> {
     let from = inbox.next_sender()?;
     assert_eq!(from, PEER, "nobody else is there");
@@ -241,7 +240,7 @@ fn receive(inbox: &mut Inbox, bounds: std::ops::Range<usize>) -> Option<bool> {
 }
 
 proptest! {
-    /// Whatever is written over in shared memory, both ends stay within their ring, and end it or go on.
+    /// With any words overwritten in shared memory, both ends stay within their ring, and go on or close it.
     #[test]
     fn a_segment_that_is_written_over_is_refused_or_read_within_its_bounds(operations in vec(operation(), 0..120)) {
         with_segment(|segment, words| {
@@ -273,7 +272,7 @@ proptest! {
                 }
                 prop_assert!(!producer.is_broken() || !send(&mut producer, 1), "a broken ring takes frames");
             }
-            // The rest is read to its end: there is one.
+            // The rest of the ring must have an end.
             let mut count = 0;
             while receive(&mut inbox, bounds.clone()).is_some() {
                 count += 1;
@@ -284,7 +283,7 @@ proptest! {
     }
 }
 
-/// The zero behind the last record is written over with what was there a lap ago: that was read already.
+/// The zero behind the last record is overwritten with the old record of the previous lap.
 #[test]
 fn records_of_the_lap_before_are_not_read_again() {
     with_segment(|segment, words| {
@@ -309,7 +308,7 @@ fn records_of_the_lap_before_are_not_read_again() {
     });
 }
 
-/// A scribbler at work while both ends are: what is checked is what is used.
+/// A scribbler writes while both ends work: checks and uses must be of one copy.
 #[test]
 fn a_ring_is_written_over_while_it_is_read() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -350,7 +349,7 @@ fn a_ring_is_written_over_while_it_is_read() {
     });
 }
 
-/// What a landing is told is checked before it is written, whatever it is.
+/// Any identity of a landing is checked before bytes are written.
 #[test]
 fn landings_of_others_are_left_alone() {
     let mut landings = Landings::default();

@@ -1,14 +1,14 @@
-//! Where granted payloads land: buffers that data frames are written to, whichever transport carries them.
+//! Landings of granted payloads: buffers that data frames are written to, whichever transport carries them.
 //!
-//! A landing takes bytes from the process that was granted it, one after the other and no more than it has room for;
-//! what else is sent to it is refused before it is written.
+//! A landing takes consecutive bytes from the process that was granted it, as far as it has room. All other bytes sent
+//! to it are refused before they are written.
 
 use redrt_types::ProcessIndex;
 use rustc_hash::FxHashSet;
 use slab::Slab;
 
-/// Number of a landing, sent in a grant. The upper half counts uses, so that data for a landing that was given up is
-/// recognized and dropped.
+/// Number of a landing, sent in a grant. The upper half counts uses, so that data for a landing that was given up are
+/// recognised and dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LandingId(pub u64);
 
@@ -18,25 +18,25 @@ impl LandingId {
     }
 }
 
-/// Why bytes are not written, in words that follow on the name of who sent them.
+/// Fault of payload bytes, in words that follow on the sender's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LandingError {
-    /// It was never granted, or is complete.
+    /// The landing was never granted, or is complete.
     #[error("sent payload bytes for landing {0:#x}, which there is not")]
     Unknown(u64),
-    /// It was granted to another process.
+    /// The landing was granted to another process.
     #[error("sent payload bytes for landing {0:#x}, which is another process's")]
     Foreign(u64),
-    /// They are not the next ones.
+    /// The bytes are not the next ones.
     #[error("sent {count} payload bytes from {offset} on, where {expected} to {end} are missing")]
     OutOfPlace {
-        /// Where they were to go.
+        /// Offset stated by the sender.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         count: usize,
-        /// Where the next ones go.
+        /// Offset of the next missing byte.
         expected: usize,
-        /// Where the last ones end.
+        /// End of the payload.
         end: usize,
     },
 }
@@ -55,7 +55,7 @@ struct Landing {
 pub struct Landings {
     slots: Slab<Landing>,
     uses: u64,
-    /// Landings whose data may still be on their way, though nobody wants them.
+    /// Landings that were given up, and whose data may still be under way.
     given_up: FxHashSet<LandingId>,
 }
 
@@ -75,7 +75,7 @@ impl Landings {
         id
     }
 
-    /// Whether no payload is on its way.
+    /// Returns true if no payload is under way.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -85,7 +85,7 @@ impl Landings {
         self.slots.get_mut(id.slot()).filter(|landing| landing.id == id)
     }
 
-    /// Where the next `count` bytes of a payload go, which `from` sends as those from `offset` on; `None` when the
+    /// The place of the next `count` bytes of a payload, which `from` sends as those from `offset` on. `None` when the
     /// landing was given up.
     pub fn place(
         &mut self,
@@ -113,14 +113,14 @@ impl Landings {
     pub fn write(&mut self, from: ProcessIndex, id: LandingId, offset: u64, bytes: &[u8]) -> Result<(), LandingError> {
         if let Some(place) = self.place(from, id, offset, bytes.len())? {
             // SAFETY: - place is valid for bytes.len() writes; the source is a transport buffer, so they do not
-            //           overlap.
+            // overlap.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
         }
         Ok(())
     }
 
-    /// Counts `count` more bytes as received, which `place` has allowed; the message when that completes its payload,
-    /// and the landing is removed.
+    /// Counts `count` received bytes, which `place` has allowed. Once the payload is complete, removes the landing and
+    /// returns its message.
     pub fn advance(&mut self, id: LandingId, count: usize) -> Option<usize> {
         let landing = self.get(id)?;
         landing.received += count;
@@ -130,7 +130,7 @@ impl Landings {
         Some(self.slots.remove(id.slot()).message)
     }
 
-    /// Gives a landing up; data that still arrive for it are dropped.
+    /// Gives a landing up; later data for it are dropped.
     pub fn remove(&mut self, id: LandingId) {
         if self.get(id).is_some() {
             self.slots.remove(id.slot());

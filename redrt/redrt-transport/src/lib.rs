@@ -1,9 +1,9 @@
-//! Moving frames between processes: shared memory inside a host, a network between hosts.
+//! Transports of frames between processes: shared memory inside a host, a network between hosts.
 //!
-//! Both ends of a link are nonblocking. A sender offers a frame and is told whether it went; what did not go waits in
-//! the engine's backlog. A receiver is handed one frame at a time, whose body stays where it is until consumed.
-//! A process opens the connection it sends on when it first sends. Where both of two have opened one, the engine moves
-//! them to one connection for both directions.
+//! Both ends of a link are nonblocking. A sender offers a frame and learns at once if it went; other frames wait in the
+//! engine's backlog. A receiver gets one frame at a time, whose body stays in place until consumed. A process opens the
+//! connection that it sends on when it first sends. Where both of two have opened one, the engine moves them to one
+//! connection for both directions.
 
 pub mod board;
 pub mod descriptors;
@@ -27,7 +27,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// A body of `length` bytes at `start`.
+    /// Makes a body of `length` bytes at `start`.
     ///
     /// # Safety
     /// The bytes must stay readable and unchanged until the frame is consumed, and the Body must not be used after

@@ -1,19 +1,19 @@
-//! Stretches of the application's memory, and of our own, that collectives read and write.
+//! Memory that collectives read and write, the application's and the library's.
 
 use sdc_detect::Element;
 use std::alloc::{Layout, alloc_zeroed};
 use std::sync::{Mutex, PoisonError};
 
-/// Memory that this process occupies; 0 when the kernel does not say.
+/// Resident memory of this process in bytes; 0 when the kernel does not say.
 pub fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse().ok());
-    // SAFETY: - reads a number.
+    // SAFETY: - no pointers: it returns a number.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
     pages.map_or(0, |pages: u64| pages * page_bytes)
 }
 
-/// `length` bytes at an address, with checked sub-stretches. Like the C buffers it stands for, it may overlap others
-/// and be written through while others point to it; nothing here makes references to the bytes.
+/// `length` bytes at an address, with checked parts. Like the C buffer it stands for, it may overlap others, and be
+/// written while others point to it; a Region makes no references to the bytes except during a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     start: *mut u8,
@@ -23,7 +23,7 @@ pub struct Region {
 
 // SAFETY: - a Region is an address; `new` has been promised that its bytes stay valid.
 unsafe impl Send for Region {}
-// SAFETY: - a shared reference gives the address alone; who reads or writes there answers for it.
+// SAFETY: - a shared reference gives the address alone; the code that reads or writes there answers for that.
 unsafe impl Sync for Region {}
 
 impl Region {
@@ -37,26 +37,26 @@ impl Region {
         Self { start, length, element: Element::Unknown }
     }
 
-    /// The same bytes, which are known to be such elements.
+    /// The same bytes, with their known element type.
     #[must_use]
     #[inline]
     pub fn of(self, element: Element) -> Self {
         Self { element, ..self }
     }
 
-    /// What the bytes are known to be.
+    /// Type of the elements, if known.
     #[inline]
     pub fn element(self) -> Element {
         self.element
     }
 
-    /// No bytes.
+    /// The region without bytes.
     #[inline]
     pub fn empty() -> Self {
         Self { start: std::ptr::NonNull::dangling().as_ptr(), length: 0, element: Element::Unknown }
     }
 
-    /// First byte.
+    /// Address of the first byte.
     #[inline]
     pub fn start(self) -> *mut u8 {
         self.start
@@ -92,18 +92,19 @@ impl Region {
         unsafe { std::ptr::copy(from.start, self.start, from.length) };
     }
 
-    /// The bytes, for one call that does not write them.
+    /// Runs `read`, which only reads, on the bytes.
     #[inline]
     pub fn with_bytes<T>(self, read: impl FnOnce(&[u8]) -> T) -> T {
         if self.length == 0 {
             return read(&[]);
         }
-        // SAFETY: - valid for reads: promised to `new`; nobody writes them during the call, because the holder of the
-        //           region is the one who would.
+        // SAFETY: - valid for reads: promised to `new`; nobody writes them during the call, because only the holder of
+        // the
+        //           region would.
         read(unsafe { std::slice::from_raw_parts(self.start, self.length) })
     }
 
-    /// The bytes, for one call that writes them.
+    /// Runs `write` on the bytes.
     #[inline]
     pub fn with_bytes_mut<T>(self, write: impl FnOnce(&mut [u8]) -> T) -> T {
         if self.length == 0 {
@@ -114,19 +115,18 @@ impl Region {
     }
 }
 
-/// Memory of our own that lives as long as a collective, or a message, needs it.
+/// Memory of the library for the time that a collective, or a message, needs it.
 pub struct Scratch {
     words: Vec<u64>,
     length: usize,
-    /// It is kept for others that do not care what is in it.
+    /// True if it is kept for reuse by others that need no particular contents.
     is_spare: bool,
 }
 
-/// Memory that nobody needs now. To have fresh pages, or zeros in old ones, may take as long as all that is done with
-/// it.
+/// Cached memory: faulting in fresh pages, or zeroing old ones, may take as long as all use of them.
 static SPARES: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
 
-/// Maximum number of pieces that are kept, and of words in all.
+/// Bound on the cached pieces; below it, on their words in all.
 const SPARES_MAX: usize = 4;
 const SPARE_WORDS_MAX: usize = (32 << 20) / 8;
 
@@ -136,7 +136,7 @@ fn no_memory(length: usize) -> ! {
     std::alloc::handle_alloc_error(layout)
 }
 
-/// Zeroed memory of `count` words, if there is any.
+/// Zeroed memory of `count` words; `None` when there is not enough, or none is asked for.
 fn zeroed(count: usize) -> Option<Vec<u64>> {
     let layout = Layout::array::<u64>(count).ok().filter(|layout| layout.size() > 0)?;
     // SAFETY: - the layout is not of size zero.
@@ -148,7 +148,7 @@ fn zeroed(count: usize) -> Option<Vec<u64>> {
     Some(unsafe { Vec::from_raw_parts(start, count, count) })
 }
 
-/// Two words more than needed: the start is moved up to a multiple of 16.
+/// Words for `length` bytes, and two more: the start is moved up to a multiple of 16.
 fn words_for(length: usize) -> usize {
     length.div_ceil(8) + 2
 }
@@ -159,13 +159,13 @@ impl Scratch {
         Self { words: vec![0; words_for(length)], length, is_spare: false }
     }
 
-    /// `length` bytes, aligned to 16, in which anything may be.
+    /// `length` bytes with any contents, aligned to 16.
     #[inline]
     pub fn spare(length: usize) -> Self {
         Self::try_spare(length).unwrap_or_else(|| no_memory(length))
     }
 
-    /// Likewise; `None` when there is no memory for them. Pages that are not touched take none.
+    /// `length` bytes with any contents; `None` when there is no memory for them. Untouched pages take no memory.
     #[inline]
     pub fn try_spare(length: usize) -> Option<Self> {
         if length == 0 {
@@ -195,12 +195,13 @@ impl Scratch {
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         let start = Self::start(self.words.as_ptr().cast_mut());
-        // SAFETY: - these bytes of the vector are behind the first that is aligned; who has a region has the scratch
+        // SAFETY: - these bytes of the vector are behind the first that is aligned; the holder of a region has the
+        // scratch
         //           for itself.
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 
-    /// The bytes. Valid until the scratch is dropped.
+    /// The bytes, as a region that is valid until the scratch is dropped.
     #[inline]
     pub fn region(&mut self) -> Region {
         let start = Self::start(self.words.as_mut_ptr());
@@ -218,7 +219,7 @@ impl Drop for Scratch {
         let mut spares = SPARES.lock().unwrap_or_else(PoisonError::into_inner);
         spares.push(std::mem::take(&mut self.words));
         while spares.len() > SPARES_MAX || spares.iter().map(Vec::len).sum::<usize>() > SPARE_WORDS_MAX {
-            // The shortest serves the fewest.
+            // The shortest piece serves the fewest requests.
             let shortest = (0..spares.len()).min_by_key(|place| spares[*place].len());
             shortest.map(|place| spares.swap_remove(place));
         }

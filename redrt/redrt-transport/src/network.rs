@@ -1,12 +1,12 @@
-//! What a network offers to the engine, between processes that share no memory.
+//! Interface of networks to the engine, for processes that share no memory.
 //!
-//! TCP is one ([`crate::tcp`]); another is a module with these traits and a line in the library's table of networks.
-//! Connections carry whole frames, in order. A process opens one when it first sends; where both of two have opened
-//! one, the engine moves them to one for both directions (`engine::link::sharing`). Both ends are polled. A frame is
-//! given to an outlet that is idle and is then the outlet's to deliver; an inlet yields one frame at a time.
+//! TCP is one network ([`crate::tcp`]). Another takes a module with these traits, and a line in the library's table of
+//! networks. Connections carry whole frames, in order. A process opens one when it first sends; where both of two have
+//! opened one, the engine moves them to one for both directions (`engine::link::sharing`). Both ends are polled. A
+//! frame is given to an idle outlet, which then has to deliver it; an inlet yields one frame at a time.
 //!
-//! What is lost with a connection is the engine's to send again (`quiesce::Replica::reset`), so a network that loses
-//! one says so and does nothing else. An image of a process has no connections: its copy opens its own.
+//! The engine sends again the frames that are lost with a connection (`quiesce::Replica::reset`). So a network only
+//! reports the loss. An image of a process has no connections: its copy opens its own.
 
 use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
 use crate::landing::LandingError;
@@ -19,8 +19,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A network takes frames of at least this length, in bytes, whole: replicated, payloads of up to 8 KiB go with their
-/// offers.
+/// Frame length in bytes that every network must take whole: replicated payloads of up to 8 KiB go with their offers.
 pub const FRAME_BYTES_LEAST: usize = 9 << 10;
 
 /// Payload bytes that outlive the call that sends them.
@@ -29,18 +28,18 @@ pub trait Source: Send + Sync {
     fn bytes(&self) -> &[u8];
 }
 
-/// Between whom a connection is: said first over one that has proved itself.
+/// The two ends of a connection: the first bytes over one that is authenticated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Name {
     /// The job of the process that opens it.
     pub job: u64,
-    /// The process that opens it and sends over it, as its job numbers it.
+    /// The process that opens it and sends over it, by its own job's number.
     pub from: ProcessIndex,
-    /// Its incarnation.
+    /// Incarnation of that process.
     pub incarnation: Incarnation,
-    /// The process it is for, as that one's job numbers it: another may have taken over the address.
+    /// The addressee, by its own job's number: another process may have taken over the address.
     pub to: ProcessIndex,
-    /// How often the connection between the two has begun anew.
+    /// Number of times that the connection between the two has begun anew.
     pub epoch: u32,
 }
 
@@ -59,7 +58,7 @@ impl Name {
         bytes
     }
 
-    /// What these bytes say. All bytes are a name of somebody.
+    /// Decodes a name. Any bytes are some name.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Self {
@@ -72,50 +71,50 @@ impl Name {
     }
 }
 
-/// A connection that is to be opened.
+/// A connection to be opened.
 pub struct Opening {
-    /// To which process, as this one numbers them.
+    /// The other process, by this process's number.
     pub to: ProcessIndex,
-    /// What is said when it is open.
+    /// Name to send once it is open.
     pub name: Name,
-    /// Where the other process can be reached, in the network's own terms.
+    /// Address of the other process, in the network's own form.
     pub address: String,
-    /// The secret of the links of its job.
+    /// Secret of the links of the other process's job.
     pub secret: Secret,
-    /// Cleared when nobody wants the connection any more.
+    /// Cleared when the connection is no longer wanted.
     pub wanted: Arc<AtomicBool>,
-    /// The one before broke at once: begins with a pause.
+    /// True if the previous one broke at once: begin with a pause.
     pub has_failed: bool,
 }
 
 impl Opening {
-    /// Whether somebody still wants the connection.
+    /// Returns true if the connection is still wanted.
     pub fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 }
 
-/// How far a connection is that is being opened.
+/// Result of an attempt to open a connection.
 pub enum Connecting {
     /// It is open.
     Open(Box<dyn Outlet>),
-    /// What becomes of it is told to the engine later ([`Opened`]).
+    /// The engine gets the outcome later ([`Opened`]).
     Underway,
-    /// The other end is gone, or cannot be reached in this way.
+    /// The other end is gone, or cannot be reached over this network.
     Refused,
 }
 
-/// What became of a connection that took its time.
+/// Outcome of a connection that took its time.
 pub struct Opened {
-    /// To which process.
+    /// The other process.
     pub to: ProcessIndex,
-    /// Of which wish; there may be a newer one for the same process.
+    /// The request it belongs to; there may be a newer one for the same process.
     pub wanted: Arc<AtomicBool>,
     /// The connection, or why there is none.
     pub result: io::Result<Box<dyn Outlet>>,
 }
 
-/// Whether a connection could not be opened because the other end's host does not answer, or none on the way there.
+/// Returns true if a connection failed because the other end's host, or one on the way there, does not answer.
 #[must_use]
 pub fn is_of_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable)
@@ -126,7 +125,7 @@ pub trait Network: Send + Sync {
     /// Its name in the addresses of processes.
     fn name(&self) -> &'static str;
 
-    /// Longest frame that goes in one piece, in bytes, payload fragments excepted: [`FRAME_BYTES_LEAST`] or more.
+    /// Longest frame in bytes that goes in one piece, payload fragments excepted: [`FRAME_BYTES_LEAST`] or more.
     fn frame_bytes_max(&self) -> usize;
 
     /// Opens a connection, or begins to.
@@ -135,66 +134,67 @@ pub trait Network: Send + Sync {
 
 /// The sending end of a connection.
 pub trait Outlet: Send {
-    /// Longest frame that it takes, payload fragments excepted.
+    /// Longest frame in bytes that it takes, payload fragments excepted.
     fn frame_bytes_max(&self) -> usize;
 
-    /// Most payload bytes of one fragment.
+    /// Largest number of payload bytes in one fragment.
     fn data_bytes_max(&self) -> usize;
 
-    /// Gives one frame in parts, which are copied where they cannot go at once. The outlet is idle, or breaks.
+    /// Takes one frame in parts, and copies what cannot go at once. The outlet must be idle; otherwise it breaks.
     fn send(&mut self, parts: &[&[u8]]);
 
-    /// Gives one frame whose last part is `start..end` of `payload`, which need not be copied. The outlet is idle, or
-    /// breaks.
+    /// Takes one frame whose last part is `start..end` of `payload`, which need not be copied. The outlet must be idle;
+    /// otherwise it breaks.
     fn send_shared(&mut self, head: &[u8], payload: &Arc<dyn Source>, start: usize, end: usize) {
         self.send(&[head, &payload.bytes()[start..end]]);
     }
 
-    /// Sends more of what it has taken.
+    /// Sends more of the bytes it has taken.
     fn flush(&mut self);
 
-    /// Whether all that was given has gone, or nothing can go any more.
+    /// Returns true if all bytes taken have gone, or the connection is lost.
     fn is_idle(&self) -> bool;
 
-    /// Whether all that was given has reached the other end's host. It need not have been read there.
+    /// Returns true if all bytes taken have reached the other end's host. They need not have been read there.
     fn has_arrived(&self) -> bool;
 
-    /// Whether the connection is lost.
+    /// Returns true if the connection is known to be lost.
     fn is_broken(&self) -> bool;
 
-    /// Looks whether the connection is lost, though nothing is sent now.
+    /// Checks for the loss of the connection though nothing is sent now. Returns true if it is lost.
     fn look(&mut self) -> bool {
         self.is_broken()
     }
 
-    /// How often in a row the other end's host has not acknowledged what was sent to it again, after a fifth of a
-    /// second at first and twice the time each time. A host that is there acknowledges whatever its processes do.
+    /// Number of retransmissions in a row that the other end's host has not acknowledged. They come after a fifth of a
+    /// second at first, and twice the time each time. A living host acknowledges whatever its processes do.
     fn unanswered(&self) -> u32 {
         0
     }
 
-    /// Breaks the connection, as something on its way might.
+    /// Breaks the connection, as an injected fault of the network.
     fn disconnect(&self);
 
-    /// The bytes of this payload are about to go: what it holds of them must be copied. One that copies all that it is
-    /// given holds none.
+    /// Copies the bytes of this payload that it still holds, which are about to go. An outlet that copies all it takes
+    /// holds none.
     fn detach(&mut self, _payload: &[u8]) {}
 
     /// Bytes of all frames that were given.
     fn sent_bytes(&self) -> u64;
 
-    /// What to wait on for more room, or for the loss of the connection. `None` where it wakes the process itself.
+    /// Descriptor to wait on for more room, or for the loss of the connection. `None` where the network wakes the
+    /// process itself.
     fn waits_on(&self) -> Option<RawFd>;
 
-    /// Whether frames also come back over this connection.
+    /// Returns true if frames also come back over this connection.
     fn is_shared(&self) -> bool {
         true
     }
 
-    /// Gives the last frame, and goes on over the connection that `inlet` reads from. Only for one that is not shared.
+    /// Sends `last`, and continues over the connection that `inlet` reads from. Only for an outlet that is not shared.
     fn move_over(&mut self, _inlet: &dyn Inlet, _last: Header) {}
 
-    /// What comes back over this connection, if anything can.
+    /// The inlet for frames that come back over this connection; `None` if none can.
     fn way_back(&self) -> Option<Box<dyn Inlet>> {
         None
     }
@@ -202,58 +202,58 @@ pub trait Outlet: Send {
 
 /// The receiving end of a connection.
 pub trait Inlet: Send {
-    /// The next thing that has come from `from`; its body stays as it is until the next call.
+    /// The next frame or payload bytes from `from`; a frame's body stays as it is until the next call.
     fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received;
 
-    /// Whether something has come that can be had without asking the system.
+    /// Returns true if bytes have come that can be had without a system call.
     fn has_bytes(&self) -> bool {
         false
     }
 
-    /// What to wait on for more. `None` where it wakes the process itself.
+    /// Descriptor to wait on for more. `None` where the network wakes the process itself.
     fn waits_on(&self) -> Option<RawFd>;
 
     /// Bytes of all frames that were taken.
     fn taken_bytes(&self) -> u64;
 
-    /// Whether it was opened in this life of the process: a copy finds its source's in its memory.
+    /// Returns true if it was opened in this life of the process: a copy finds its source's inlets in its memory.
     fn is_current(&self) -> bool {
         true
     }
 
-    /// Breaks the connection, as something on its way might.
+    /// Breaks the connection, as an injected fault of the network.
     fn disconnect(&self);
 
-    /// This, for an outlet of the same network.
+    /// This inlet, for an outlet of the same network.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What an inlet yields.
+/// Yield of an inlet.
 pub enum Received {
     /// A whole frame; its body stays valid until the next call of [`Inlet::next`].
     Frame(Header, Kind, u128, Body),
-    /// That many more bytes of a landing's payload are in place.
+    /// This number of further bytes of a landing's payload are in place.
     Landed(LandingId, usize),
-    /// Nothing now.
+    /// Nothing has come.
     Nothing,
     /// The other end is gone.
     Closed,
-    /// It sent what is no frame. Nothing more can be taken from it.
+    /// The other end sent bytes that are no frame. Nothing more can be taken from it.
     Rubbish(Rubbish),
 }
 
-/// What is wrong with what came over a connection.
+/// Fault of bytes that came over a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Rubbish {
-    /// The frame.
+    /// The fault is in the frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Where payload bytes are to go.
+    /// The fault is in the place of payload bytes.
     #[error(transparent)]
     Landing(#[from] LandingError),
 }
 
-/// What one frame yields that has come as a whole. `bytes` must stay as they are until the next frame is taken.
+/// Handles one frame that has come as a whole. `bytes` must stay unchanged until the next frame is taken.
 pub fn whole_frame(from: ProcessIndex, bytes: &[u8], landings: &mut Landings) -> Received {
     take_whole(from, bytes, landings).unwrap_or_else(Received::Rubbish)
 }
@@ -284,7 +284,7 @@ fn take_whole(from: ProcessIndex, bytes: &[u8], landings: &mut Landings) -> Resu
 
 /// A connection that another process has opened.
 pub struct Incoming {
-    /// Between whom it is.
+    /// The two ends of the connection.
     pub name: Name,
     /// Bytes of frames that came over another connection before.
     taken_before: u64,
@@ -292,13 +292,13 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// A connection that was accepted.
+    /// Takes over an accepted connection.
     pub fn new(name: Name, inlet: Box<dyn Inlet>) -> Self {
         Self { name, taken_before: 0, inlet }
     }
 
-    /// What comes back over the connection of `outlet`, and follows another of this name of which `taken_bytes` were
-    /// taken. `None` where nothing can come back.
+    /// The way back over the connection of `outlet`, as the continuation of another of this name of which `taken_bytes`
+    /// were taken. `None` where nothing can come back.
     pub fn continued_over(outlet: &dyn Outlet, name: Name, taken_bytes: u64) -> Option<Self> {
         Some(Self { name, taken_before: taken_bytes, inlet: outlet.way_back()? })
     }
@@ -308,12 +308,12 @@ impl Incoming {
         &*self.inlet
     }
 
-    /// The next thing that has come.
+    /// The next frame or payload bytes that have come.
     pub fn next(&mut self, landings: &mut Landings) -> Received {
         self.inlet.next(self.name.from, landings)
     }
 
-    /// Bytes of all frames that were taken, also over the connection that this one follows.
+    /// Bytes of all frames taken, also over the connection that this one continues.
     pub fn taken_bytes(&self) -> u64 {
         self.taken_before + self.inlet.taken_bytes()
     }

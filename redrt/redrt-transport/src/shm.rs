@@ -1,4 +1,4 @@
-//! Shared memory within a node: one ring for each ordered pair of processes, in a memfd that the daemon made.
+//! Shared memory within a host: one ring for each ordered pair of processes, in a memfd that the daemon made.
 //!
 //! ```text
 //!  0        4096             4096·(1+S)
@@ -6,17 +6,17 @@
 //!                       32 to 128 KiB for each (receiver, sender)       8.5 MiB for each process
 //! ```
 //! A slot page is where others wake its process: a sleep word, a `pending` flag and one bit for each sender. A ring's
-//! first line belongs to the consumer (bytes consumed, whether it polls this ring), the rest is records, each a frame
-//! rounded up to 64 bytes: [`redrt_sync::ring`] says how they are published and consumed. The consumer needs no shared
-//! tail, so an 8-byte message waits for one cache line. Pages are touched only when used: an idle pair costs nothing.
+//! first line belongs to the consumer (bytes consumed, and a flag while it polls this ring). The rest is records, each
+//! a frame rounded up to 64 bytes: [`redrt_sync::ring`] has their protocol. The consumer needs no shared tail, so an
+//! 8-byte message waits for one cache line. Pages are touched only when used: an idle pair costs nothing.
 //!
-//! The trap is the lost wake-up: the producer writes a record and then looks whether the consumer polls or sleeps; the
-//! consumer says that it sleeps and then looks for records. Both put a barrier between their two steps, so at least one
-//! sees the other ([`redrt_sync::seen`]). Only the consumer's costs something, where it has a core to itself and so
+//! The trap is the lost wake-up. The producer writes a record and then checks if the consumer polls or sleeps; the
+//! consumer announces its sleep and then looks for records. Both put a barrier between their two steps, so at least one
+//! sees the other ([`redrt_sync::seen`]). Only the consumer's barrier has a cost, where it has a core to itself and so
 //! seldom sleeps.
 //!
-//! Any process of the node can write anywhere in the segment, a corrupt one too. What is read from it is checked before
-//! it is used as a length or a number, once and on a copy: it may change between two looks.
+//! Any process of the host can write anywhere in the segment, a corrupt one too. Words are checked before they are used
+//! as a length or a number, once and on a copy: they may change between two looks.
 
 use super::frame::{self, FrameError, HEADER_BYTES, Header, Kind};
 use redrt_sync::ring::{self, Memory, Reading, Writing};
@@ -28,17 +28,17 @@ use std::sync::atomic::{self, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 const RING_CONTROL_BYTES: usize = 128;
 
-/// Longest frame a ring takes: a quarter of the shortest, so that several are in flight.
+/// Longest frame of a ring: a quarter of the shortest ring, so that several are under way.
 pub const FRAME_BYTES_MAX: usize = 8 << 10;
 
-/// [`ring::LAP`], in the header's flags: frames do not use it.
+/// [`ring::LAP`] in the header's flags: frames do not use that bit.
 const LAP_FLAG: u8 = (ring::LAP >> 40) as u8;
 
 #[repr(C, align(64))]
 struct Slot {
     sleep: AtomicU32,
     _word: [u8; 4],
-    /// Of the socket by which its process is woken; see `engine::sleep`.
+    /// Name of the socket that wakes its process; see `engine::sleep`.
     wake_name: [AtomicU64; 2],
     _line: [u8; 40],
     pending: AtomicU32,
@@ -49,7 +49,7 @@ struct Slot {
 #[repr(C, align(64))]
 struct RingControl {
     consumed: AtomicU64,
-    /// Non-zero while the consumer polls this ring without being told.
+    /// Non-zero while the consumer polls this ring without an announcement.
     polled: AtomicU32,
     /// Non-zero while the producer waits for room.
     starved: AtomicU32,
@@ -60,15 +60,15 @@ const _: () = assert!(size_of::<RingControl>() <= RING_CONTROL_BYTES);
 const _: () = assert!((RING_BYTES_LEAST - RING_CONTROL_BYTES).is_multiple_of(ring::LINE_BYTES));
 const _: () = assert!(FRAME_BYTES_MAX * 4 <= RING_BYTES_LEAST);
 
-/// Far from where the kernel looks for room by itself. A segment is mapped again in a copy of the process, and what the
-/// program maps must not lie elsewhere there than in its siblings.
+/// Base address far from where the kernel maps memory by itself. A segment is mapped again in a copy of the process,
+/// and the program's own mappings must not lie elsewhere there than in its siblings.
 const REMOTE: usize = 0x6000_0000_0000;
 const ALIGNMENT: usize = 2 << 20;
 
-/// Where the next segment goes, if there is room.
+/// Address of the next segment, if there is room.
 static NEXT: AtomicUsize = AtomicUsize::new(REMOTE);
 
-/// The mapping of the node's memfd; alive as long as the process.
+/// Mapping of the host's memfd, valid as long as the process.
 #[derive(Clone, Copy)]
 pub struct Segment {
     base: *mut u8,
@@ -78,7 +78,7 @@ pub struct Segment {
 // SAFETY: - the mapping is never removed: `map` leaks it.
 //         - everything in it that two processes or threads touch is atomic, or a record owned by one side at a time.
 unsafe impl Send for Segment {}
-// SAFETY: - a shared reference gives addresses in the mapping, where all that is shared is atomic or has one owner.
+// SAFETY: - a shared reference gives addresses in the mapping, where all shared words are atomic or have one owner.
 unsafe impl Sync for Segment {}
 
 impl Segment {
@@ -87,14 +87,16 @@ impl Segment {
         shared_memory_bytes(slot_count) as usize
     }
 
-    /// Maps the memfd `fd`, out of the way of what the program maps. Fails when it is not a segment for `slot_count`
-    /// processes.
+    /// Maps the memfd `fd`, away from the program's mappings.
+    ///
+    /// # Errors
+    /// When it is no segment for `slot_count` processes, or cannot be mapped.
     pub fn map(fd: i32, slot_count: u32) -> io::Result<Self> {
         let wish = NEXT.fetch_add(Self::bytes(slot_count).next_multiple_of(ALIGNMENT), Ordering::Relaxed);
         Self::map_at(fd, slot_count, wish, 0)
     }
 
-    /// Maps the memfd `fd` where this one was. Nothing may be mapped there.
+    /// Maps the memfd `fd` at this segment's address, where nothing may be mapped.
     pub fn map_again(self, fd: i32) -> io::Result<Self> {
         Self::map_at(fd, self.slot_count, self.base as usize, libc::MAP_FIXED_NOREPLACE)
     }
@@ -126,7 +128,7 @@ impl Segment {
         Ok(Self { base: base.cast(), slot_count })
     }
 
-    /// A fresh one that nobody else has.
+    /// Makes a segment that nobody else has.
     #[cfg(any(test, feature = "testing"))]
     pub fn fresh(slot_count: u32) -> Self {
         use std::os::fd::AsRawFd;
@@ -135,23 +137,23 @@ impl Segment {
         Self::map(file.as_raw_fd(), slot_count).expect("it can be mapped")
     }
 
-    /// Where it is mapped, and how many bytes of addresses it takes.
+    /// Address of the mapping, and the bytes of addresses that it takes.
     pub fn range(&self) -> (usize, usize) {
         (self.base as usize, Self::bytes(self.slot_count).next_multiple_of(4096))
     }
 
-    /// How many processes it has room for.
+    /// Number of processes that it has room for.
     pub fn slot_count(&self) -> u32 {
         self.slot_count
     }
 
-    /// Empties the slot of `process` and all its rings, in both directions, whatever another process in its place has
-    /// left there. `fd` is the memfd. Nobody may be using them.
+    /// Empties the slot of `process` and all its rings, in both directions, of its predecessor's remains. `fd` is the
+    /// memfd. Nobody may be using them.
     pub fn clear(&self, fd: i32, process: ProcessIndex) -> io::Result<()> {
         let punch = |start: *mut u8, bytes: usize| {
             let offset = start as usize - self.base as usize;
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // SAFETY: - changes the file behind a descriptor; that nobody uses these bytes is the caller's promise.
+            // SAFETY: - changes the file behind a descriptor; the caller promises that nobody uses these bytes.
             match unsafe { libc::fallocate(fd, mode, offset as i64, bytes as i64) } {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
@@ -163,13 +165,13 @@ impl Segment {
             .try_for_each(|receiver| punch(self.ring(ProcessIndex(receiver), process), self.ring_bytes()))
     }
 
-    /// Where it is mapped.
+    /// Address of the mapping.
     #[cfg(any(test, feature = "testing"))]
     pub fn start(&self) -> *mut u8 {
         self.base
     }
 
-    /// Which words of the segment a ring is.
+    /// Words of the segment that a ring takes.
     #[cfg(any(test, feature = "testing"))]
     pub fn ring_words(&self, receiver: ProcessIndex, sender: ProcessIndex) -> std::ops::Range<usize> {
         let first = (self.ring(receiver, sender) as usize - self.base as usize) / 8;
@@ -184,12 +186,10 @@ impl Segment {
         unsafe { &*self.base.add(offset).cast::<Slot>() }
     }
 
-    /// Bytes of one ring.
     fn ring_bytes(&self) -> usize {
         ring_bytes(self.slot_count)
     }
 
-    /// The memory of the ring `sender → receiver`.
     fn ring_memory(&self, receiver: ProcessIndex, sender: ProcessIndex) -> Ring {
         Ring { start: self.ring(receiver, sender), capacity: self.ring_bytes() - RING_CONTROL_BYTES }
     }
@@ -202,7 +202,7 @@ impl Segment {
         unsafe { self.base.add(HEAD_BYTES + slots * SLOT_BYTES + number * self.ring_bytes()) }
     }
 
-    /// The places of a process on boards.
+    /// Address of a process's places on boards.
     pub fn board(&self, process: ProcessIndex) -> *const u8 {
         assert!(process.0 < self.slot_count, "slot {} of {}", process.0, self.slot_count);
         let slots = self.slot_count as usize;
@@ -211,7 +211,7 @@ impl Segment {
         unsafe { self.base.add(boards + process.0 as usize * BOARDS_BYTES) }
     }
 
-    /// The name of the socket by which a process is woken. Others of the host may have written anything there.
+    /// Name of the socket that wakes a process. Other processes of the host may have written anything there.
     pub fn wake_name(&self, process: ProcessIndex) -> &'static [AtomicU64; 2] {
         &self.slot(process).wake_name
     }
@@ -223,11 +223,10 @@ impl Segment {
     }
 }
 
-/// The memory of one ring.
 #[derive(Clone, Copy)]
 struct Ring {
     start: *mut u8,
-    /// Bytes of its lines.
+    /// Bytes of its lines, without the control words.
     capacity: usize,
 }
 
@@ -237,7 +236,7 @@ impl Ring {
         unsafe { &*self.start.cast::<RingControl>() }
     }
 
-    /// The record at `offset`, a multiple of a line below the capacity.
+    /// Address of the record at `offset`, a multiple of a line below the capacity.
     fn record(self, offset: usize) -> *mut u8 {
         debug_assert!(offset < self.capacity && offset.is_multiple_of(ring::LINE_BYTES));
         // SAFETY: - in bounds: offset is below the capacity.
@@ -281,27 +280,29 @@ pub struct Producer {
 unsafe impl Send for Producer {}
 
 impl Producer {
-    /// The sending end of `sender → receiver`. There must be only one in the job.
+    /// Makes the sending end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
         let ring = segment.ring_memory(receiver, sender);
         Self { ring, writing: Writing::default(), receiver, bit: sender.0, segment }
     }
 
-    /// Whether the consumer says that it has consumed what it cannot have. The ring takes nothing any more.
+    /// Returns true if the consumer claims to have consumed bytes that it cannot have. Then the ring takes no more
+    /// frames.
     #[inline]
     pub fn is_broken(&self) -> bool {
         self.writing.is_broken()
     }
 
-    /// Bytes of the ring that records have taken so far.
+    /// Bytes of the ring that records have taken since its begin.
     pub fn produced_bytes(&self) -> u64 {
         self.writing.produced_bytes()
     }
 
-    /// Writes one frame: header, digest and body parts, one after the other. `false` when the ring has no room for it;
-    /// nothing is written then. `fill` writes the body's `body_bytes` bytes at the pointer it is given.
+    /// Writes one frame: header, digest and body, one after the other. `fill` writes the body's `body_bytes` bytes at
+    /// the pointer it is given.
     ///
-    /// Returns `None` for no room, else whether the consumer has to be woken through its wake socket.
+    /// Returns `None` if the ring has no room: then nothing is written. Otherwise returns true if the consumer has to
+    /// be woken through its wake socket.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -310,8 +311,9 @@ impl Producer {
         body_bytes: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Option<bool> {
-        // Word by word: reading several words at once that were written one by one, the processor would have to wait
-        // until all it has written before is visible, also the records before this one. In arguments they stay apart.
+        // The header goes word by word. Words that were written one by one and are read several at once make the
+        // processor wait until all its earlier writes are visible, also those of earlier records. As arguments they
+        // stay apart.
         let [first, context, position, origin] = header.words();
         let digest = digest.map(|digest| (digest as u64, (digest >> 64) as u64));
         self.send_words(first, context, position, origin, digest, body_bytes, fill)
@@ -362,8 +364,8 @@ impl Producer {
     }
 }
 
-/// Wakes those of these processes that sleep, after something was written that they look for by themselves while they
-/// are awake. `poke` wakes one that has to be woken through its wake socket.
+/// Wakes these processes if they sleep, after a write that they look for by themselves while awake. `poke` wakes a
+/// process through its wake socket.
 #[inline(always)]
 pub fn rouse<'a>(sleeps: impl Iterator<Item = (ProcessIndex, &'a AtomicU32)> + Clone, poke: impl Fn(ProcessIndex)) {
     if seen::are_all_awake(sleeps.clone().map(|(_, sleep)| sleep)) {
@@ -376,7 +378,7 @@ pub fn rouse<'a>(sleeps: impl Iterator<Item = (ProcessIndex, &'a AtomicU32)> + C
     }
 }
 
-/// Wakes the process that sleeps on `sleep`, if it does. `true` when it has to be woken through its wake socket.
+/// Wakes the process that sleeps on `sleep`, if it does. Returns true if it has to be woken through its wake socket.
 #[inline]
 pub fn wake(sleep: &AtomicU32) -> bool {
     match seen::rouse(sleep) {
@@ -386,7 +388,7 @@ pub fn wake(sleep: &AtomicU32) -> bool {
             false
         }
         ASLEEP_POLL => true,
-        // It was written over, and nobody knows how the process sleeps.
+        // A corrupt word: nobody knows how the process sleeps.
         _ => {
             futex_wake(sleep);
             true
@@ -399,7 +401,7 @@ fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
-/// Sleeps while `word` holds `value`, at most `timeout`. Spurious returns are possible.
+/// Sleeps while `word` holds `value`, at most for `timeout`. Spurious returns are possible.
 pub fn futex_wait(word: &AtomicU32, value: u32, timeout: std::time::Duration) {
     let timeout = libc::timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
     // SAFETY: - word and timeout are valid for the call.
@@ -416,31 +418,35 @@ pub struct Consumer {
 unsafe impl Send for Consumer {}
 
 impl Consumer {
-    /// The receiving end of `sender → receiver`. There must be only one in the job.
+    /// Makes the receiving end of `sender → receiver`. There must be only one in the job.
     pub fn new(segment: Segment, sender: ProcessIndex, receiver: ProcessIndex) -> Self {
         Self { ring: segment.ring_memory(receiver, sender), reading: Reading::default() }
     }
 
-    /// Says whether this ring is polled without being told.
+    /// Publishes that this ring is polled without an announcement, or no longer.
     pub fn set_polled(&self, polled: bool) {
         self.ring.control().polled.store(u32::from(polled), Ordering::SeqCst);
     }
 
-    /// Whether a record is published at the front.
+    /// Returns true if a record is published at the front.
     #[inline]
     pub fn has_record(&mut self) -> bool {
         self.reading.front(&self.ring).is_some()
     }
 
-    /// The record at the front, if one is published: its header, what it is, and where digest and body start. It stays
-    /// valid until [`Consumer::consume`]. An error when it is no frame, or does not fit into the ring: then where the
-    /// next one starts is unknown, and the ring is to be closed.
+    /// The record at the front: its header, its kind, and the address of digest and body; `None` until one is
+    /// published. It stays valid until [`Consumer::consume`].
+    ///
+    /// # Errors
+    /// When it is no frame, or does not fit into the ring. Then the begin of the next record is unknown, and the ring
+    /// must be closed.
     #[inline]
     pub fn front(&mut self) -> Result<Option<(Header, Kind, *const u8)>, FrameError> {
         let Some(offset) = self.reading.front(&self.ring) else { return Ok(None) };
         let record = self.ring.record(offset);
-        // SAFETY: - in bounds: a header fits into a line; what was written before the record was published is seen
-        //           since its first word was. Header is plain data.
+        // SAFETY: - in bounds: a header fits into a line; writes before the record was published are visible since its
+        // first
+        //           word was. Header is plain data.
         let mut header = unsafe { record.cast::<Header>().read() };
         if !self.reading.is_of_this_lap(u64::from(header.flags) << 40) {
             return Err(FrameError::Old);
@@ -456,13 +462,13 @@ impl Consumer {
         Ok(Some((header, kind, unsafe { record.add(HEADER_BYTES) })))
     }
 
-    /// Gives the space of the record back that `front` has shown.
+    /// Gives back the space of the record that `front` has returned.
     #[inline]
     pub fn consume(&mut self) {
         self.reading.consume(&self.ring);
     }
 
-    /// Publishes consumption and says whether the producer was waiting for that.
+    /// Publishes the consumed bytes. Returns true if the producer was waiting for them.
     fn relieve(&mut self) -> bool {
         self.reading.relieve(&self.ring)
     }
@@ -472,39 +478,39 @@ impl Consumer {
     }
 }
 
-/// The receiving side of one process: finds the rings that have something.
+/// The receiving side of one process: it finds the rings that have records.
 pub struct Inbox {
     segment: Segment,
     me: ProcessIndex,
     consumers: Vec<Option<Box<Consumer>>>,
-    /// Rings polled without being told, the longest there first.
+    /// Rings polled without an announcement, the oldest member first.
     polled: Vec<ProcessIndex>,
-    /// Rings that were polled, and still say so: that is taken back for all at once.
+    /// Rings that are no longer polled but still say so: that is taken back for all at once.
     leaving: Vec<ProcessIndex>,
-    /// Where the round over `polled` goes on, so that a busy ring does not starve another.
+    /// Place in `polled` where the round continues, so that a busy ring does not starve another.
     cursor: usize,
     /// Rings that were announced and are not drained yet.
     told: Vec<ProcessIndex>,
     turn: u32,
-    /// Producers that must be woken through their wake socket.
+    /// Producers that must be woken through their wake sockets.
     wakes: Vec<ProcessIndex>,
 }
 
-/// Most rings polled without being told: looking at each costs a cache hit.
+/// Bound on the rings polled without an announcement: looking at each costs a cache hit.
 const POLLED_MAX: usize = 8;
 
-/// Number of rings that stop being polled at a time: the barrier that this takes may cost 20 microseconds.
+/// Number of rings that stop being polled at a time: their barrier may cost 20 microseconds.
 const LEAVING_MAX: usize = 32;
 
 impl Inbox {
-    /// The inbox of process `me` for what `sender_count` processes send.
+    /// Makes the inbox of process `me` for frames of `sender_count` processes.
     pub fn new(segment: Segment, me: ProcessIndex, sender_count: u32) -> Self {
         let consumers = (0..segment.slot_count.min(sender_count)).map(|_| None).collect();
         let (polled, leaving, told, wakes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { segment, me, consumers, polled, leaving, cursor: 0, told, turn: 0, wakes }
     }
 
-    /// The sender of a ring that has a record at its front, if any has.
+    /// The sender of a ring with a record at its front; `None` if no ring has one.
     pub fn next_sender(&mut self) -> Option<ProcessIndex> {
         self.turn = self.turn.wrapping_add(1);
         if self.turn.is_multiple_of(16)
@@ -569,7 +575,7 @@ impl Inbox {
         }
     }
 
-    /// Whether the ring has a record; an empty one gives a waiting producer its room.
+    /// Returns true if the ring has a record. An empty ring gives a waiting producer its room.
     fn has_record(&mut self, process: ProcessIndex) -> bool {
         let consumer = self.consumer(process);
         if consumer.has_record() {
@@ -587,8 +593,8 @@ impl Inbox {
         }
     }
 
-    /// A ring that has just been drained after an announcement is polled from now on, in place of the oldest. What came
-    /// in before the flag was set is seen by the next look at `polled`, or was announced.
+    /// Polls a ring that was just drained after an announcement, in place of the oldest polled one. Records from before
+    /// the flag was set were announced, or are found by the next look at `polled`.
     fn adopt(&mut self, process: ProcessIndex) {
         if self.polled.contains(&process) {
             return;
@@ -606,7 +612,7 @@ impl Inbox {
         atomic::fence(Ordering::SeqCst);
     }
 
-    /// Rings that are not polled any more say so. What has come in by then is taken as if it had been announced.
+    /// Publishes that rings are no longer polled. Records that have come by then count as announced.
     fn leave(&mut self) {
         let leaving = std::mem::take(&mut self.leaving);
         for process in &leaving {
@@ -621,14 +627,14 @@ impl Inbox {
         }
     }
 
-    /// The ring from `sender`.
+    /// The consumer of the ring from `sender`, made on first use.
     #[inline]
     pub fn consumer(&mut self, sender: ProcessIndex) -> &mut Consumer {
         let (segment, me) = (self.segment, self.me);
         self.consumers[sender.0 as usize].get_or_insert_with(|| Box::new(Consumer::new(segment, sender, me)))
     }
 
-    /// By sender, bytes of its ring that records have taken and given back so far.
+    /// Bytes of each sender's ring that records have taken and given back since its begin.
     pub fn consumed_bytes(&self) -> impl Iterator<Item = (ProcessIndex, u64)> + '_ {
         let opened = self.consumers.iter().enumerate();
         opened.filter_map(|(number, consumer)| {
@@ -636,7 +642,7 @@ impl Inbox {
         })
     }
 
-    /// Takes from `sender` again, from the begin of a ring that nobody has used.
+    /// Takes from `sender` again, from the begin of a ring that is unused.
     pub fn reopen(&mut self, sender: ProcessIndex) {
         let polled = self.polled.contains(&sender) || self.leaving.contains(&sender);
         let consumer = Consumer::new(self.segment, sender, self.me);
@@ -653,8 +659,8 @@ impl Inbox {
         self.consumer(sender).reading.close();
     }
 
-    /// The look that must follow when the process has said that it sleeps: gives all waiting producers their room, and
-    /// says whether a record has come in.
+    /// The look that must follow the announcement of a sleep. Gives all waiting producers their room, and returns true
+    /// if a record has come.
     pub fn look_before_sleep(&mut self) -> bool {
         for number in 0..self.consumers.len() {
             if self.consumers[number].as_ref().is_some_and(|consumer| consumer.is_starved()) {
@@ -664,7 +670,7 @@ impl Inbox {
         self.next_sender().is_some()
     }
 
-    /// The next producer that must be woken through its wake socket.
+    /// Takes a producer that must be woken through its wake socket; `None` when there are no more.
     #[inline]
     pub fn next_wake(&mut self) -> Option<ProcessIndex> {
         self.wakes.pop()
@@ -715,7 +721,7 @@ mod tests {
         [2, 32, 64].into_iter().for_each(records_survive_many_laps);
     }
 
-    /// In the rings of a host with room for as many processes.
+    /// Runs many laps in the rings of a host with this number of slots.
     fn records_survive_many_laps(slot_count: u32) {
         let segment = Segment::fresh(slot_count);
         let mut producer = Producer::new(segment, ProcessIndex(0), ProcessIndex(1));

@@ -1,8 +1,9 @@
-//! TCP between processes. Each process accepts on one port; a link is opened by its sender on first use, proves that it
-//! knows the job's secret, names its process, and then carries frames one way, or both: see `engine::link::sharing`.
+//! TCP between processes. Each process accepts connections on one port. A link is opened by its sender on first use,
+//! proves knowledge of the job's secret, names its process, and then carries frames one way, or both: see
+//! `engine::link::sharing`.
 //!
-//! Handshakes are shaken elsewhere, by a thread that serves them all (`handshake`): two processes may be opening links
-//! to each other at the same time, each holding its engine's lock, and would wait for each other forever otherwise.
+//! A thread of its own serves all handshakes (`handshake`). The trap: two processes may be opening links to each other
+//! at the same time, each holding its engine's lock, and would otherwise wait for each other for ever.
 
 mod dialling;
 pub mod handshake;
@@ -24,10 +25,10 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Longest frame that is buffered whole; larger payloads go by grant and data frames, which are read into place.
+/// Longest frame that is buffered whole. Larger payloads go by grant and data frames, which are read into place.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of payload in one data frame.
+/// Largest number of payload bytes in one data frame.
 pub const DATA_BYTES_MAX: usize = 4 << 20;
 
 /// Longest data frame.
@@ -35,24 +36,24 @@ const DATA_FRAME_BYTES_MAX: usize = HEADER_BYTES + Fragment::BYTES + DATA_BYTES_
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Maximum number of bytes read into the buffer where bytes for a landing may follow: those would be copied once more
-/// from there.
+/// Bound on the bytes read into the buffer where bytes for a landing may follow: those would have to be copied from
+/// there.
 const AHEAD_BYTES: usize = 4 << 10;
 
-/// A connected socket of the library: the copy of a process does not have it.
+/// A connected socket of the library, which a copy of the process does not get.
 pub struct Connection {
     stream: ManuallyDrop<TcpStream>,
     epoch: u32,
 }
 
 impl Connection {
-    /// Of a socket that is made without waiting for anything.
+    /// Takes a socket from `make`, which must not wait.
     pub fn make<S: AsRawFd + Into<TcpStream>>(make: impl FnOnce() -> io::Result<S>) -> io::Result<Self> {
         let socket = descriptors::make(make)?;
         Ok(Self { stream: ManuallyDrop::new(socket.into()), epoch: descriptors::epoch() })
     }
 
-    /// The next that somebody has opened to a listener that does not block, and from which address.
+    /// Accepts the next connection of a listener that does not block. Also returns the address of its other end.
     pub fn accept(listener: &TcpListener) -> io::Result<(Self, IpAddr)> {
         let mut from = IpAddr::from([0; 4]);
         let accept = || {
@@ -64,8 +65,7 @@ impl Connection {
         Self::make(accept).map(|made| (made, from))
     }
 
-    /// The next that somebody opens to a listener. Waits for that beforehand: others make sockets too, which takes
-    /// turns.
+    /// Accepts the next connection of a listener. The wait comes first, since sockets are made in turns.
     #[cfg(any(test, feature = "testing"))]
     pub fn await_next(listener: &TcpListener) -> Self {
         let mut entry = libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -75,7 +75,7 @@ impl Connection {
         Self::accept(listener).expect("somebody has connected").0
     }
 
-    /// Whether it was made in this life of the process.
+    /// Returns true if it was made in this life of the process.
     pub fn is_current(&self) -> bool {
         self.epoch == descriptors::epoch()
     }
@@ -91,14 +91,14 @@ impl Deref for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // SAFETY: - dropped here only, and not used any more.
+        // SAFETY: - dropped only here, and not used afterwards.
         descriptors::close(self.stream.as_raw_fd(), || unsafe { ManuallyDrop::drop(&mut self.stream) });
     }
 }
 
 pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // Best effort: the default algorithm may be one made for the internet, which halves the rate of a local link.
+    // Best effort: the default algorithm may be one for the internet, which halves the rate of a local link.
     let name = b"cubic";
     // SAFETY: - name is valid for its length.
     unsafe {
@@ -113,8 +113,7 @@ pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes to a socket. That the other end is gone is an error, not a signal: the program may have left SIGPIPE at its
-/// default.
+/// Writes to a socket. A closed other end is an error and no signal: the program may have left SIGPIPE at its default.
 pub(super) fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result<usize> {
     // SAFETY: - an all-zero msghdr is valid: nothing named, no vectors, no control data.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -125,10 +124,11 @@ pub(super) fn send_quietly(stream: &TcpStream, slices: &[IoSlice]) -> io::Result
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
-/// A connection that has proved itself.
+/// An authenticated connection.
 struct Wire {
     stream: Connection,
-    /// Of both directions, where the job's connections are encrypted. Nobody waits for it: both ends are the engine's.
+    /// Cipher of both directions, where the job's connections are encrypted. Nobody waits for the lock: both ends are
+    /// the engine's.
     cipher: Option<Mutex<Cipher>>,
 }
 
@@ -137,7 +137,7 @@ impl Wire {
         self.cipher.as_ref().map(|cipher| cipher.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// These parts as they travel, each by itself, if the connection is encrypted.
+    /// The encrypted form of these parts, each in records of its own; `None` if the connection is not encrypted.
     fn seal(&self, parts: &[&[u8]]) -> Option<Vec<u8>> {
         let mut cipher = self.cipher()?;
         let total: usize = parts.iter().map(|part| part.len()).sum();
@@ -147,7 +147,7 @@ impl Wire {
     }
 }
 
-/// Resets a connection: what is on its way is lost, both ends will find it broken.
+/// Resets a connection: bytes under way are lost, and both ends will find it broken.
 fn disconnect(stream: &TcpStream) {
     // SAFETY: - an all-zero address is valid; its family is set next.
     let mut nowhere: libc::sockaddr = unsafe { std::mem::zeroed() };
@@ -156,7 +156,7 @@ fn disconnect(stream: &TcpStream) {
     unsafe { libc::connect(stream.as_raw_fd(), &raw const nowhere, size_of::<libc::sockaddr>() as libc::socklen_t) };
 }
 
-/// A connection that has proved itself and waits for the engine to take it over.
+/// Makes an authenticated connection ready for the engine.
 pub(super) fn accepted(name: Name, stream: Connection, cipher: Option<Cipher>) -> Incoming {
     let wire = Arc::new(Wire { stream, cipher: cipher.map(Mutex::new) });
     Incoming::new(name, Box::new(Receiver::new(wire)))
@@ -267,7 +267,7 @@ mod tests {
             } else {
                 receiver.inlet().disconnect()
             }
-            // The other end is told by the network.
+            // The other end learns it from the network.
             let until = Instant::now() + handshake::TIMEOUT;
             while !(sender.look() && matches!(receiver.next(&mut Landings::default()), Received::Closed)) {
                 assert!(Instant::now() < until, "nobody has noticed");
@@ -299,7 +299,7 @@ mod tests {
         let landing = unsafe { landings.insert(place.as_mut_ptr(), place.len(), 0, ProcessIndex(5)) };
         let bytes = Arc::new(Bytes(payload.clone()));
         let source: Arc<dyn Source> = bytes.clone();
-        // Until the kernel takes no more, and part of the payload waits here.
+        // Sends until the kernel takes no more, and part of the payload waits here.
         let mut sent = 0;
         while sender.is_idle() {
             assert!(sent + payload.len() <= place.len(), "the kernel takes everything");

@@ -3,7 +3,7 @@ use crate::memory::Scratch;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// The boards of both members, which are this process.
+/// The boards of both members, both of which are in this process.
 fn boards(segment: Segment, place: u32, direct: bool) -> [Board; 2] {
     let member = |number| Member { process: ProcessIndex(number), pid: std::process::id() as i32 };
     [0, 1].map(|rank| Board::new(segment, place, Box::new([member(0), member(1)]), rank, direct, 0))
@@ -97,7 +97,7 @@ fn others_bring_what_a_member_wants_or_say_that_they_cannot() {
     let [one, other] = boards(Segment::fresh(2), 7, true);
     for can_be_written in [true, false] {
         let (mut whole, mut into) = (filled(5 * PART, 3), Scratch::new(5 * PART));
-        // SAFETY: - an address that nothing has, and which only the kernel is given.
+        // SAFETY: - an address that is not mapped, and is only passed to the kernel.
         let nowhere = unsafe { Region::new(std::ptr::without_provenance_mut(8192), 5 * PART) };
         let (number, _) = other.next();
         one.next();
@@ -132,7 +132,7 @@ fn a_place_that_all_have_left_serves_again() {
 }
 
 proptest! {
-    /// Whatever others write on a board, no more than its cells is read, and nothing written but what was asked for.
+    /// With any words on a board, no more than its cells is read, and only the requested bytes are written.
     #[test]
     fn a_board_that_is_written_over_is_read_within_its_bounds(
         words in vec((0usize..512, any::<u64>()), 0..40),
@@ -151,8 +151,7 @@ proptest! {
         for posted in [other.posted(0, number), other.posted_for(0, number, 1)] {
             let mut into = filled(length + 16, 0xaa);
             let region = into.region();
-            // Addresses are read by the kernel, which refuses those that there are not; those that there are may be
-            // read.
+            // The kernel reads addresses, and refuses those that are not mapped; mapped ones may be read.
             let _ = other.read(&posted, offset, region.part(0, length));
             prop_assert!(region.part(length, 16).with_bytes(|bytes| bytes.iter().all(|byte| *byte == 0xaa)));
         }

@@ -1,4 +1,4 @@
-//! Links that are being opened or accepted, none of which is waited for: one thread serves them all.
+//! Handshakes of links that are opened or accepted. None is waited for: one thread serves them all.
 //!
 //! ```text
 //!  Dialling                                          Admitting
@@ -9,12 +9,11 @@
 //!    hears it ◀──────────────────────────────────────  admitted
 //!  Sender                                            Incoming
 //! ```
-//! The last word is for lines (`membership::cloning`): while one is taken a process admits nobody, and what was sent to
-//! it before would be in no image. So nothing is sent before the other end has the link and reads from it.
+//! The last byte matters for lines (`membership::cloning`): while one is taken a process admits nobody, and frames sent
+//! to it before would be in no image. So nothing is sent before the other end has the link and reads from it.
 //!
-//! Sockets do not block. What is to be heard next is of known length, and nothing is done before all of it is there;
-//! what comes behind it stays in the socket. What is said fits a new socket's buffer. The bytes are those of
-//! `redrt_wire::auth`.
+//! Sockets do not block. The next message has a known length, and is handled only once all of it is there; later bytes
+//! stay in the socket. Messages fit a new socket's buffer. The bytes are those of `redrt_wire::auth`.
 
 use super::{Connection, Sender, accepted, send_quietly, tune};
 use crate::network::{Incoming, Name};
@@ -28,16 +27,16 @@ use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// How long a link may take to be opened.
+/// Bound on the time to open a link.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the other end says when it has the link.
+/// Byte of the other end once it has the link.
 const ADMITTED: u8 = 1;
 
-/// What came of a step: `Break` with the end, `Continue` when more has to come first.
+/// Result of a step: `Break` with the end, `Continue` when more bytes are needed.
 pub type Step<T, This> = ControlFlow<io::Result<T>, This>;
 
-/// A connection, and what has been heard of what is to be heard next.
+/// A connection, and the part of the next message that has come.
 struct Hearing {
     stream: Connection,
     heard: Vec<u8>,
@@ -49,7 +48,7 @@ impl Hearing {
         Self { stream, heard: Vec::new(), deadline: Instant::now() + TIMEOUT }
     }
 
-    /// Whether `count` bytes have come.
+    /// Returns true if `count` bytes have come.
     fn has_heard(&mut self, count: usize) -> io::Result<bool> {
         while self.heard.len() < count {
             let mut piece = [0; 128];
@@ -70,7 +69,7 @@ impl Hearing {
         if count == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Whether a handshake is over after a step that has come to `outcome`.
+    /// Ends a handshake after a step with this `outcome`, if it is done, failed or late.
     fn end<T>(&self, outcome: io::Result<Option<T>>) -> ControlFlow<io::Result<T>> {
         match outcome {
             Ok(Some(end)) => ControlFlow::Break(Ok(end)),
@@ -94,9 +93,9 @@ pub struct Dialling {
     hearing: Hearing,
     secret: Secret,
     name: Name,
-    /// Set when the connection is there and the greeting has gone.
+    /// Set once the connection is there and the greeting has gone.
     greeted: Option<Connecting>,
-    /// Set when proof and name have gone too: what the link is sealed with, if it is.
+    /// Set once proof and name have gone too: the cipher of the link, if it is encrypted.
     named: Option<Option<Cipher>>,
 }
 
@@ -112,8 +111,8 @@ impl Dialling {
         Ok(Self { hearing: Hearing::new(stream), secret: secret.clone(), name, greeted: None, named: None })
     }
 
-    /// Goes on as far as it can without waiting. The link is opened if that is still wanted when the other end has
-    /// proved itself, and is open when that end has it. Fails with `HostUnreachable` where its host has not answered.
+    /// Goes on as far as possible without waiting. The link is opened if that is still wanted once the other end is
+    /// authenticated, and is open once that end has it. Fails with `HostUnreachable` where its host has not answered.
     pub fn advance(mut self, is_wanted: impl Fn() -> bool) -> Step<Sender, Self> {
         let outcome = self.step(is_wanted);
         match self.hearing.end(outcome) {
@@ -138,7 +137,7 @@ impl Dialling {
         }
     }
 
-    /// Whether each end has proved itself.
+    /// Returns true if both ends are authenticated.
     fn prove(&mut self, is_wanted: impl Fn() -> bool) -> io::Result<bool> {
         let answer_bytes = match &self.greeted {
             Some(connecting) => connecting.answer_bytes(),
@@ -156,7 +155,7 @@ impl Dialling {
         let connecting = self.greeted.take().expect("it has been greeted");
         let answer = std::mem::take(&mut self.hearing.heard);
         let (said, cipher) = connecting.finish(&answer, &self.name.to_bytes())?;
-        // In the copy of a process nobody speaks in its source's name.
+        // A copy of the process must not use its source's name.
         if !is_wanted() {
             return Err(io::ErrorKind::ConnectionAborted.into());
         }
@@ -180,12 +179,12 @@ impl Dialling {
         }
     }
 
-    /// What it waits for.
+    /// Entry to poll for its next event.
     pub fn entry(&self) -> libc::pollfd {
         self.hearing.entry(if self.has_greeted() { libc::POLLIN } else { libc::POLLOUT })
     }
 
-    /// When it will have taken too long.
+    /// Time at which it fails.
     pub fn deadline(&self) -> Instant {
         self.hearing.deadline
     }
@@ -195,19 +194,19 @@ impl Dialling {
 pub struct Admitting {
     hearing: Hearing,
     secret: Secret,
-    /// Set when the greeting was answered.
+    /// Set once the greeting was answered.
     answered: Option<Accepting>,
 }
 
 impl Admitting {
-    /// A connection that was accepted.
+    /// Begins with an accepted connection.
     pub fn begin(stream: Connection, secret: &Secret) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         tune(&stream)?;
         Ok(Self { hearing: Hearing::new(stream), secret: secret.clone(), answered: None })
     }
 
-    /// Goes on as far as it can without waiting.
+    /// Goes on as far as possible without waiting.
     pub fn advance(mut self) -> Step<Incoming, Self> {
         let outcome = self.step();
         match self.hearing.end(outcome) {
@@ -239,28 +238,28 @@ impl Admitting {
         Ok(Some((Name::from_bytes(name), cipher)))
     }
 
-    /// What it waits for.
+    /// Entry to poll for its next event.
     pub fn entry(&self) -> libc::pollfd {
         self.hearing.entry(libc::POLLIN)
     }
 
-    /// When it will have taken too long.
+    /// Time at which it fails.
     pub fn deadline(&self) -> Instant {
         self.hearing.deadline
     }
 
-    /// Whether its greeting was answered.
+    /// Returns true if its greeting was answered.
     pub fn is_answered(&self) -> bool {
         self.answered.is_some()
     }
 
-    /// Whether it was accepted in this life of the process: see `descriptors`.
+    /// Returns true if it was accepted in this life of the process: see `descriptors`.
     pub fn is_current(&self) -> bool {
         self.hearing.is_current()
     }
 }
 
-/// Opens a link, and waits for it.
+/// Opens a link, and waits until it is open.
 pub fn open(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Sender> {
     let mut dialling = Dialling::begin(address, secret, name)?;
     loop {
@@ -272,7 +271,7 @@ pub fn open(address: SocketAddr, secret: &Secret, name: Name) -> io::Result<Send
     }
 }
 
-/// Lets a connection that was accepted prove itself, and waits for that.
+/// Authenticates an accepted connection, and waits for that.
 #[cfg(any(test, feature = "testing"))]
 pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Incoming> {
     let mut admitting = Admitting::begin(stream, secret)?;
@@ -285,13 +284,13 @@ pub fn admit(stream: Connection, secret: &Secret) -> io::Result<Incoming> {
     }
 }
 
-/// Sleeps until something may have happened at one of these, or it is time. A thread that is woken too early finds
+/// Sleeps until one of these entries may have an event, or until this time. A thread that is woken too early finds
 /// nothing and comes back.
 pub fn sleep(entries: &mut [libc::pollfd], until: Option<Instant>) -> io::Result<()> {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    // Rounded up: else the last millisecond would be spent awake.
+    // Rounded up: otherwise the last millisecond would be spent awake.
     let limit_ms = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
-    // SAFETY: - as many valid entries as is said.
+    // SAFETY: - entries is valid for its length during the call.
     if unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, limit_ms) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -315,7 +314,7 @@ mod tests {
         Secret::new([3; 32]).sealing(is_sealing)
     }
 
-    /// Both ends on one thread: so neither waits for the other.
+    /// Runs both ends on one thread, so neither may wait for the other.
     fn meet(client: &Secret, server: &Secret) -> (io::Result<Sender>, io::Result<Incoming>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut dialling =
@@ -353,7 +352,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut dialling = Dialling::begin(listener.local_addr().unwrap(), &secret(false), NAME).unwrap();
         let mut admitting = Admitting::begin(Connection::await_next(&listener), &secret(false)).unwrap();
-        // The other end has answered, and is then held.
+        // The other end answers, and is then held.
         while !admitting.is_answered() {
             let (ControlFlow::Continue(more), ControlFlow::Continue(rest)) =
                 (dialling.advance(|| true), admitting.advance())

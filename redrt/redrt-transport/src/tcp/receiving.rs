@@ -11,11 +11,11 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-/// Opens what arrives over an encrypted link.
+/// Decrypts bytes of an encrypted link.
 struct Unsealer {
     raw: Box<[u8]>,
     plain: Vec<u8>,
-    /// How much of that has been taken.
+    /// Length of the part of `plain` that has been taken.
     taken: usize,
 }
 
@@ -24,7 +24,7 @@ impl Unsealer {
         Self { raw: vec![0; BUFFER_BYTES].into_boxed_slice(), plain: Vec::new(), taken: 0 }
     }
 
-    /// Moves what has been opened to these places; how many bytes it was.
+    /// Moves decrypted bytes to these places. Returns the number of bytes.
     fn take(&mut self, vectors: &[libc::iovec]) -> usize {
         let mut count = 0;
         for vector in vectors {
@@ -95,7 +95,6 @@ impl Inlet for Receiver {
 }
 
 impl Receiver {
-    /// The receiving end of a connection.
     pub(super) fn new(wire: Arc<Wire>) -> Self {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         let unsealer = wire.cipher.is_some().then(Unsealer::new);
@@ -207,7 +206,7 @@ impl Receiver {
         let streaming = self.streaming.as_ref().expect("a data frame is arriving");
         let left = streaming.left;
         let Some(place) = landings.place(from, streaming.landing, streaming.offset, left)? else {
-            // Nobody wants these bytes any more: read them away.
+            // The landing was given up: read these bytes and drop them.
             let vectors =
                 [libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: left.min(self.buffer.len()) }];
             return Ok(self.read_vectored(&vectors));
@@ -228,7 +227,7 @@ impl Receiver {
         self.read_raw(vectors)
     }
 
-    /// The same over an encrypted link. What nobody has encrypted ends it.
+    /// The same over an encrypted link. Forged bytes end it.
     fn read_sealed(&mut self, vectors: &[libc::iovec]) -> usize {
         loop {
             let unsealer = self.unsealer.as_mut().expect("the link is encrypted");

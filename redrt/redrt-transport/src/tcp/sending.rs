@@ -31,7 +31,7 @@ pub struct Sender {
     gone: usize,
     sent_bytes: u64,
     broken: bool,
-    /// Where it goes on when all that was given has gone.
+    /// Connection on which it continues once all bytes have gone.
     next: Option<Arc<Wire>>,
 }
 
@@ -50,7 +50,7 @@ impl Sender {
         }
     }
 
-    /// Gives bytes that are encrypted already.
+    /// Sends bytes that are encrypted already.
     fn give(&mut self, mut bytes: Vec<u8>) {
         let taken = if self.queue.is_empty() { self.write(&[IoSlice::new(&bytes)]) } else { 0 };
         if taken < bytes.len() && !self.broken {
@@ -108,7 +108,7 @@ impl Outlet for Sender {
         let count = unsafe {
             libc::recv(self.wire.stream.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT)
         };
-        // What comes back is left for the receiver that there will be.
+        // Bytes that come back are left for the receiver to come.
         let is_open = count > 0 || count < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock;
         self.broken |= !is_open;
         self.broken
@@ -118,7 +118,7 @@ impl Outlet for Sender {
         // SAFETY: - all zeros are a tcp_info.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
         let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: - info is valid for writing its length.
+        // SAFETY: - info is valid for writes of its length.
         let outcome = unsafe {
             libc::getsockopt(
                 self.wire.stream.as_raw_fd(),
@@ -128,7 +128,7 @@ impl Outlet for Sender {
                 &raw mut length,
             )
         };
-        // Probes of a receiver that has no room are not counted there.
+        // The kernel does not count probes of a receiver without room.
         if outcome == 0 && info.tcpi_unacked > 0 { u32::from(info.tcpi_retransmits) } else { 0 }
     }
 
@@ -203,7 +203,7 @@ impl Outlet for Sender {
     fn detach(&mut self, payload: &[u8]) {
         for chunk in &mut self.queue {
             if matches!(chunk, Chunk::Shared { payload: queued, .. } if queued.bytes().as_ptr() == payload.as_ptr()) {
-                // What of the front has gone already is skipped by its length, so that stays.
+                // `gone` counts the part of the front that has been sent, and stays valid.
                 *chunk = Chunk::Copied(chunk.bytes().to_vec());
             }
         }
