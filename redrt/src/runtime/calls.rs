@@ -1,7 +1,7 @@
-//! How long the program is in MPI, by kind of call, for `redrun --profile`. Nothing here runs without it.
+//! Time that the program spends in MPI, by kind of call, for `redrun --profile`. Nothing here runs without it.
 //!
-//! A call that a callback of the program makes belongs to the call below which the callback runs. What is under way
-//! when the counts are told, `MPI_Finalize` itself, is not in them.
+//! A call that a callback of the program makes belongs to the call below which the callback runs. The call in which
+//! the counts are sent, `MPI_Finalize` itself, is not in them.
 
 use redrt_process::clock::monotonic_ns;
 use redrt_wire::profile::{CallKind, CallTime};
@@ -19,11 +19,12 @@ process_local! {
 }
 
 per_thread! {
-    /// When this thread began the call that it is in.
+    /// Begin of the call that this thread is in; `None` outside of calls.
     static BEGAN_NS: Cell<Option<u64>> = Cell::new(None);
 }
 
-/// The calling thread begins a call. Whether it is one that counts, of which [`end`] is to be told.
+/// Begins a call of the calling thread. Returns true if the call counts: then [`end`] has to be called for it. A call
+/// within a call does not count.
 pub(super) fn begin() -> bool {
     if BEGAN_NS.get().is_some() {
         return false;
@@ -32,7 +33,7 @@ pub(super) fn begin() -> bool {
     true
 }
 
-/// The call ends that this thread has begun.
+/// Ends the call that this thread has begun, and adds it to the totals.
 pub(super) fn end(kind: CallKind) {
     let Some(began_ns) = BEGAN_NS.take() else { return };
     let total = &TOTALS[kind as usize];
@@ -40,7 +41,7 @@ pub(super) fn end(kind: CallKind) {
     total.time_ns.fetch_add(monotonic_ns().saturating_sub(began_ns), Ordering::Relaxed);
 }
 
-/// All calls that have ended, by kind.
+/// Totals of the calls that have ended, by kind.
 pub fn times() -> [CallTime; CallKind::COUNT] {
     let time = |total: &Total| CallTime {
         count: total.count.load(Ordering::Relaxed),

@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Both directions of the control connection. Any thread may send; one receives.
 ///
-/// In a copy of the process the descriptor leads to another daemon. So nobody is in the middle of a message when a copy
-/// is made: a thread that holds both locks knows that. The thread that receives waits without its lock.
+/// In a copy of the process the descriptor leads to another daemon. So no thread may be in the middle of a message when
+/// a copy is made: the thread that makes it holds both locks. The thread that receives waits without its lock.
 pub struct Control {
     daemon: Daemon,
     writer: Mutex<()>,
@@ -20,18 +20,18 @@ pub struct Control {
 
 enum Daemon {
     Process(UnixStream),
-    /// Takes what is sent. What it has to say is heeded as it says it.
+    /// Takes sent messages. Its own messages are handled in the call that makes them.
     #[cfg(any(test, feature = "simulation"))]
     Simulated(Box<dyn Fn(&FromAgent) + Send + Sync>),
 }
 
-/// Nobody receives or heeds a message while this is held.
+/// Guard: no thread receives or handles a message while it is held.
 pub struct Deaf<'a> {
     control: &'a Control,
     reader: MutexGuard<'a, FrameReader>,
 }
 
-/// Nobody sends, receives or heeds a message while this is held.
+/// Guard: no other thread sends, receives or handles a message while it is held.
 pub struct Hushed<'a> {
     control: &'a Control,
     _writer: MutexGuard<'a, ()>,
@@ -45,7 +45,7 @@ impl Control {
         Self { daemon: Daemon::Process(stream), writer: Mutex::new(()), reader: Mutex::default() }
     }
 
-    /// A connection to a daemon that is simulated.
+    /// Connects to a simulated daemon, whose side of `send` is `hear`.
     #[cfg(any(test, feature = "simulation"))]
     pub fn simulated(hear: Box<dyn Fn(&FromAgent) + Send + Sync>) -> Self {
         Self { daemon: Daemon::Simulated(hear), writer: Mutex::new(()), reader: Mutex::default() }
@@ -59,12 +59,12 @@ impl Control {
         }
     }
 
-    /// The descriptor.
+    /// Returns the descriptor of the socket.
     pub fn fd(&self) -> i32 {
         self.stream().as_raw_fd()
     }
 
-    /// Sends one message.
+    /// Sends one message. Fails when the daemon is gone.
     pub fn send(&self, message: &FromAgent) -> io::Result<()> {
         let _turn = self.writer.lock().expect("no thread panics while it sends");
         self.write(message)
@@ -81,7 +81,7 @@ impl Control {
         }
     }
 
-    /// Waits for the next message. An end of the stream is an error: the daemon is gone.
+    /// Waits for the next message. Fails at the end of the stream: the daemon is gone.
     pub fn receive(&self) -> io::Result<ToAgent> {
         let mut frames = self.reader.lock().expect("no thread panics while it receives");
         self.read(&mut frames)
@@ -100,8 +100,8 @@ impl Control {
         }
     }
 
-    /// Waits for messages and heeds them, until the stream ends. `idle` is called before each wait and says how long it
-    /// may take, in milliseconds; -1 for ever.
+    /// Receives messages and hands them to `heed` until the stream ends. Returns the error that ended it. `idle` is
+    /// called before each wait and returns its limit in milliseconds; -1 for none.
     pub fn serve(&self, mut idle: impl FnMut() -> i32, mut heed: impl FnMut(ToAgent)) -> io::Error {
         loop {
             if !self.wait_readable(idle()) {
@@ -109,7 +109,8 @@ impl Control {
             }
             let mut frames = self.reader.lock().expect("no thread panics while it receives");
             let mut bytes = [0; 4096];
-            // What was there to read may have been another daemon's.
+            // Must not block: the readable bytes may have been another daemon's, from before this process became a
+            // copy.
             // SAFETY: - bytes is valid for writes of its length.
             let count = unsafe {
                 libc::recv(self.stream().as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
@@ -136,27 +137,26 @@ impl Control {
         self.wait_with(limit_ms, None).0
     }
 
-    /// The same, and whether the `other` descriptor has become readable.
+    /// Waits for the connection or the `other` descriptor. Returns which of the two have become readable.
     fn wait_with(&self, limit_ms: i32, other: Option<RawFd>) -> (bool, bool) {
-        // A negative one is passed over.
+        // poll ignores entries with a negative descriptor.
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut entries = [entry(self.stream().as_raw_fd()), entry(other.unwrap_or(-1))];
-        // SAFETY: - two entries, valid during the call.
+        // SAFETY: - entries is valid for reads and writes of two entries, the number that is passed.
         unsafe { libc::poll(entries.as_mut_ptr(), 2, limit_ms) };
         let [own, other] = entries.map(|entry| entry.revents != 0);
         (own, other)
     }
 
-    /// Waits until no message is being heeded. The order of locks is this one, the engine, the writer: messages are
-    /// heeded with the engine, and sent by those who hold it.
+    /// Waits until no message is being handled. The order of locks is this one, the engine, the writer: handlers of
+    /// messages lock the engine, and holders of the engine send.
     pub fn deafen(&self) -> Deaf<'_> {
         Deaf { control: self, reader: self.reader.lock().expect("no thread panics while it receives") }
     }
 }
 
 impl<'a> Deaf<'a> {
-    /// Waits until nobody is in the middle of sending one either. A thread that goes on holding the engine needs to
-    /// have it by now.
+    /// Waits until no message is being sent either. A caller that needs the engine has locked it before.
     pub fn hush(self) -> Hushed<'a> {
         let writer = self.control.writer.lock().expect("no thread panics while it sends");
         Hushed { control: self.control, _writer: writer, reader: self.reader, put_aside: Vec::new() }
@@ -164,24 +164,25 @@ impl<'a> Deaf<'a> {
 }
 
 impl Hushed<'_> {
-    /// The descriptor leads to another daemon now: what the last one had begun to say is void.
+    /// Drops all that was received: the descriptor leads to another daemon now, and the last one's messages are void.
     pub fn begin_anew(&mut self) {
         *self.reader = FrameReader::default();
         self.put_aside.clear();
     }
 
-    /// Sends one message.
+    /// Sends one message, as [`Control::send`] does.
     pub fn send(&self, message: &FromAgent) -> io::Result<()> {
         self.control.write(message)
     }
 
-    /// Waits for the next message.
+    /// Waits for the next message, as [`Control::receive`] does.
     pub fn receive(&mut self) -> io::Result<ToAgent> {
         self.control.read(&mut self.reader)
     }
 
-    /// Waits for the next message for at most this many milliseconds; -1 for ever. Fails with
-    /// [`io::ErrorKind::ConnectionAborted`] when there is none and the `asker` can be read from: it has gone.
+    /// Waits for the next message for at most `limit_ms` milliseconds; -1 for no limit. `None` when the time is over.
+    /// Fails with [`io::ErrorKind::ConnectionAborted`] when there is no message and the `asker` is readable: it has
+    /// gone.
     pub fn receive_within(&mut self, limit_ms: i32, asker: Option<RawFd>) -> io::Result<Option<ToAgent>> {
         if let Some(message) = self.reader.next().map_err(io::Error::other)? {
             return Ok(Some(message));
@@ -193,25 +194,25 @@ impl Hushed<'_> {
         }
     }
 
-    /// Keeps a message that is to be heeded when others may talk to the daemon again.
+    /// Keeps a message for [`end`](Self::end), which returns it.
     pub fn put_aside(&mut self, message: ToAgent) {
         self.put_aside.push(message);
     }
 
-    /// Others may talk to the daemon again. The caller heeds what it has said meanwhile: what was put aside, and what
-    /// is in the buffer already. The thread that listens waits until the socket is readable, and would not see a
-    /// message that came together with the last one that was received here.
+    /// Lets other threads use the connection again. Returns the messages that the caller has to handle: those put
+    /// aside, and those in the buffer already. The trap: the thread that listens waits until the socket is readable. It
+    /// would not see a message that came together with the last one that was received here.
     #[must_use = "nobody else heeds these messages"]
     pub fn end(mut self) -> Vec<ToAgent> {
         let mut unheeded = std::mem::take(&mut self.put_aside);
         if !mutation::is_planted(Mutation::ReadTogetherLost) {
-            // The thread that listens meets a wrong frame again.
+            // A wrong frame stays in the buffer: the thread that listens meets it again.
             unheeded.extend(std::iter::from_fn(|| self.reader.next().ok().flatten()));
         }
         unheeded
     }
 
-    /// What a simulated daemon says is in the buffer, as if it had been read.
+    /// Puts a message of a simulated daemon in the buffer, as if it had been read.
     #[cfg(any(test, feature = "simulation"))]
     pub fn hear(&mut self, message: &ToAgent) {
         self.reader.push(&frame::encode(message));
@@ -234,7 +235,7 @@ mod tests {
         let place = UndoPlace::beside("/store/line-1".as_ref(), Generation(1), false);
         let said = [ToAgent::Held(true), ToAgent::LineGoes(Some(place)), ToAgent::Held(false), ToAgent::Release];
         let mut bytes: Vec<u8> = said.iter().flat_map(frame::encode).collect();
-        // The last one is torn.
+        // The last message arrives in two parts.
         let late = bytes.split_off(bytes.len() - 3);
         daemon.write_all(&bytes).unwrap();
         let mut hushed = control.deafen().hush();
@@ -248,7 +249,7 @@ mod tests {
         assert_eq!(text(&control.deafen().hush().end()), text(&[]));
     }
 
-    /// That nothing comes of a line may have been said before this process was hushed for it.
+    /// The message that a line was given up may have been handled before this process was hushed for that line.
     #[test]
     fn one_whose_asker_has_gone_waits_for_no_word_of_the_daemon() {
         let ((here, mut daemon), (asked, asker)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());

@@ -6,32 +6,32 @@ use redrt_process::simulation;
 use redrt_wire::control::FromAgent;
 use redrt_wire::lack::Lack;
 
-/// Ends this process, which lacks something of its host; the job goes on if its rank has another replica.
+/// Ends this process, which lacks a resource of its host. The job goes on if its rank has another replica.
 pub fn unable<T>(lack: Lack) -> T {
     last_words(&lack.to_string(), FromAgent::Unable(lack));
     exit(1)
 }
 
-/// Ends the whole job with this exit code. `message` is for the user, empty when the application asked for the end.
+/// Ends the whole job with this exit code. `message` is for the user; it is empty when the application asked for the
+/// end.
 pub fn abort<T>(code: i32, message: String) -> T {
     last_words(&message.clone(), FromAgent::Abort { code, message });
     exit(if code == 0 { 1 } else { code })
 }
 
-/// Ends this process.
 fn exit(code: i32) -> ! {
     simulation::end_process();
     std::process::exit(code)
 }
 
-/// Tells redrun and waits for the end, or tells the user where there is no redrun.
+/// Reports the end to redrun and waits for it, or prints the message where there is no redrun.
 fn last_words(message: &str, words: FromAgent) {
     if let Some(job) = job()
         && let Some(control) = job.control
     {
         if control.send(&words).is_ok() {
             simulation::end_process();
-            // The daemon ends this process; if it cannot, its end is noticed by the agent thread.
+            // The daemon ends this process. If the daemon is gone, the agent thread notices that.
             loop {
                 std::thread::park();
             }
@@ -43,7 +43,7 @@ fn last_words(message: &str, words: FromAgent) {
     }
 }
 
-/// Says why nothing can be sent to the daemon, if it is the program that has seen to that.
+/// Prints why nothing can be sent to the daemon, if the reason is that the program has closed the descriptor.
 pub fn say_if_closed(control: &Control) {
     if super::is_closed(control.fd()) {
         redrt_process::say(

@@ -1,4 +1,4 @@
-//! What a process knows of its job, and what is below its MPI calls: threads, the control connection, its end.
+//! The job of this process, and the base of its MPI calls: threads, the control connection, the end of the process.
 
 #[path = "../../redrt-preload/src/files/call.rs"]
 pub mod call;
@@ -22,7 +22,7 @@ use redrt_wire::control::{Verification, Welcome};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What this process was told about the job.
+/// The job, as the daemon has described it to this process.
 pub struct Job {
     /// The daemon's welcome, or an equivalent for a program started by itself.
     pub welcome: Welcome,
@@ -31,54 +31,54 @@ pub struct Job {
 }
 
 impl Job {
-    /// Whether processes may open each other's memory: not where replicas of a rank are on different hosts, nor where
-    /// each process is in a process-id namespace of its own, to be saved.
+    /// Returns true if processes may open each other's memory. They may not where replicas of a rank are on different
+    /// hosts, nor where each process is in a process-id namespace of its own, to be saved.
     pub fn may_share_memory(&self) -> bool {
         !self.welcome.world.is_replicated() && !self.welcome.options.is_saved
     }
 
-    /// Whether ranks can have windows that they share.
+    /// Returns true if ranks can have windows that they share.
     pub fn has_shared_windows(&self) -> bool {
         self.may_share_memory() || self.welcome.windows.is_some() && !self.refuses_windows()
     }
 
-    /// Deferred verification lets ranks go on with what one replica has sent, while the leader of its rank may be
-    /// behind: no window spans several ranks.
+    /// Returns true if no window may span several ranks. The reason is deferred verification: ranks go on with a
+    /// message of one replica while the leader of its rank may be behind.
     pub fn refuses_windows(&self) -> bool {
         self.welcome.world.is_replicated() && self.welcome.options.verification == Verification::Deferred
     }
 
-    /// What it is after this welcome.
+    /// The job of this welcome. `control` is `None` for a program started by itself.
     pub fn new(welcome: Welcome, control: Option<&'static Control>) -> Self {
         Self { welcome, control }
     }
 }
 
 process_local! {
-    /// Changes once in a copy of the process, before its threads go on.
+    /// Null before `MPI_Init`. Changes once in a copy of the process, before its threads go on.
     static JOB: AtomicPtr<Job> = AtomicPtr::new(std::ptr::null_mut());
 }
 
 /// The job of this process, `None` before `MPI_Init`.
 pub fn job() -> Option<&'static Job> {
-    // SAFETY: - null, or what `set_job` has leaked.
+    // SAFETY: - null, or valid for ever and never written to again: `set_job` has leaked it.
     unsafe { JOB.load(Ordering::Acquire).as_ref() }
 }
 
-/// Whether what the standard does not define is refused, also where MPICH and Open MPI both accept it.
+/// Returns true if undefined uses of MPI are refused, also where MPICH and Open MPI both accept them.
 pub fn is_pedantic() -> bool {
     job().is_some_and(|job| job.welcome.options.pedantic)
 }
 
-/// The process belongs to this job from now on.
+/// Makes this the job of the process. The job before it, if any, stays in memory: references to it may be in use.
 pub fn set_job(job: Job) -> &'static Job {
     let job = Box::leak(Box::new(job));
     JOB.store(job, Ordering::Release);
     job
 }
 
-/// Whether this is the number of a descriptor that is not open.
+/// Returns true if the number is a valid one of a descriptor, and none is open under it.
 pub fn is_closed(fd: RawFd) -> bool {
-    // SAFETY: - asks for a flag; any number may be asked about.
+    // SAFETY: - touches no memory: F_GETFD takes no pointer, and an invalid number is an error.
     fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0
 }

@@ -1,4 +1,4 @@
-//! The library that is preloaded into replicas, as seen from here; see `docs/determinism.md`.
+//! Client of the library that is preloaded into replicas; see `docs/determinism.md`.
 
 use super::call::Answer;
 use super::lock_events::LockOperation;
@@ -18,7 +18,8 @@ type NumberFunction = extern "C" fn() -> u64;
 type StirFunction = extern "C" fn();
 type PauseFunction = extern "C" fn(bool) -> bool;
 
-/// What this library answers in place of the C library.
+/// Functions of this library that answer calls of the program in place of the C library. The layout is that of the
+/// preloaded library.
 #[repr(C)]
 pub struct Hooks {
     size_bytes: usize,
@@ -49,7 +50,7 @@ struct Functions {
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: - looks a symbol up by a C string.
+    // SAFETY: - the name ends with a zero: it is a C string.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!symbol.is_null()).then_some(symbol)
 }
@@ -85,56 +86,56 @@ fn functions() -> Option<&'static Functions> {
     FUNCTIONS.get_or_init(find).as_ref()
 }
 
-/// The address of one of its functions.
+/// Address of a function of the preloaded library, by which its mapping is found; `None` without the library.
 pub fn address() -> Option<usize> {
     functions().map(|functions| functions.install as usize)
 }
 
-/// Whether it is there.
+/// Returns true if the library is preloaded.
 pub fn is_present() -> bool {
     functions().is_some()
 }
 
-/// Lets these hooks answer, or none.
+/// Installs these hooks; `None` removes them.
 pub fn install(hooks: Option<&'static Hooks>) {
     if let Some(functions) = functions() {
-        // SAFETY: - the hooks and their functions stay for good, for this library is never unloaded: it has threads.
+        // SAFETY: - the hooks and their functions stay valid: this library is never unloaded, since it has threads.
         unsafe { (functions.install)(hooks.map_or(std::ptr::null(), std::ptr::from_ref)) };
     }
 }
 
-/// Lets this function answer calls about files, or none; one that only looks leaves them to the C library. Whether that
-/// goes for streams as well, if the library is there.
+/// Installs the function that answers calls about files; `None` removes it. With `only_looks` the C library still makes
+/// the calls. Returns true if streams are covered as well; `None` without the preloaded library.
 pub fn install_files(answer: Option<Answer>, only_looks: bool) -> Option<bool> {
-    // SAFETY: the function stays for good, for this library is never unloaded.
+    // SAFETY: - the function stays valid: this library is never unloaded, since it has threads.
     functions().map(|functions| unsafe { (functions.files)(answer, only_looks) })
 }
 
-/// The program cannot close this descriptor of the library's, or can again.
+/// Protects this descriptor of the library from being closed by the program, or ends that.
 pub fn spare(fd: c_int, is_spared: bool) {
     if let Some(functions) = functions() {
         (functions.spare)(fd, is_spared);
     }
 }
 
-/// Threads that wait for a signal of another thread look again.
+/// Makes threads that wait for a signal of another thread look again.
 pub fn stir_waiters() {
     if let Some(functions) = functions() {
         (functions.stir)();
     }
 }
 
-/// While `is_paused`, what the calling thread does with locks is not ordered. What held before.
+/// Pauses or resumes the ordering of the calling thread's lock operations. Returns the previous setting.
 pub fn pause_order(is_paused: bool) -> bool {
     functions().is_some_and(|functions| (functions.pause)(is_paused))
 }
 
-/// While `internal`, what the calling thread is shown is real. What held before.
+/// While `internal`, the calling thread gets real clocks and random bytes. Returns the previous setting.
 pub fn set_internal(internal: bool) -> bool {
     functions().is_some_and(|functions| (functions.internal)(internal))
 }
 
-/// The calling thread's number, the same in all replicas.
+/// The calling thread's number, the same in all replicas; `None` without the preloaded library.
 pub fn thread_number() -> Option<u64> {
     functions().map(|functions| (functions.number)())
 }

@@ -1,27 +1,27 @@
-//! A thread that makes progress while the program computes, for windows: others reach memory of this process without
-//! its taking part.
+//! A thread that makes progress while the program computes, for windows: origins reach memory of this process while
+//! its program makes no MPI call.
 //!
-//! Only in a world that is not replicated. Where there are replicas, their memory must change at the same points of
-//! their programs, and these are in MPI calls.
+//! It runs only in a world that is not replicated. Memory of replicas must change at the same points of their
+//! programs, and these are in MPI calls.
 
 use super::{job, workers};
 use redrt_engine as engine;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How often it looks. Waking it for each message would take the processor from the program.
+/// Time between two looks. Waking the thread for each message would take the processor from the program.
 const INTERVAL: Duration = Duration::from_millis(1);
 
 process_local! {
-    /// How many windows want help, and where the thread waits for the first.
+    /// Number of windows that want help; the thread waits for the first one on the condition variable.
     static WANTED: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
 }
 
-/// A window that is helped until this is dropped.
+/// Guard: progress is made for one window until it is dropped.
 pub struct Helped(());
 
-/// Helps from now on, where that is of use. `None` where it is not, or no thread can be had: then progress is made by
-/// calls.
+/// Starts to make progress for one more window. `None` in a replicated world, in a program started by itself, or if no
+/// thread can be started: then only MPI calls make progress.
 pub fn help() -> Option<Helped> {
     process_local! {
         static STARTED: OnceLock<bool> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! The user's signals, raised in the program: in a replicated world at calls that its replicas agree on
-//! (`redrt_engine::signals`). Elsewhere the daemon sends them to the process, and this has nothing to do.
+//! Raises the user's signals in the program. In a replicated world that is done at calls that the replicas agree on
+//! (`redrt_engine::signals`). Elsewhere the daemon sends them to the process, and this module does nothing.
 
 use super::{preload, threads};
 use crate::mutation::{self, Mutation};
@@ -8,7 +8,7 @@ use redrt_engine::signals::{Raise, are_pending};
 use redrt_process::simulation;
 use redrt_sync::fence;
 
-/// The calling thread has begun a call, which is counted.
+/// Raises signals that are due. Called by a thread that has begun a call, after the call was counted.
 #[inline]
 pub fn look() {
     fence::light();
@@ -19,7 +19,7 @@ pub fn look() {
 
 #[cold]
 fn raise_due() {
-    // A callback of the program is at a place of its own, in the middle of a call.
+    // Only the main thread raises signals, and not within a callback: that runs in the middle of a call.
     if threads::number() != 0 || threads::is_in_callback() {
         return;
     }
@@ -35,17 +35,17 @@ fn raise_due() {
     }
 }
 
-/// The program's handler runs here, as outside of MPI.
+/// Runs the program's handler, as if outside of MPI.
 fn raise(signal: i32, call: u64) {
     if simulation::raise(signal, call) {
         return;
     }
     let was_internal = preload::set_internal(false);
-    // Not by `raise`: a thread of the program may wait for it. This one gets it if it has not blocked it. The real id
-    // of the process is wanted, which `getpid` does not tell replicas.
-    // SAFETY: - asks for a number.
+    // Not by `raise`, which signals one thread: another thread of the program may wait for the signal. This one gets it
+    // if it has not blocked it. The system call returns the real process id, which `getpid` hides from replicas.
+    // SAFETY: - touches no memory: getpid takes no arguments.
     let process = unsafe { libc::syscall(libc::SYS_getpid) };
-    // SAFETY: - what follows from it is the program's affair, as with any signal that the user sends it.
+    // SAFETY: - touches no memory: kill takes two numbers. The handler is the program's, as for any signal of the user.
     unsafe { libc::syscall(libc::SYS_kill, process, signal) };
     preload::set_internal(was_internal);
 }

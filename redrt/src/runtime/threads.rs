@@ -1,10 +1,11 @@
-//! The application's threads: their numbers, which agree between replicas, and how many MPI calls each has begun.
+//! The application's threads: their numbers, which agree between replicas, and the number of MPI calls each has begun.
 //!
-//! While a thread is in an MPI call it is shown real clocks and random bytes: what the library and its allocator ask
-//! for below the call is not the application's doing, and happens in every replica at another time.
+//! While a thread is in an MPI call it is *internal*: it gets real clocks and random bytes. The library and its
+//! allocator ask for them below the call, in every replica at another time, and not for the application.
 //!
-//! A callback of the program is the application again, at a place of its thread's order that all replicas agree on,
-//! unless a nonblocking collective makes it: any thread that makes progress moves that on, at any time.
+//! A callback of the program counts as the application again: it runs at a place of its thread's order that all
+//! replicas agree on. Callbacks of nonblocking collectives do not: any thread that makes progress may run them, at any
+//! time.
 
 use super::{calls, preload, signals};
 use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
@@ -26,7 +27,7 @@ pub fn number() -> u64 {
     if let Some(number) = preload::thread_number() {
         return number;
     }
-    // Without the preloaded library, threads are numbered as they first ask.
+    // Without the preloaded library, threads are numbered in the order in which they first ask.
     process_local! {
         static NEXT: AtomicU64 = AtomicU64::new(0);
     }
@@ -40,52 +41,52 @@ pub fn number() -> u64 {
     })
 }
 
-/// The stream of the calling thread's outcomes.
+/// Stream of the outcomes that are decided for the calling thread.
 pub fn stream() -> StreamId {
     StreamId::Thread(number())
 }
 
 process_local! {
-    /// What is done at the begin and end of calls.
+    /// Flags, below, of the work at the begin and end of each call; 0 for none.
     static WATCHED: AtomicU8 = AtomicU8::new(0);
-    /// Tells the program of events.
+    /// Delivers events to tools of the program.
     static DELIVER: OnceLock<fn()> = OnceLock::new();
-    /// Tells siblings what threads have done.
+    /// Sends siblings the operations of threads that they do not have yet.
     static TELL: OnceLock<fn()> = OnceLock::new();
-    /// Is told of threads that end.
+    /// Called for each thread that ends.
     static END_OF_THREAD: OnceLock<fn(StreamId)> = OnceLock::new();
 }
 
-/// Replicas must agree, so calls are marked and counted.
+/// Calls are marked and counted, since replicas must agree.
 const AGREES: u8 = 1;
-/// A tool wants to be told of events, as calls end.
+/// Events are delivered to tools at the ends of calls.
 const DELIVERS: u8 = 2;
 /// Calls are timed.
 const TIMES: u8 = 4;
-/// Siblings are told before calls what threads have done.
+/// Operations of threads are sent to siblings before each call.
 const TELLS_SIBLINGS: u8 = 8;
 
-/// From now on calls are marked and counted. `end_of_thread` is called at the end of each thread that has made a call,
-/// by that thread, but for the main one's.
+/// Marks and counts calls from now on. `end_of_thread` is called at the end of each thread that has made a call, by
+/// that thread; not for the main one.
 pub fn watch(end_of_thread: fn(StreamId)) {
     END_OF_THREAD.get_or_init(|| end_of_thread);
     WATCHED.fetch_or(AGREES, Ordering::Release);
 }
 
-/// From now on `deliver` is called at the ends of calls, where the program may be told of events.
+/// Calls `deliver` at the ends of calls from now on. There the program may be told of events.
 pub fn deliver_events(deliver: fn()) {
     DELIVER.get_or_init(|| deliver);
     WATCHED.fetch_or(DELIVERS, Ordering::Release);
 }
 
-/// From now on `tell` is called at the begins of calls.
+/// Calls `tell` at the begin of each call from now on.
 pub fn tell_before_calls(tell: fn()) {
     TELL.get_or_init(|| tell);
     WATCHED.fetch_or(TELLS_SIBLINGS, Ordering::Release);
 }
 
-/// Whether the calling thread is at a place that all replicas of its rank come to, in a job in which they agree on what
-/// `option` says.
+/// Returns true if an outcome has to be agreed on here. The rank has several replicas, the job's options ask for it
+/// (`option`), and the calling thread is at a place that all replicas of its rank come to.
 pub fn agrees(option: impl FnOnce(&Options) -> bool) -> bool {
     crate::phase::is_active()
         && !is_aside()
@@ -95,14 +96,15 @@ pub fn agrees(option: impl FnOnce(&Options) -> bool) -> bool {
         })
 }
 
-/// Something is about to leave that may depend on what threads have done: siblings are told of that.
+/// Sends siblings the operations of threads that they do not have yet. To be called before something leaves that may
+/// depend on them.
 pub fn tell_siblings() {
     if let Some(tell) = TELL.get() {
         tell();
     }
 }
 
-/// From now on calls are timed.
+/// Times calls from now on (`calls.rs`).
 pub fn time_calls() {
     WATCHED.fetch_or(TIMES, Ordering::Release);
 }
@@ -116,17 +118,17 @@ process_local! {
     static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
 }
 
-/// The program was given this level. The highest of several counts.
+/// Records the level of thread support that the program was given. The highest of several levels counts.
 pub fn provide(level: c_int) {
     PROVIDED.fetch_max(level, Ordering::AcqRel);
 }
 
-/// The level of thread support.
+/// Level of thread support that the program was given; `MPI_THREAD_SINGLE` before that.
 pub fn provided() -> c_int {
     PROVIDED.load(Ordering::Acquire)
 }
 
-/// Whether other threads than the main one may call MPI.
+/// Returns true if other threads than the main one may call MPI.
 pub fn are_allowed() -> bool {
     matches!(provided(), MPI_THREAD_SERIALIZED | MPI_THREAD_MULTIPLE)
 }
@@ -135,37 +137,38 @@ process_local! {
     static ARE_ORDERED: AtomicBool = AtomicBool::new(false);
 }
 
-/// Threads may wait in the library that call no MPI: for their turns, or no more.
+/// Sets whether threads are ordered. If they are, threads that call no MPI may wait in the library, for their turns.
 pub fn order_threads(are_ordered: bool) {
     ARE_ORDERED.store(are_ordered, Ordering::Relaxed);
 }
 
-/// How many threads may call MPI: one, unless the program asked for more. `own` of the process's are the library's.
+/// Number of threads that may be in the library: 1, unless the program asked for more or threads are ordered. `own` is
+/// the number of the library's own threads.
 pub fn mpi_thread_count(own: u32) -> u32 {
     if !are_allowed() && !ARE_ORDERED.load(Ordering::Relaxed) {
         return 1;
     }
-    // Where it cannot be known, more than there are: the process is never taken for passive.
+    // If the threads cannot be listed, the result is above any real number: the process is never taken for passive.
     tasks().map_or(u32::MAX, |tasks| (tasks.len() as u32).saturating_sub(own))
 }
 
-/// Threads that are neither the main one nor the library's, if that can be known.
+/// Number of threads that are neither the main one nor the library's; `None` if they cannot be listed.
 pub fn strangers() -> Option<usize> {
-    // The threads of this system are those of many simulated processes, which have one each.
+    // The threads of this process are those of many simulated processes, which have one each.
     if simulation::now_ns().is_some() {
         return Some(0);
     }
     let main: u32 = std::fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()?;
     let is_strange = |task: &u32| {
-        // One that has ended meanwhile has no name.
+        // A thread that has ended meanwhile has no name.
         let name = std::fs::read_to_string(format!("/proc/self/task/{task}/comm")).unwrap_or_default();
         *task != main && !name.is_empty() && !name.starts_with("redrt-") && name.trim() != "redclone"
     };
     Some(tasks()?.iter().filter(|task| is_strange(task)).count())
 }
 
-/// The ids of all threads. Not by the C library's `opendir`, whose buffer is memory of the program's heap, which would
-/// differ between replicas from then on.
+/// The ids of all threads; `None` if they cannot be listed. Not by the C library's `opendir`: its buffer is in the
+/// program's heap, which would differ between replicas from then on.
 fn tasks() -> Option<Vec<u32>> {
     let directory = std::fs::File::open("/proc/self/task").ok()?;
     let mut entries = [0_u8; 4096];
@@ -191,30 +194,30 @@ struct Thread {
     number: u64,
     /// MPI calls begun; [`Place::ENDED`] when there will be no more.
     calls: AtomicU64,
-    /// The kind of the last one, and one more; 0 for what is no MPI call.
+    /// Kind of the last call, plus one; 0 if it was not an MPI call.
     kind: AtomicU16,
-    /// Of these, those that are over.
+    /// MPI calls ended.
     ended: AtomicU64,
-    /// The kernel's number for it.
+    /// Id of the thread in the kernel.
     task: u32,
 }
 
 impl Thread {
-    /// Where it is. The kind of a call is written before the call is counted: seen the other way round it is that of
-    /// the next call, which the thread is about to begin.
+    /// Place of the thread in the program. The kind of a call is written before the call is counted. So a reader may
+    /// get the kind of the next call, which the thread is about to begin.
     fn place(&self) -> Place {
         let calls = self.calls.load(Ordering::Acquire);
         Place { thread: self.number, calls, kind: self.kind.load(Ordering::Relaxed) }
     }
 
-    /// A number that changes as long as this thread does anything, or may: for how long it has run outside of MPI
-    /// calls.
+    /// A number that changes as long as this thread runs, or may do something: its processor time outside of MPI
+    /// calls; the current time within them, or if the processor time is unknown.
     fn pulse(&self) -> u64 {
         let is_outside = self.calls.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
         is_outside.then(|| self.ran_ns()).flatten().unwrap_or_else(monotonic_ns)
     }
 
-    /// For how long it has had a processor, in nanoseconds.
+    /// Processor time of the thread in nanoseconds; `None` if it has ended.
     fn ran_ns(&self) -> Option<u64> {
         // proc(5): time spent on the processor, time spent waiting for one, and how often it was there.
         let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", self.task)).ok()?;
@@ -226,13 +229,13 @@ fn known(number: u64) -> Option<&'static Thread> {
     threads().iter().rev().find(|thread| thread.number == number).copied()
 }
 
-/// For how long the thread of this number has had a processor, in nanoseconds; 0 when none is known, or it has ended.
+/// Processor time of the thread with this number, in nanoseconds; 0 if it has ended or is unknown.
 pub fn ran_ns_of(number: u64) -> u64 {
     known(number).and_then(Thread::ran_ns).unwrap_or_default()
 }
 
-/// The pulse of a thread with this number: two that are equal say that it has stood still between them, outside of MPI
-/// calls. One that is not known does nothing.
+/// Pulse of the thread with this number. Two equal pulses mean that the thread has stood still between them, outside of
+/// MPI calls. The pulse of an unknown thread is 0.
 pub fn pulse_of(number: u64) -> u64 {
     known(number).map_or(0, Thread::pulse)
 }
@@ -245,7 +248,8 @@ fn threads() -> std::sync::MutexGuard<'static, Vec<&'static Thread>> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks the thread's end: what runs after it, the allocator's destructor, is not the application.
+/// Marks the thread's end by its drop. The destructors that run later, such as the allocator's, are not the
+/// application.
 struct End(Cell<Option<&'static Thread>>);
 
 impl Drop for End {
@@ -254,7 +258,7 @@ impl Drop for End {
             thread.calls.store(Place::ENDED, Ordering::Release);
             thread.ended.store(0, Ordering::Release);
             preload::set_internal(true);
-            // The main one's end is that of the process.
+            // The end of the main thread is that of the process.
             if thread.number != 0
                 && crate::phase::is_active()
                 && let Some(tell) = END_OF_THREAD.get()
@@ -270,16 +274,16 @@ per_thread! {
     static END: End = End(Cell::new(None));
 }
 
-/// The id of the calling thread, as the kernel knows it in the process's namespace.
+/// Id of the calling thread in the kernel, in the process's namespace.
 pub fn task() -> u32 {
-    // SAFETY: - asks the kernel for a number, and changes nothing.
+    // SAFETY: - touches no memory: gettid takes no arguments.
     unsafe { libc::gettid() }.cast_unsigned()
 }
 
 fn register() -> &'static Thread {
     let number = number();
     let mut threads = threads();
-    // A record stays when its thread ends: a follower may be behind and ask for it. It is small.
+    // The record outlives its thread: a follower that is behind may ask for it. It is small.
     let thread: &'static Thread =
         Box::leak(Box::new(Thread { number, calls: 0.into(), kind: 0.into(), ended: 0.into(), task: task() }));
     threads.push(thread);
@@ -288,12 +292,12 @@ fn register() -> &'static Thread {
     thread
 }
 
-/// Whether no more than one thread of the program has taken part in decisions so far.
+/// Returns true if at most one thread of the program has taken part in decisions so far.
 pub fn is_one() -> bool {
     threads().iter().filter(|thread| thread.number != u64::MAX).count() <= 1
 }
 
-/// The calling thread takes part in decisions: siblings may ask how far it has come.
+/// Registers the calling thread as one that takes part in decisions: siblings may ask for its place.
 #[inline]
 pub fn make_known() {
     if THREAD.get().is_none() {
@@ -301,18 +305,18 @@ pub fn make_known() {
     }
 }
 
-/// The calling thread is in an MPI call until this is dropped.
+/// Guard: the calling thread is in an MPI call until it is dropped.
 pub struct Inside {
     was_internal: Option<bool>,
-    /// What else is done at the end of the call: 0 in all calls but those of programs that are timed or have tools. One
-    /// word, and no type with more to it, since every call writes and reads it.
+    /// Further work at the end of the call; 0 in all programs but those that are timed or have tools. It is one word
+    /// and not a richer type, since every call writes and reads it.
     extra: u32,
 }
 
-/// In [`Inside::extra`]: a tool is told of events. Below it is the kind of a call that is timed, and one more.
+/// In [`Inside::extra`]: events are delivered to tools. The bits below are the kind of a timed call, plus one.
 const TELLS: u32 = 1 << 8;
 
-/// Begins an MPI call, at the end of which no lock is held.
+/// Begins an MPI call. The caller holds no lock when it drops the guard.
 #[inline]
 pub fn enter(kind: CallKind) -> Inside {
     simulation::step(true);
@@ -355,20 +359,20 @@ fn end_extra(extra: u32) {
     }
 }
 
-/// Begins something that is as an MPI call is, but no place to tell the program of anything.
+/// Begins a call that is marked and counted as an MPI call is, but delivers no events and raises no signals.
 pub fn enter_quietly() -> Inside {
     enter_as(0)
 }
 
 fn enter_as(kind: u16) -> Inside {
-    // A callback that is made now in this replica and at another time in others: its calls do not count.
+    // Calls on the side do not count: other replicas make them at other times.
     if !is_watched() || is_aside() {
         return Inside { was_internal: None, extra: 0 };
     }
-    // First of all: what follows may allocate.
+    // First of all: the lines below may allocate.
     let was_internal = preload::set_internal(true);
     let thread = THREAD.get().unwrap_or_else(register);
-    // Only this thread writes them.
+    // Load and store instead of an addition: only this thread writes these fields.
     thread.kind.store(kind, Ordering::Relaxed);
     thread.calls.store(thread.calls.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
     Inside { was_internal: Some(was_internal), extra: 0 }
@@ -390,13 +394,13 @@ impl Drop for Inside {
 }
 
 per_thread! {
-    /// What runs is done on the side, when it happens to be possible.
+    /// True while the thread works on the side, at a moment that differs between replicas.
     static ASIDE: Cell<bool> = Cell::new(false);
-    /// A callback of the program runs, below an MPI call, and is watched as the application is.
+    /// True while the thread runs a callback of the program below an MPI call. The callback counts as the application.
     static IN_CALLBACK: Cell<bool> = Cell::new(false);
 }
 
-/// Does something at a moment that differs between replicas.
+/// Runs a closure on the side: at a moment that differs between replicas.
 pub fn aside<T>(run: impl FnOnce() -> T) -> T {
     let was_aside = ASIDE.replace(true);
     let value = run();
@@ -404,32 +408,32 @@ pub fn aside<T>(run: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Whether the calling thread does something at a moment that differs between replicas.
+/// Returns true if the calling thread is on the side ([`aside`]).
 #[inline]
 pub fn is_aside() -> bool {
     ASIDE.get()
 }
 
-/// Whether the calling thread runs a callback whose place all replicas agree on.
+/// Returns true if the calling thread runs a callback whose place all replicas agree on.
 #[inline]
 pub fn is_in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// The calling thread runs a callback of the program until this is dropped.
+/// Guard: the calling thread runs a callback of the program until it is dropped.
 pub struct CallingBack {
-    /// Whether the thread was internal, and in a callback.
+    /// The thread was internal, and in a callback; `None` if nothing is to be restored.
     before: Option<(bool, bool)>,
 }
 
-/// Begins a callback.
+/// Begins a callback of the program. On the side, and where calls are not watched, this changes nothing.
 #[inline]
 pub fn call_back() -> CallingBack {
     if !is_watched() || is_aside() {
         return CallingBack { before: None };
     }
     if ARE_ORDERED.load(Ordering::Relaxed) {
-        // When it is called is not the same in all replicas.
+        // The moment of the callback is not the same in all replicas.
         preload::pause_order(true);
     }
     CallingBack { before: Some((preload::set_internal(false), IN_CALLBACK.replace(true))) }
@@ -448,12 +452,12 @@ impl Drop for CallingBack {
     }
 }
 
-/// How many MPI calls the calling thread has begun.
+/// Number of MPI calls that the calling thread has begun.
 pub fn call_count() -> u64 {
     THREAD.get().unwrap_or_else(register).calls.load(Ordering::Relaxed)
 }
 
-/// Where in the program the calling thread is.
+/// Place of the calling thread in the program; [`Place::NOWHERE`] on the side.
 pub fn place() -> Place {
     if is_aside() {
         return Place::NOWHERE;
@@ -461,14 +465,14 @@ pub fn place() -> Place {
     THREAD.get().unwrap_or_else(register).place()
 }
 
-/// Where in the program the thread of this number is: before all others when none is known.
+/// Place in the program of the thread with this number. For an unknown thread, the place before its first call.
 pub fn place_of(number: u64) -> Place {
     let threads = threads();
     let thread = threads.iter().rev().find(|thread| thread.number == number);
     thread.map_or(Place { thread: number, calls: 0, kind: 0 }, |thread| thread.place())
 }
 
-/// A digest of where all threads are that have not ended.
+/// Digest of the places of all threads that have begun a call and not ended.
 pub fn places() -> u64 {
     let mut places: Vec<_> = threads().iter().map(|thread| thread.place()).collect();
     places.retain(|place| place.calls > 0 && place.calls < Place::ENDED);
@@ -478,7 +482,8 @@ pub fn places() -> u64 {
     hasher.finish()
 }
 
-/// How many MPI calls the thread of this number has begun; 0 when none is known, [`Place::ENDED`] when it has ended.
+/// Number of MPI calls that the thread with this number has begun; 0 for an unknown thread, [`Place::ENDED`] for one
+/// that has ended.
 pub fn calls_of(number: u64) -> u64 {
     known(number).map_or(0, |thread| thread.calls.load(Ordering::Acquire))
 }

@@ -1,28 +1,28 @@
-//! How all threads of the library's own are started.
+//! Starts the library's own threads.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 process_local! {
-    /// Threads of this process that the library started.
+    /// Number of threads that the library has tried to start in this process.
     static COUNT: AtomicU32 = AtomicU32::new(0);
 }
 
-/// How many were started.
+/// Number of threads that the library has tried to start.
 pub fn count() -> u32 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Starts a thread of the library's own, which gets no signals of the program. It has begun when this returns.
+/// Starts a thread of the library's own, which gets no signals of the program. It has begun to run when this returns.
 ///
-/// The trap: the C library keeps what a thread needs in the program's heap, and maps an arena for what the thread
-/// itself allocates first. What the program allocates lies elsewhere after that. So threads are started one after the
+/// The trap: the C library keeps the data of a thread in the program's heap, and maps an arena at the first allocation
+/// of the thread. Later allocations of the program then have other addresses. So threads are started one after the
 /// other, in calls that all replicas make at the same place, and allocate nothing from the C library later.
 pub fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     COUNT.fetch_add(1, Ordering::Relaxed);
     let masked = block_signals();
-    // No channel: it would be one more thing that the C library keeps for this thread.
+    // Not by a channel: the C library would keep one more block for this thread.
     let begun = Arc::new((Mutex::new(false), Condvar::new()));
     let theirs = begun.clone();
     let begin = move || {
@@ -40,11 +40,12 @@ pub fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     spawned
 }
 
-/// The application's signals are for the application's threads, and come when they are let in again.
+/// Blocks all signals for the calling thread, and returns the previous mask for [`restore_signals`]. Signals of the
+/// application are for its own threads, and stay pending meanwhile.
 pub fn block_signals() -> libc::sigset_t {
     // SAFETY: - an all-zero set is a valid value to be overwritten.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    // SAFETY: - both sets are valid; the new thread inherits the mask that is set here.
+    // SAFETY: - both sets are valid for reads and writes: they are locals of this function.
     unsafe {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
@@ -52,8 +53,8 @@ pub fn block_signals() -> libc::sigset_t {
     before
 }
 
-/// As they were.
+/// Restores the mask that [`block_signals`] has returned.
 pub fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: - the set is what pthread_sigmask returned.
+    // SAFETY: - the set is valid for reads, and was filled by pthread_sigmask.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
