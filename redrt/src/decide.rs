@@ -1,9 +1,9 @@
 //! Outcomes that depend on timing: which request completed, what a probe found, whether a receive was cancelled.
 //!
-//! In an unreplicated world they are simply looked up. In a replicated one the leader of the sphere decides, and the
-//! followers take the same outcome at the same point of the same thread, waiting until it has come true for them too
-//! (design: output commit; `quiesce::decision`). Each outcome is asked for with a [`Question`]: what is asked, and
-//! where in the program. One that was decided for another question is not taken (`quiesce::path`).
+//! In an unreplicated world they are simply looked up. In a replicated one the leader of the sphere decides. A follower
+//! takes the same outcome at the same point of the same thread, and waits until it has come true there too (design:
+//! output commit; `quiesce::decision`). A [`Question`] goes with each outcome: the kind of call, its arguments and its
+//! place in the program. An outcome of another question is not taken (`quiesce::path`).
 
 mod readings;
 
@@ -25,18 +25,18 @@ use std::cell::Cell as ThreadCell;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Readings of clocks, and questions to what is outside, for each time that progress is made.
+/// Number of readings of clocks, or of questions to the outside, after which progress is made once.
 const READINGS_PER_POLL: u32 = 64;
 
-/// A leader that asks outside and does nothing else is no more decisions ahead of its followers: they may be large.
+/// Greatest number of decisions that a leader which only asks outside is ahead of its followers. Their answers may be
+/// large.
 const AHEAD_OUTSIDE_MAX: u64 = 16;
 
-/// Something outside that cannot be had yet is tried again after so long, and after at most so long when it has been in
-/// vain for a while.
+/// Pause between two attempts at something outside that is not possible yet. It doubles from the one to the other.
 const ATTEMPT_PAUSE_NS_MIN: u64 = 100_000;
 const ATTEMPT_PAUSE_NS_MAX: u64 = 4_000_000;
 
-/// What is asked for: the kind of call, and digests of its arguments and of what it writes.
+/// A question without its place: the kind of call, and digests of its arguments and of the bytes that it writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
     call: Call,
@@ -45,17 +45,17 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// Something that is told apart from others of its kind by these arguments.
+    /// A question of this kind. `arguments` tell it apart from others of the kind.
     pub fn new(call: Call, arguments: impl Hash) -> Self {
         Self { call, arguments: digest(arguments), data: 0 }
     }
 
-    /// Writes what has this digest.
+    /// Adds the digest of the bytes that the call writes.
     pub fn writing(self, data: u64) -> Self {
         Self { data, ..self }
     }
 
-    /// The same, asked by the calling thread where its program is now.
+    /// Adds the calling thread's place in the program.
     fn question(self, engine: &mut Engine, stream: StreamId) -> Question {
         engine.question(stream, self.call, self.arguments, self.data)
     }
@@ -68,12 +68,12 @@ pub fn digest(arguments: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What a probe found.
+/// The message that a probe found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probed {
     /// Rank of the sender in the communicator.
     pub source: u32,
-    /// Its tag.
+    /// Tag of the message.
     pub tag: i32,
     /// Payload length in bytes.
     pub length: u64,
@@ -81,7 +81,7 @@ pub struct Probed {
     pub message: usize,
 }
 
-/// Whether the request has completed, persistent ones included.
+/// Returns true if the request has completed. A persistent one has if it is not started, or its round is complete.
 pub(crate) fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
     match engine.requests.get(id).operation {
         Operation::Persistent { round: Some(round), .. } => engine.requests.is_complete(round),
@@ -90,8 +90,8 @@ pub(crate) fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
     }
 }
 
-/// Runs one decision: `find` looks whether the outcome is there now (the leader's part), `follow` whether a decided one
-/// has come true here. With `wait`, an outcome of nothing is not taken for one.
+/// Runs one decision. `find` looks for an outcome (the leader's part); `follow` returns the result of a decided outcome
+/// once it has come true here. With `wait`, the leader goes on looking until there is an outcome.
 fn decide<T>(
     cell: &Cell,
     ask: Ask,
@@ -149,8 +149,8 @@ fn decide<T>(
     found
 }
 
-/// An outcome of another kind than the question. None is handed out: what cannot be an outcome of its question is
-/// refused when it arrives.
+/// Panics: the outcome is of another kind than the question. That cannot happen, since an outcome that does not fit its
+/// question is refused when it arrives.
 fn mistaken(asked: Ask, outcome: &Outcome) -> ! {
     unreachable!("{outcome:?} was decided for {asked:?}")
 }
@@ -159,7 +159,7 @@ fn needs_decisions(polling: bool) -> bool {
     engine::cell().lock().needs_decisions(polling)
 }
 
-/// Looks once, after making progress, or waits until `find` finds something.
+/// Looks without a decision: until `find` finds something with `wait`, else once before and once after making progress.
 fn simply<T>(wait: bool, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
     let cell = engine::cell();
     if wait {
@@ -176,7 +176,7 @@ fn simply<T>(wait: bool, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Opti
     found
 }
 
-/// Index of one complete request; `first` picks it. `None` when there is none and `wait` is not set.
+/// Index of one complete request, which `first` picks; `None` if there is none and `wait` is not set.
 pub fn one(ids: Vec<RequestId>, wait: bool, first: impl Fn(&mut Engine) -> Option<usize>) -> Option<usize> {
     let by_itself = mutation::is_planted(Mutation::FirstByItself);
     if (wait && ids.len() == 1) || !needs_decisions(!wait) || by_itself {
@@ -191,7 +191,7 @@ pub fn one(ids: Vec<RequestId>, wait: bool, first: impl Fn(&mut Engine) -> Optio
         &|engine, outcome| match outcome {
             Outcome::Index(index) => {
                 let index = *index as usize;
-                // One that is not there never completes.
+                // An index without a request never completes.
                 is_complete(engine, *ids.get(index)?).then_some(index)
             }
             other => mistaken(ask, other),
@@ -228,13 +228,13 @@ pub fn some(ids: Vec<RequestId>, wait: bool) -> Vec<usize> {
     found.unwrap_or_default()
 }
 
-/// Whether all requests are complete.
+/// Returns true if all requests are complete.
 pub fn all(ids: &[RequestId]) -> bool {
     condition(ids.len(), |engine| ids.iter().all(|id| is_complete(engine, *id)))
 }
 
-/// Whether something has come true which will stay so until this thread does something about it. `arguments`: what it
-/// is.
+/// Returns true if a condition holds. It has to be one that stays true until this thread acts on it. `arguments` tell
+/// it apart from other conditions.
 pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> bool {
     let find = |engine: &mut Engine| holds(engine).then_some(());
     if !needs_decisions(true) || mutation::is_planted(Mutation::TestByItself) {
@@ -248,9 +248,11 @@ pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> b
     decide(engine::cell(), ask, false, &|engine| find(engine).map(|()| (Outcome::Flag(true), ())), &follow).is_some()
 }
 
-/// The oldest message that a receive with this pattern would take; `take` removes it from the queue.
+/// The oldest message that a receive with this pattern would take; `None` if there is none and `wait` is not set. With
+/// `take` it leaves the unexpected queue.
 pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wait: bool) -> Option<Probed> {
-    // Where replicas find what they find when they find it, threads need not have found the same before.
+    // Without decisions replicas find messages at different moments, so threads need not agree on what was found
+    // before.
     let takes_turn = take || needs_decisions(true);
     let look = |engine: &mut Engine, source, tag| {
         let found = engine.probe(context, source, tag)?;
@@ -291,8 +293,8 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
 }
 
 /// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`).
-/// What it finds decides what is received, so that is agreed; that it finds nothing is not. A follower that has yet to
-/// hear what its leader has found has found nothing, and asks again.
+/// A message that it finds decides what is received, so that is agreed; a probe in vain is not. A follower without the
+/// leader's outcome finds nothing, and its program asks again.
 fn look_for_any(
     context: u64,
     tag: Option<i32>,
@@ -306,7 +308,7 @@ fn look_for_any(
             engine.pass_outcome(stream);
             Some(probed)
         }
-        // Of another probe, or of a call that this thread has yet to come to.
+        // The outcome is of another probe, or of a call that this thread has yet to come to.
         Some(_) => None,
         None if !engine.is_deciding() => None,
         None => {
@@ -323,7 +325,7 @@ fn look_for_any(
     found
 }
 
-/// A number that differs between replicas, as the leader finds it.
+/// The leader's value of a number that differs between replicas.
 pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
     let found = match needs_decisions(false) {
         true => number(engine::cell(), |engine| Some(find(engine))),
@@ -332,7 +334,7 @@ pub fn value(find: impl Fn(&mut Engine) -> u64) -> u64 {
     found.expect("a number is there at once")
 }
 
-/// The number that the leader finds.
+/// Decides a number: waits until the leader finds it.
 fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64> {
     let ask = Ask::new(Call::Number, ());
     decide(cell, ask, true, &|engine| find(engine).map(|value| (Outcome::Value(value), value)), &|_, outcome| {
@@ -343,48 +345,48 @@ fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64>
     })
 }
 
-/// The same, of something that is there after a while: the leader looks for it until it finds it, and is woken to do so
-/// ([`Cell::tell_waiting`]). One that becomes the leader meanwhile looks for it too.
+/// The leader's value of a number that is there after a while. The leader looks for it until it finds it, and is woken
+/// to do so ([`Cell::tell_waiting`]). A replica that becomes the leader meanwhile looks for it too.
 pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
     let cell = engine::cell();
     if !needs_decisions(false) || mutation::is_planted(Mutation::LineByItself) {
         return cell.wait_for(|_| find());
     }
     let found = number(cell, |_| find());
-    // Its followers wait for this.
+    // Followers wait for this outcome.
     cell.lock().flush();
     found.expect("it was waited for")
 }
 
-/// What something outside answers, of which the leader asks it: files are read by one replica.
+/// The answer of something outside, which the leader asks: files are read by one replica.
 ///
-/// `act` is done with the engine in hand, so no copy of this process is made in the midst of it. When the leader dies
-/// before its siblings hold the answer, the next one acts again, and nobody has seen a consequence of the first time
-/// (output commit). So what `act` does must be the same when it is done twice, and short, and nothing that others see.
+/// `act` runs with the engine locked, so no copy of this process is made in the midst of it. When the leader dies
+/// before its siblings hold the answer, the next one acts again. No consequence of the first time has left (output
+/// commit). So `act` has to be short, the same when it is done twice, and invisible to others.
 pub fn outside(arguments: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     outside_once_possible(arguments, || Some(act()))
 }
 
-/// The same of something that may not answer yet: the leader asks again, in intervals, and is free meanwhile for what
-/// others need of it.
+/// The answer of something outside that may not answer yet. The leader asks again, in intervals, and makes progress for
+/// others meanwhile.
 pub fn outside_once_possible(arguments: u64, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
     let ask = Ask { call: Call::Observe, arguments, data: 0 };
     ask_outside(ask, |engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
 }
 
-/// Changes something outside, by the leader: files are written by one replica.
+/// Changes something outside, in the leader: files are written by one replica.
 ///
-/// A change is an output, as a message is, and committed as one: `act` is done when all siblings hold every decision
-/// that was made before. If the leader dies now, the next one comes here with the same decisions behind it, and acts
-/// again. To do `act` twice must be the same as once.
+/// A change is an output, as a message is, and committed as one: `act` runs when all siblings hold every earlier
+/// decision. If the leader dies now, the next one comes here with the same decisions behind it, and acts again. So
+/// doing `act` twice has to be the same as doing it once.
 ///
-/// In a rank of three replicas or more it is done when a majority asks for the same change, unless the job has
-/// `--files=leader`. `arguments`: digest of what it is; `data`: of the bytes that are written.
+/// In a rank of three replicas or more it runs when a majority asks for the same change, unless the job has
+/// `--files=leader`. `arguments` is a digest of the change, `data` one of the bytes that are written.
 pub fn effect(arguments: u64, data: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     effect_once_possible(arguments, data, || Some(act()))
 }
 
-/// The same of a change that may not be possible yet, as the lock of a file that another process has.
+/// Makes a change, as [`effect`] does, that may not be possible yet, such as a lock of a file that another process has.
 pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
     let change = || {
         let answer = act()?;
@@ -394,8 +396,8 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
     let cell = engine::cell();
     threads::tell_siblings();
     if cell.lock().is_replicated() {
-        // Of two threads that use one file, one may have it here and the other in a sibling: each would wait for the
-        // word of a thread that waits for the file.
+        // With several threads no votes are asked for. The trap: of two threads that use one file, one may have it here
+        // and the other in a sibling. Each would wait for the vote of a thread that waits for the file.
         let votes = threads::is_one() && runtime::job().is_some_and(|job| job.welcome.options.files != Files::Leader);
         cell.lock().vote_on_changes(votes);
     }
@@ -418,7 +420,7 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
     ask_outside(ask, may_act, change)
 }
 
-/// When something outside is tried again.
+/// Time of the next attempt at something outside.
 #[derive(Default)]
 struct Attempts {
     next_ns: ThreadCell<u64>,
@@ -426,7 +428,7 @@ struct Attempts {
 }
 
 impl Attempts {
-    /// Tries it if it is time. The thread that waits looks again at the next time.
+    /// Calls `act` if it is time. Else, or in vain, sets the alarm that wakes the waiting thread for the next attempt.
     fn attempt<T>(&self, engine: &mut Engine, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let now = monotonic_ns();
         if now >= self.next_ns.get() {
@@ -446,11 +448,11 @@ fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -
     if !cell.lock().is_replicated() {
         return std::iter::from_fn(|| Some(act())).flatten().next().expect("it has an answer in the end");
     }
-    // The engine is held, so that no copy is made in the midst of it.
+    // The engine is locked during `act`, so that no copy is made in the midst of it.
     if !needs_decisions(false) {
         return cell.wait_for(|engine| attempts.attempt(engine, &act));
     }
-    // A program may do nothing but ask, and its followers' answers fill its inbox.
+    // A program may do nothing but ask; without progress the acknowledgements of its followers would fill its inbox.
     process_local! {
         static COUNT: AtomicU32 = AtomicU32::new(0);
     }
@@ -474,19 +476,20 @@ fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -
             other => mistaken(ask, other),
         },
     );
-    // The leader may now compute for long, and its followers wait for this.
+    // The leader may now compute for long, and its followers wait for this outcome.
     cell.lock().flush();
     found.expect("an answer is there at once")
 }
 
-/// Whether all replicas find that something is so. Waits until all have come here.
+/// Returns true if `holds` returns true in all replicas. Waits until all have come here.
 pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
     let holds = holds();
     let stream = threads::stream();
     let cell = engine::cell();
     let mut has_voted = false;
     let all = cell.wait_for(|engine| {
-        // First what the leader did before, which this replica did not: else the ballot would be for another outcome.
+        // Readings come first that the leader made and this replica did not: else the ballot would be for another
+        // outcome.
         engine.skip_readings(stream);
         let ask = Ask::new(Call::Agreement, ());
         let question = ask.question(engine, stream);

@@ -1,15 +1,15 @@
-//! Locks of the program are taken in the same order in all replicas of a rank.
+//! Order of the program's locks: the same in all replicas of a rank.
 //!
-//! With that, a program without data races behaves the same in all replicas: what its threads do between two locks does
-//! not depend on others. The preloaded library counts each operation, and tells of those that matter to others
-//! (`redrt/redrt-preload/src/ordered`); the machine is `thread-order`; its batches are outcomes of a stream of their
-//! own, so what leaves a process waits until its siblings hold the order that it depends on.
+//! With that, a program without data races behaves the same in all replicas: between two locks, a thread does not
+//! depend on others. The preloaded library counts each operation, and reports those that matter to other threads
+//! (`redrt/redrt-preload/src/ordered`). The machine is `thread-order`. Its batches are outcomes of a stream of their
+//! own, so an output waits until the siblings hold the order that it depends on.
 //!
-//! Threads that may call MPI at once (`MPI_THREAD_MULTIPLE`) post what they send and receive in one order as well: a
+//! Threads that may call MPI at once (`MPI_THREAD_MULTIPLE`) post their sends and receives in one order as well: a
 //! communicator is a channel of that machine.
 //!
-//! A leader tells what its threads have done before each MPI call and each change of a file, and every millisecond
-//! while they do something: until a follower hears of an operation it waits with its own.
+//! A leader sends the operations of its threads before each MPI call and each change of a file, and every millisecond
+//! while there are any. A follower's thread waits with its operation until the leader's has arrived.
 
 use crate::abi::MPI_THREAD_MULTIPLE;
 use crate::runtime::lock_events::{
@@ -28,31 +28,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thread_order::{Batch, Notes, Operation, Order, Step};
 
-/// The stream of the order. No thread has this number: they are hashes.
+/// The stream of the order. No thread has this number: numbers of threads are 0 or hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"locks   "));
 const QUESTION: Question = Question { call: Call::Turn, arguments: 0, data: 0, place: Place::NOWHERE };
 
-/// How long a follower waits at most for what its leader has done without calling MPI.
+/// Longest time for which a leader that does not call MPI keeps operations to itself.
 const TELL_INTERVAL: Duration = Duration::from_millis(1);
 
 process_local! {
     /// `None` until threads are ordered.
     static ORDER: Mutex<Option<Order>> = const { Mutex::new(None) };
-    /// Threads are ordered, and this is not over.
+    /// True from the first ordered thread until [`finish`].
     static IS_ON: AtomicBool = AtomicBool::new(false);
-    /// Of threads that wait for their turn, and of what is not told.
+    /// Counts the threads that wait for their turn, and notes operations that siblings do not have yet. The preloaded
+    /// library reads it.
     static NOTES: Notes = const { Notes::new() };
-    /// Who tells them sleeps.
+    /// True while the thread that sends operations sleeps.
     static IS_IDLE: Mutex<bool> = const { Mutex::new(false) };
     static HAS_BEGUN: Condvar = const { Condvar::new() };
 }
 
-/// Asked for with the engine in hand, or alone.
+/// Locks the order. It comes after the engine in the order of locks.
 fn order() -> MutexGuard<'static, Option<Order>> {
     ORDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Threads go on as they come from now on. Called in `MPI_Finalize`, and where replicas have parted.
+/// Ends the order: threads run unordered from now on. Called in `MPI_Finalize`, and where replicas have parted.
 pub fn finish() {
     if IS_ON.swap(false, Ordering::AcqRel) {
         let cell = redrt_engine::cell();
@@ -61,21 +62,21 @@ pub fn finish() {
         if let Some(order) = &mut *order() {
             order.end();
         }
-        // An empty batch says that this process orders its threads no more.
+        // An empty batch means that this process no longer orders its threads.
         if engine.is_deciding()
             && let Some(outcome) = outcome(&Batch::default())
         {
             engine.answer(STREAM, QUESTION, outcome);
             engine.flush();
         }
-        // What the leader tells from now on puts this process behind no more.
+        // Later batches of the leader no longer put this process behind.
         engine.end_thread(STREAM);
         drop(engine);
         cell.wake();
     }
 }
 
-/// This process is a copy of another: it follows.
+/// Makes a copy follow, whatever its source did.
 pub fn become_copy() {
     if let Some(order) = &mut *order() {
         order.join();
@@ -83,7 +84,8 @@ pub fn become_copy() {
     preload::stir_waiters();
 }
 
-/// Tells siblings what threads have done, if they have. To be called before something leaves that may depend on it.
+/// Sends siblings the operations that they do not have yet. To be called before something leaves that may depend on
+/// them.
 #[inline]
 pub fn tell() {
     if NOTES.is_untold.load(Ordering::SeqCst) {
@@ -91,9 +93,9 @@ pub fn tell() {
     }
 }
 
-/// The same with the engine in hand.
+/// Does the same as [`tell`], with the engine locked.
 pub fn tell_in(engine: &mut Engine) {
-    // Nothing is noted in a process that has no siblings.
+    // In a process without siblings no operation is noted.
     if NOTES.is_untold.load(Ordering::SeqCst)
         && engine.is_deciding()
         && let Some((stream, question, outcome)) = untold()
@@ -104,7 +106,7 @@ pub fn tell_in(engine: &mut Engine) {
     }
 }
 
-/// Waits while followers have yet to come to much of what they were told.
+/// Waits while followers are many operations behind. A thread that would wait in vain goes on.
 fn await_followers(thread: u64) {
     let cell = redrt_engine::cell();
     let mut patience = Patience::default();
@@ -118,7 +120,7 @@ fn await_followers(thread: u64) {
     });
 }
 
-/// What siblings are to be told of what threads have done.
+/// The batch of operations that siblings do not have yet; `None` if there are none.
 pub fn untold() -> Option<(StreamId, Question, Outcome)> {
     if !NOTES.is_untold.swap(false, Ordering::SeqCst) {
         return None;
@@ -131,7 +133,7 @@ fn outcome(batch: &Batch) -> Option<Outcome> {
     postcard::to_stdvec(batch).ok().map(Outcome::Bytes)
 }
 
-/// Tells what threads of a leader have done while none of them calls MPI.
+/// Body of the thread that sends a leader's operations while no thread of the program calls MPI.
 fn tell_now_and_then() {
     while IS_ON.load(Ordering::Acquire) {
         if NOTES.is_untold.load(Ordering::SeqCst) {
@@ -161,13 +163,13 @@ fn applies() -> bool {
     threads::agrees(|options| options.threads == Threads::Order)
 }
 
-/// The address of what threads leave for each other, if they are ordered.
+/// Starts the order, if the job asks for it. Returns the address of [`NOTES`]; 0 if threads are not ordered.
 fn begin() -> u64 {
     if !applies() {
         return 0;
     }
     let leads = redrt_engine::cell().lock().is_deciding();
-    // Threads keep the addresses of their counts.
+    // An order that exists is kept: threads keep the addresses of their counts.
     let mut known = order();
     if known.is_none() {
         *known = Some(Order::new(leads));
@@ -175,7 +177,7 @@ fn begin() -> u64 {
         IS_ON.store(true, Ordering::Release);
         threads::order_threads(true);
         threads::tell_before_calls(tell);
-        // A thread of the library's own.
+        // The thread is the library's own: its locks are not ordered.
         let was_internal = preload::set_internal(true);
         let spawned = workers::spawn("redrt-order", Box::new(tell_now_and_then));
         preload::set_internal(was_internal);
@@ -186,9 +188,9 @@ fn begin() -> u64 {
     std::ptr::from_ref::<Notes>(&NOTES) as u64
 }
 
-/// The address of a thread's counts, which stay as long as the process.
+/// Adds a thread to the order. Returns the address of its counts, which stay as long as the process.
 fn enter(thread: u64) -> u64 {
-    // Siblings may ask where it is.
+    // Siblings may ask for its place.
     threads::make_known();
     order().as_mut().map_or(0, |order| Arc::as_ptr(&order.counts(thread)) as u64)
 }
@@ -198,7 +200,7 @@ fn held(engine: &mut Engine) -> Option<Batch> {
     loop {
         let outcome = engine.peek_outcome(STREAM)?;
         engine.pass_outcome(STREAM);
-        // No leader decides anything else.
+        // A sound leader decides nothing but batches: anything else is skipped.
         if let Outcome::Bytes(bytes) = outcome
             && let Ok(batch) = postcard::from_bytes(&bytes)
         {
@@ -207,7 +209,7 @@ fn held(engine: &mut Engine) -> Option<Batch> {
     }
 }
 
-/// What a thread may do next, by what this process knows.
+/// Answer to a thread about its next operation, by the batches that have arrived; `None` while it has to wait.
 fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
     if engine.is_deciding() {
         while let Some(batch) = held(engine) {
@@ -228,7 +230,7 @@ fn answer(step: Step) -> Option<u64> {
     }
 }
 
-/// A thread of this process that has yet to take a lock which it took in the leader.
+/// A thread that another one waits for: it has yet to take a lock which it took in the leader.
 struct Behind {
     thread: u64,
     pulse: u64,
@@ -237,7 +239,7 @@ struct Behind {
     patience: Patience,
 }
 
-/// How often it is looked whether such a thread comes to that lock, and for how long it may stand still.
+/// Time between two looks at such a thread, and the time for which it may stand still.
 const LOOK_NS: u64 = 1_000_000_000;
 const STILL_NS_MAX: u64 = 10 * LOOK_NS;
 
@@ -246,8 +248,8 @@ impl Behind {
         Self { thread, pulse: 0, since_ns: now, next_ns: now, patience: Patience::default() }
     }
 
-    /// Looks, if it is time: whether it will not come to that lock. It has stood still for long, or has run for longer
-    /// than the leader's thread in vain.
+    /// Looks at the thread, if it is time. Returns true if it will not come to that lock: it has stood still for long,
+    /// or has run for longer than the leader's thread in vain.
     fn look(&mut self, engine: &mut Engine, now: u64) -> bool {
         if now < self.next_ns {
             return false;
@@ -261,10 +263,11 @@ impl Behind {
     }
 }
 
-/// How often a thread lets others run before it sleeps until another one has made an operation.
+/// Number of times that a thread yields the processor before it sleeps until another one has made an operation.
 const YIELDS_MAX: u32 = 64;
 
-/// Waits until a thread may make its next operation.
+/// Waits until a thread may make its next operation. Returns the answer for the preloaded library; 0 if threads are no
+/// longer ordered.
 fn before(thread: u64) -> u64 {
     for _ in 0..YIELDS_MAX {
         match &mut *order() {
@@ -314,13 +317,14 @@ fn before(thread: u64) -> u64 {
     answer
 }
 
-/// Whether threads post in the order of their leader's.
+/// Returns true if threads post in the order of the leader's threads.
 fn orders_channels() -> bool {
     IS_ON.load(Ordering::Relaxed) && threads::provided() == MPI_THREAD_MULTIPLE
 }
 
-/// Whether the calling thread may do now, with the engine in hand, what others see on a communicator: post a send or a
-/// receive, find a message. Then it has to. Siblings are told before it leaves.
+/// Takes the calling thread's turn on a communicator, if it has come. Returns true if it has: then the thread has to
+/// make its operation (post a send or a receive, find a message) before it unlocks the engine. Siblings are told before
+/// the operation leaves.
 pub fn takes_turn(engine: &mut Engine, context: u64) -> bool {
     if !orders_channels() {
         return true;
@@ -345,7 +349,7 @@ pub fn takes_turn(engine: &mut Engine, context: u64) -> bool {
     true
 }
 
-/// The engine, for a thread that posts something on a communicator, when it is its turn.
+/// Locks the engine for a thread that posts something on a communicator, when its turn has come.
 #[inline]
 pub fn engine_in_turn(context: u64) -> Locked<'static> {
     let cell = redrt_engine::cell();
@@ -360,11 +364,11 @@ pub fn engine_in_turn(context: u64) -> Locked<'static> {
     engine
 }
 
-/// Threads wait for their turns in another way than [`engine_in_turn`].
+/// Guard of a thread that waits for its turn in another way than [`engine_in_turn`]: others wake it.
 pub struct Waiting(());
 
 impl Waiting {
-    /// Until this is dropped; `None` where there are no turns.
+    /// Begins to wait; `None` where there are no turns.
     pub fn begin() -> Option<Self> {
         orders_channels().then(|| {
             NOTES.waiting.fetch_add(1, Ordering::SeqCst);
@@ -379,15 +383,15 @@ impl Drop for Waiting {
     }
 }
 
-/// Threads have gone different ways in this process and in its leader: they go on as they come.
+/// Reports that threads of this process and of its leader have parted, and ends the order.
 fn part() {
     finish();
     redrt_engine::cell().lock().report_divergence(Parting::Locks);
 }
 
-/// Called by the preloaded library, by threads of the program.
+/// Handles an event of `lock_events`. Threads of the program call it, from the preloaded library.
 pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> u64 {
-    // SAFETY: - the preloaded library passes one that lives as long as the call.
+    // SAFETY: - null, or valid for reads during the call: the preloaded library passes a local variable's address.
     let Some(operation) = (unsafe { operation.as_ref() }) else { return 0 };
     if event == BEGINS {
         return begin();

@@ -1,4 +1,4 @@
-//! Readings of clocks, and of what the system counts, as the leader makes them.
+//! Readings of clocks and of the system's counts, decided by the leader.
 
 use super::READINGS_PER_POLL;
 use crate::faults::{self, Shown};
@@ -11,17 +11,18 @@ use redrt_process::clock::monotonic_ns;
 use redrt_wire::event::Parting;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How late a clock is when that is injected.
+/// Error of a clock that is injected: one hour.
 const FALSIFIED_BY_NS: u64 = 3_600_000_000_000;
 
-/// A clock that the program reads by a call of MPI, as the leader reads it; `here` reads this machine's.
+/// The leader's reading, in nanoseconds, of a clock that the program reads by a call of MPI. `here` reads this
+/// machine's clock.
 pub fn time_of_call(clock: i32, here: impl Fn() -> u64) -> u64 {
     let ns = if threads::is_in_callback() { tasks::hold(|| read(clock, here)) } else { read(clock, here) };
     if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns }
 }
 
-/// Makes progress now and then: a program may do nothing but read clocks until something has come, and its followers'
-/// answers fill its inbox.
+/// Makes progress now and then: a program may do nothing but read clocks until something has come, and the
+/// acknowledgements of its followers would fill its inbox.
 fn poll_for_reading(cell: &Cell) {
     process_local! {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -31,8 +32,8 @@ fn poll_for_reading(cell: &Cell) {
     }
 }
 
-/// A clock past MPI, as the leader reads it; nothing where no sibling makes this reading. `asker`: who in the program
-/// asks; `here` reads this machine's.
+/// The leader's reading, in nanoseconds, of a clock that the program reads past MPI; `None` if no sibling makes this
+/// reading. `asker` tells the reading function of the program apart from others; `here` reads this machine's clock.
 pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
     let read = || match read_by(asker, clock, || Outcome::Clock { clock, ns: here() })? {
         Outcome::Clock { ns, .. } => Some(ns),
@@ -42,8 +43,9 @@ pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
     ns.map(|ns| if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns })
 }
 
-/// What the system counts, as the leader finds it; nothing where no sibling asks for it. `of`: what it is
-/// (`redrt_wire::event::is_count`); `asker`: who in the program asks; `here` asks this machine's.
+/// The leader's value of something that the system counts; `None` if no sibling asks for it. `of` is its number
+/// (`redrt_wire::event::is_count`); `asker` tells the asking function of the program apart from others; `here` returns
+/// this machine's value.
 pub fn counted(of: i32, asker: u64, here: impl Fn() -> Vec<u8>) -> Option<Vec<u8>> {
     match read_by(asker, of, || Outcome::Bytes(here()))? {
         Outcome::Bytes(bytes) => Some(bytes),
