@@ -1,8 +1,8 @@
 //! Clocks. In a replicated world a reading is a decision of the leader, because a program may act on it.
 //!
-//! The leader shows its own clocks. A follower remembers how far each was ahead of its own, and shows it with that
-//! difference if it becomes the leader: hosts count their monotonic clocks from when they were started. In no thread
-//! does a clock ever go back, but for one that was read where no sibling reads it.
+//! The leader shows its own clocks. A follower keeps the difference of each to its own clock, and adds it if it becomes
+//! the leader: monotonic clocks of hosts count from their starts. No clock goes back in any thread, except one that was
+//! read where no sibling reads it.
 
 mod asker;
 pub mod counts;
@@ -21,59 +21,61 @@ const CLOCK_COUNT: usize = libc::CLOCK_TAI as usize + 1;
 const UNKNOWN: i64 = i64::MIN;
 
 process_local! {
-    /// How far the leader's clocks are ahead of this machine's, as far as this process has followed any.
+    /// Difference of the leader's clocks to this machine's, in nanoseconds; [`UNKNOWN`] until this process has
+    /// followed.
     static AHEAD_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(UNKNOWN) }; CLOCK_COUNT];
 }
 
 per_thread! {
     static LATEST_NS: [Cell<u64>; CLOCK_COUNT] = [const { Cell::new(0) }; CLOCK_COUNT];
-    /// What this machine's showed then.
+    /// This machine's clock at the latest agreed reading.
     static OWN_NS: [Cell<u64>; CLOCK_COUNT] = [const { Cell::new(0) }; CLOCK_COUNT];
 }
 
 process_local! {
-    /// What the clocks showed when an image was begun.
+    /// This machine's clocks when an image was begun.
     static AT_CUT_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(0) }; CLOCK_COUNT];
 }
 
-/// An image of this process is about to be taken.
+/// Notes the clocks. Called when an image of this process is about to be taken.
 pub fn note_cut() {
     for (clock, noted) in AT_CUT_NS.iter().enumerate() {
         noted.store(shown_ns(clock as c_int).cast_signed(), Ordering::Relaxed);
     }
 }
 
-/// In a copy: clocks of this machine may differ from those of its source's.
+/// In a copy: adjusts the differences to the clocks of this machine, which may differ from those of the source's.
 pub fn become_copy() {
     for (clock, (noted, ahead)) in AT_CUT_NS.iter().zip(AHEAD_NS.iter()).enumerate() {
         let behind = noted.load(Ordering::Relaxed) - shown_ns(clock as c_int).cast_signed();
         if clock == libc::CLOCK_MONOTONIC as usize {
             redrt_process::clock::shift(behind);
         }
-        // A replica that led by its own clocks follows now.
+        // A replica that led by its own clocks follows now, and gets its first differences.
         let before = ahead.load(Ordering::Relaxed);
         ahead.store(if before == UNKNOWN { behind } else { before.saturating_add(behind) }, Ordering::Relaxed);
     }
 }
 
-/// What a clock shows to the calling thread: what is real below an MPI call and in a hook, else what the preloaded
-/// library shows. Faster than the system call.
+/// Reads a clock as the calling thread sees it: the real one below an MPI call and in a hook, else the preloaded
+/// library's. Faster than the system call.
 fn shown_ns(clock: c_int) -> u64 {
     if let Some(now) = simulation::now_ns() {
         return now;
     }
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: - now is valid for writes.
+    // SAFETY: - now is valid for writes: it is a local variable.
     unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Whether clocks are agreed in this process.
+/// Returns true if clocks are agreed in this process.
 fn is_agreed() -> bool {
     threads::agrees(|options| options.determinism == Determinism::Full)
 }
 
-/// A clock as the leader shows it, and `decide` says. Called where clocks are real.
+/// The leader's reading of a clock, which `decide` returns; it is passed a function that reads this machine's. Called
+/// where clocks are real.
 fn agreed_ns(clock: c_int, decide: impl FnOnce(&dyn Fn() -> u64) -> Option<u64>) -> u64 {
     let ahead = &AHEAD_NS[clock as usize];
     let latest = LATEST_NS.with(|latest| latest[clock as usize].get());
@@ -83,24 +85,24 @@ fn agreed_ns(clock: c_int, decide: impl FnOnce(&dyn Fn() -> u64) -> Option<u64>)
         own.saturating_add_signed(if ahead == UNKNOWN { 0 } else { ahead }).max(latest)
     };
     let Some(decided) = decide(&here) else { return alone_ns(clock, latest, here) };
-    // The decision is not behind, unless this replica has diverged and read by itself. Then time must go on too: a
-    // program that measures how long something took would be shown that it took none.
+    // The decision is not behind, unless this replica has diverged and read by itself. Time must go on then, too: else
+    // a program that measures a duration would get 0.
     let decided = if decided < latest { here() } else { decided };
     let own = shown_ns(clock);
-    // What was decided a while ago seems less far ahead than it was: the greatest difference is the best.
+    // A decision that took a while to arrive makes the difference too small: the greatest one is the best.
     ahead.fetch_max(decided.cast_signed() - own.cast_signed(), Ordering::Relaxed);
     LATEST_NS.with(|latest| latest[clock as usize].set(decided));
     OWN_NS.with(|at| at[clock as usize].set(own));
     decided
 }
 
-/// What a clock shows that no sibling reads now. Nothing that is agreed depends on it: a time that is agreed after it
-/// is shown as it is.
+/// The reading of a clock that no sibling reads now. No agreed reading depends on it: a time that is agreed later is
+/// shown as it is.
 fn alone_ns(clock: c_int, agreed: u64, here: impl Fn() -> u64) -> u64 {
     if !matches!(clock, libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID) {
         return here();
     }
-    // Replicas use different amounts of processor time. With half of its own the next time that is agreed is hardly
+    // Replicas use different amounts of processor time. By adding half of its own, the next agreed time is hardly
     // behind this one.
     let used = shown_ns(clock).saturating_sub(OWN_NS.with(|own| own[clock as usize].get()));
     agreed + used / 2
@@ -112,16 +114,17 @@ pub fn wtime() -> f64 {
         let _inside = threads::enter_quietly();
         agreed_ns(libc::CLOCK_MONOTONIC, |here| Some(decide::time_of_call(libc::CLOCK_MONOTONIC, here)))
     } else {
-        // It goes on where it was in a process that was restored, on another host or after a restart of this one.
+        // In a process that was restored, on another host or after a restart of this one, the clock goes on where it
+        // was.
         redrt_process::clock::shifted(shown_ns(libc::CLOCK_MONOTONIC))
     };
     now as f64 * 1e-9
 }
 
-/// What stands in a decision for the processor time of another thread, whose clock has another number in each replica.
+/// Number in decisions of the processor time of another thread. The real number of its clock differs between replicas.
 const OF_OTHER_THREAD: c_int = -1;
 
-/// The processor time of another thread, which is no clock of the calling one: as the leader reads it.
+/// The leader's reading of another thread's processor time.
 fn agreed_of_other_thread(clock: libc::clockid_t) -> u64 {
     let here = || shown_ns(clock);
     decide::reading(OF_OTHER_THREAD, asker::here(OF_OTHER_THREAD), here).unwrap_or_else(here)
@@ -136,13 +139,13 @@ unsafe extern "C" fn clock_hook(clock: libc::clockid_t, time: *mut libc::timespe
         ..0 => agreed_of_other_thread(clock),
         _ => agreed_ns(clock, |here| decide::reading(clock, asker::here(clock), here)),
     };
-    // SAFETY: - the preloaded library passes a place to write to.
+    // SAFETY: - time is valid for writes: the preloaded library passes a place for the result.
     unsafe { *time = libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 } };
     1
 }
 
-/// From now on the program's readings of clocks, and of what the system counts, are decisions. Random bytes stay with
-/// the preloaded library's generator, which makes the same ones in all replicas and whose bytes need no agreement.
+/// Makes the program's readings of clocks and of the system's counts decisions, from now on. Random bytes stay with the
+/// preloaded library's generator: it makes the same ones in all replicas, so they need no agreement.
 pub fn install_hooks() {
     asker::prepare();
     static HOOKS: preload::Hooks =
@@ -150,7 +153,7 @@ pub fn install_hooks() {
     preload::install(Some(&HOOKS));
 }
 
-/// The program's clocks go on without the leader.
+/// Removes the hooks: the program's clocks go on without the leader.
 pub fn remove_hooks() {
     preload::install(None);
 }

@@ -1,9 +1,9 @@
-//! Threads of an interpreter with a global lock (CPython) take it in the same order in all replicas of a rank.
+//! Order of an interpreter's threads at its global lock (CPython): the same in all replicas of a rank.
 //!
-//! With that, programs of several threads behave the same in all replicas as far as one thread runs at a time: what
-//! they do between two gaps is done in one piece, and who is next was decided. The preloaded library tells of the lock
-//! (`redrt/redrt-preload/src/interpreter.rs`); the machine is [`order`]; its items are outcomes of a stream of their
-//! own, so what leaves a process waits until its siblings hold the order that it depends on.
+//! With that, programs of several threads behave the same in all replicas as far as one thread runs at a time: a thread
+//! runs in one piece between two gaps, and the next thread was decided. The preloaded library reports the events of the
+//! lock (`redrt/redrt-preload/src/interpreter.rs`). The machine is [`order`]. Its items are outcomes of a stream of
+//! their own, so an output waits until the siblings hold the order that it depends on.
 
 mod order;
 
@@ -20,22 +20,22 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// The stream of the order. No thread has this number: they are hashes.
+/// The stream of the order. No thread has this number: numbers of threads are 0 or hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"turns   "));
 
-/// How long the holder runs while a thread waits before it has to give way, in milliseconds of the processor. It may be
-/// anywhere in its segment then, and elsewhere in each replica, so this is long.
+/// Processor time, in milliseconds, that the holder runs while a thread waits before it has to give way. It gives way
+/// in the midst of its segment, at another place in each replica, so this is long.
 const PATIENCE_MS: c_int = 500;
-/// How many segments of others a thread that waits sees, one each 5 ms, before it is the next one.
+/// Number of others' segments, one each 5 ms, that a waiting thread sees before it is the next one.
 const STARVES_AFTER: c_int = 10;
 
 process_local! {
     static ORDER: LazyLock<Mutex<Order>> = LazyLock::new(Mutex::default);
-    /// The order has ended: threads go on as they come.
+    /// True once the order has ended: threads run unordered.
     static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 }
 
-/// Asked for only with the engine in hand.
+/// Locks the order. It comes after the engine in the order of locks.
 fn order() -> MutexGuard<'static, Order> {
     ORDER.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -49,7 +49,7 @@ impl Log for Engine {
             {
                 return Some(turn);
             }
-            // No leader decides that.
+            // No sound leader decides that: it is skipped.
             self.pass_outcome(STREAM);
         }
     }
@@ -69,7 +69,7 @@ impl Log for Engine {
     }
 }
 
-/// All threads go on as they come from now on. Called in `MPI_Finalize`.
+/// Ends the order: threads run unordered from now on. Called in `MPI_Finalize`, and where replicas have parted.
 pub fn finish() {
     HAS_ENDED.store(true, Ordering::Release);
     threads::order_threads(false);
@@ -80,7 +80,7 @@ fn applies() -> bool {
     !HAS_ENDED.load(Ordering::Acquire) && threads::agrees(|options| options.threads == Threads::Order)
 }
 
-/// Called by the preloaded library, by threads of the interpreter.
+/// Handles an event of the interpreter's lock. Threads of the interpreter call it, from the preloaded library.
 pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
     if !applies() {
         return 0;
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
                 if !waits_here {
                     return Outlook::Done(permit);
                 }
-                // When it may take a semaphore it is asked again, with the lock's mutex in hand.
+                // A semaphore may be taken only after a second question, MAY_TAKE, with the lock's mutex in hand.
                 match engine.front() {
                     Some(turn) if is_semaphore && turn.thread == thread => Outlook::Done(Permit::Next(turn)),
                     None if is_semaphore && engine.leads() => Outlook::Done(Permit::Free),
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
 
 fn answer(wanted: Turn, permit: Permit) -> c_int {
     match permit {
-        // It goes on without the semaphore.
+        // The thread goes on without the semaphore.
         Permit::Next(turn) if wanted.is_semaphore && !turn.is_semaphore => {
             DECIDED | if turn.has_timed_out { TIMED_OUT } else { 0 }
         }
@@ -185,23 +185,23 @@ const GIVING_UP: [&CStr; 5] = [
     c"PyGILState_Release",
     c"PyThreadState_DeleteCurrent",
 ];
-/// The one that runs the program, and may give way in the midst of it.
+/// The function that runs the program, and may give way in the midst of it.
 const RUNNING: &CStr = c"_PyEval_EvalFrameDefault";
 
-/// Frames between that and this one at most.
+/// Maximum number of frames between those functions and this one.
 const FRAMES_MAX: u32 = 16;
 
-/// Whether the calling thread gives the lock up by itself, as its stack says.
+/// Returns true if the calling thread gives the lock up by itself: a function of [`GIVING_UP`] is on its stack.
 fn is_giving_up() -> bool {
     let (mut frames, mut is_giving_up) = (0, false);
     traces::walk_stack(|address| {
-        // SAFETY: - Dl_info is made of pointers, which may be null.
+        // SAFETY: - all zeros are a valid Dl_info: its fields are pointers, which may be null.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: - the place is valid for writing.
+        // SAFETY: - info is valid for writes; the address is only looked up, not read.
         let is_found = unsafe { libc::dladdr(address as *const c_void, &raw mut info) } != 0;
         frames += 1;
         if is_found && !info.dli_sname.is_null() {
-            // SAFETY: - a name in the table of symbols of a loaded object.
+            // SAFETY: - a C string, from the table of symbols of an object that is loaded and running on this stack.
             let name = unsafe { CStr::from_ptr(info.dli_sname) };
             is_giving_up = GIVING_UP.contains(&name);
             if is_giving_up || name == RUNNING {

@@ -1,6 +1,6 @@
-//! Who in the program reads a clock: the function that calls the C library, and those that called it.
+//! The asker of a reading: the function of the program that calls the C library to read a clock, and its callers.
 //!
-//! A few functions deep, so that a collection of garbage is told apart from the program's own reading through the same
+//! It is a few functions deep. So a collection of garbage is told apart from the program's own reading through the same
 //! function of its runtime, and is one asker wherever in the program memory runs short. Of each return address the
 //! place within its page counts: address-space randomization does not change that.
 
@@ -12,19 +12,19 @@ use std::hash::Hasher;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// How many functions of the program count.
+/// Number of functions of the program that count.
 const DEPTH: u32 = 4;
-/// Frames that are looked at: there are some of this library before those.
+/// Maximum number of frames to look at: frames of this library come first.
 const FRAMES_MAX: u32 = 64;
 /// Offsets within a page.
 const IN_PAGE: usize = 0xfff;
 
 process_local! {
-    /// Where this library lies, and the preloaded one.
+    /// Address ranges of this library and of the preloaded one.
     static OWN: OnceLock<[Option<Range<u64>>; 2]> = OnceLock::new();
 }
 
-/// Finds out which functions are not the program's.
+/// Finds the libraries whose functions are not the program's.
 pub fn prepare() {
     OWN.get_or_init(|| {
         let maps = traces::maps();
@@ -33,7 +33,7 @@ pub fn prepare() {
     });
 }
 
-/// Who asks for this clock, the same in all replicas.
+/// Number of the asker that reads this clock now, the same in all replicas.
 #[inline(never)]
 pub fn here(clock: i32) -> u64 {
     let own = OWN.get();

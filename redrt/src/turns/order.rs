@@ -1,14 +1,14 @@
 //! The order in which threads take an interpreter's lock, as a machine: pure, for one process.
 //!
 //! A thread of an interpreter alternates between *segments*, in which it holds the lock, and *gaps*, in which it has
-//! given it up by itself to wait or to compute outside. Where a segment ends its program has chosen, so siblings end it
-//! at the same place. Who begins the next one is chosen by time: that is the order which the leader records and the
-//! others follow, an item for each begin.
+//! given it up by itself to wait or to compute outside. The program chooses the end of a segment, so siblings end it at
+//! the same place. Time chooses the thread that begins the next one. This order is recorded by the leader and followed
+//! by the others, with an item for each begin.
 //!
-//! A thread that waits very long may ask the holder to give way in the midst of a segment. Where that is nobody has
-//! chosen, and in a sibling it is elsewhere. The item of the one that waited says so ([`Turn::is_forced`]), and the
-//! one that gave way has an item of its own when it goes on ([`Turn::resumes`]). In a follower it may come to the end
-//! of its segment before it is asked to give way: then there is nothing to resume, and that item is passed over.
+//! A thread that waits very long may ask the holder to give way in the midst of a segment, at a place that differs
+//! between replicas. The item of the thread that waited says so ([`Turn::is_forced`]). The thread that gave way has an
+//! item of its own when it goes on ([`Turn::resumes`]). In a follower it may come to the end of its segment before it
+//! is asked to give way: then there is nothing to resume, and that item is passed over.
 //!
 //! In a gap a thread may wait for a semaphore, which is a lock of the program's. Others try it in their segments, so it
 //! is taken between two segments, and that is an item ([`Turn::is_semaphore`]).
@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Turn {
     /// The thread's number, the same in all replicas.
     pub thread: u64,
-    /// It goes on with a segment in the midst of which it had given way.
+    /// The thread goes on with a segment in the midst of which it had given way.
     pub resumes: bool,
     /// The holder had to give way for it.
     pub is_forced: bool,
     /// The semaphore for which it waited in its gap had not come in time.
     pub has_timed_out: bool,
-    /// It takes a semaphore in its gap, and not the lock.
+    /// The thread takes a semaphore in its gap, and not the lock.
     pub is_semaphore: bool,
 }
 
@@ -36,7 +36,7 @@ impl Turn {
     const TIMED_OUT: u8 = 4;
     const SEMAPHORE: u8 = 8;
 
-    /// As an outcome says it.
+    /// Encodes the item as the bytes of an outcome.
     pub fn to_bytes(self) -> Vec<u8> {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         let flags = flag(self.resumes, Self::RESUMES)
@@ -46,7 +46,7 @@ impl Turn {
         [&self.thread.to_le_bytes()[..], &[flags]].concat()
     }
 
-    /// `None` for what is none.
+    /// Decodes an item; `None` if the bytes are not one.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (thread, [flags]) = bytes.split_first_chunk()? else { return None };
         let has = |flag: u8| flags & flag != 0;
@@ -61,59 +61,58 @@ impl Turn {
 }
 
 impl Turn {
-    /// Whether it is what a thread asks for, whatever else it says.
+    /// Returns true if the item is of the thread and kind of `asked`. The other flags are not compared.
     fn is_for(self, asked: Self) -> bool {
         let what = |turn: Self| (turn.thread, turn.resumes, turn.is_semaphore);
         what(self) == what(asked)
     }
 }
 
-/// The items as far as they are known: a stream of outcomes.
+/// The known items: a stream of outcomes.
 pub trait Log {
-    /// The next one, which stays the next.
+    /// Returns the next item, and leaves it in the stream.
     fn front(&mut self) -> Option<Turn>;
-    /// Takes it.
+    /// Takes the next item.
     fn pass(&mut self);
-    /// Whether this process decides what the next one is, when none is known.
+    /// Returns true if this process decides the next item when none is known.
     fn leads(&mut self) -> bool;
-    /// Decides it.
+    /// Decides the next item.
     fn decide(&mut self, turn: Turn);
 }
 
-/// Whether a thread may go for the lock.
+/// Answer to a thread that wants the lock or a semaphore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
-    /// Not yet.
+    /// It has to wait.
     Wait,
-    /// It may: whoever gets it first is the next.
+    /// It may try: the first thread to get it is the next one.
     Free,
-    /// It is the next one.
+    /// It is the next one, by this item.
     Next(Turn),
 }
 
-/// The machine.
+/// The machine: the state of all threads at the lock.
 #[derive(Clone, Debug, Default)]
 pub struct Order {
     /// Threads that have given up the lock by themselves.
     in_gap: BTreeSet<u64>,
     /// Segments that threads have begun before their turn: they were on their way when the order began.
     early: BTreeMap<u64, u32>,
-    /// Who has the lock.
+    /// The thread that has the lock.
     holder: Option<u64>,
-    /// Who had the lock last has given way.
+    /// True if the last holder has given way in the midst of its segment.
     has_given_way: bool,
-    /// Of which thread the latest item was.
+    /// Thread of the latest item.
     latest: u64,
-    /// Threads that have given way in the leader and have no item that says that they have gone on.
+    /// Threads that have given way in the leader and have no item yet with which they go on.
     interrupted: BTreeSet<u64>,
-    /// Threads that have ended.
     ended: BTreeSet<u64>,
-    /// A thread that waits for the lock while others have it again and again; only where this process leads.
+    /// A thread that waits for the lock while others have it again and again; only in a process that leads.
     starving: Option<u64>,
 }
 
 impl Order {
-    /// The next item is this.
+    /// Updates the state by an item that is about to be passed or decided.
     fn note(&mut self, turn: Turn) {
         if turn.is_semaphore {
             return;
@@ -137,10 +136,10 @@ impl Order {
         log.decide(turn);
     }
 
-    /// Passes over what needs no thread any more.
+    /// Passes over items for which no thread has to come any more.
     fn settle(&mut self, log: &mut impl Log) {
         while let Some(turn) = log.front() {
-            // One that has ended here and goes on in the leader has seen something else, which nobody has ordered.
+            // A thread that has ended here and goes on in the leader has seen something else, which is not ordered.
             let is_over = self.ended.contains(&turn.thread);
             if is_over || turn.resumes && self.in_gap.contains(&turn.thread) {
                 self.pass(log, turn);
@@ -154,8 +153,8 @@ impl Order {
             }
             self.pass(log, turn);
         }
-        // A leader was lost in which these had given way. Here they came to the end of their segments before; siblings
-        // in which they have given way as well wait for their items.
+        // These threads had given way in a leader that was lost. Here they have come to the end of their segments.
+        // Siblings in which they have given way as well wait for their items.
         if !self.interrupted.is_empty() && log.leads() {
             let ended: Vec<_> = self.interrupted.intersection(&self.in_gap).copied().collect();
             for thread in ended {
@@ -164,22 +163,23 @@ impl Order {
         }
     }
 
-    /// A thread wants this: the lock, to go on after it has given way in the midst of a segment, or a semaphore.
+    /// Answers a thread that wants the lock, wants to go on after it has given way in the midst of a segment, or wants
+    /// a semaphore.
     pub fn ask(&mut self, log: &mut impl Log, wanted: Turn) -> Permit {
         self.settle(log);
-        // Not in the midst of a segment, nor of one that was interrupted.
+        // False in the midst of a segment, also of one that was interrupted.
         let is_between = self.holder.is_none() && !self.has_given_way;
-        // Who begins a segment lets one that starves go first.
+        // A thread that begins a segment lets the one that starves go first.
         let begins = !wanted.resumes && !wanted.is_semaphore;
         match log.front() {
             None if begins && self.starving.is_some_and(|starving| starving != wanted.thread) => Permit::Wait,
             None if log.leads() && (is_between || !wanted.is_semaphore) => Permit::Free,
             Some(turn) if turn.is_for(wanted) && (self.holder.is_none() || !wanted.is_semaphore) => Permit::Next(turn),
-            // It has given way here and not in the leader: it ends its segment before the next one of its own.
+            // The thread has given way here and not in the leader: it ends its segment before the next one of its own.
             Some(turn) if turn.thread == wanted.thread && wanted.resumes => Permit::Free,
-            // What is waited for there may be what it has yet to give back.
+            // That semaphore may be one that this thread has yet to give back.
             Some(turn) if turn.is_semaphore && wanted.resumes => Permit::Free,
-            // It goes on without it: it was not there in time, or a signal came.
+            // The thread goes on without the semaphore: it had not come in time, or a signal came.
             Some(turn) if turn.thread == wanted.thread && wanted.is_semaphore && !turn.is_semaphore => {
                 Permit::Next(turn)
             }
@@ -187,14 +187,14 @@ impl Order {
         }
     }
 
-    /// Whether a thread that was let in may still take the lock: where this process leads. In a copy of it, which
-    /// follows, it waits for its turn.
+    /// Returns true if a thread that was let in may still take the lock. It may in a process that leads. In a copy of
+    /// it, which follows, it waits for its turn.
     pub fn may_still(&mut self, log: &mut impl Log, wanted: Turn) -> bool {
         log.front().is_none() && log.leads() || self.ask(log, wanted) != Permit::Wait
     }
 
-    /// A thread has taken it. `turn`: what its item says, if this process leads; whether it was forced is known here.
-    /// Whether others may look again.
+    /// Records that a thread has taken the lock or a semaphore. `turn` is its item, if this process leads;
+    /// [`Turn::is_forced`] is set here. Returns true if other threads should ask again.
     pub fn taken(&mut self, log: &mut impl Log, turn: Turn) -> bool {
         self.settle(log);
         let is_forced = !turn.is_semaphore && std::mem::take(&mut self.has_given_way);
@@ -214,7 +214,8 @@ impl Order {
         true
     }
 
-    /// A thread gives the lock up. `gives_way`: in the midst of a segment, because another asked it to.
+    /// Records that a thread gives the lock up. With `gives_way` it does so in the midst of a segment, since another
+    /// thread asked for that.
     pub fn dropped(&mut self, thread: u64, gives_way: bool) {
         (self.holder, self.has_given_way) = (None, gives_way);
         if !gives_way {
@@ -222,25 +223,25 @@ impl Order {
         }
     }
 
-    /// A thread has ended: others do not wait for it.
+    /// Records that a thread has ended: others do not wait for it.
     pub fn ended(&mut self, thread: u64) {
         self.ended.insert(thread);
         self.starving = self.starving.filter(|starving| *starving != thread);
     }
 
-    /// A thread waits for the lock, which others have had again and again meanwhile: it is the next one, where this
-    /// process leads. No holder has to give way for that in the midst of its segment.
+    /// Makes a thread the next one, in a process that leads: it waits for the lock, which others have had again and
+    /// again meanwhile. No holder has to give way for that in the midst of its segment.
     pub fn starves(&mut self, log: &mut impl Log, thread: u64) {
         if log.front().is_none() && log.leads() {
             self.starving.get_or_insert(thread);
         }
     }
 
-    /// Whether a thread that waits for the lock may ask the holder to give way now; `is_patient`: the holder's segment
-    /// is not very long yet.
+    /// Returns true if a thread that waits for the lock may ask the holder to give way now. `is_patient` says that the
+    /// holder's segment is not very long yet.
     pub fn may_force(&mut self, log: &mut impl Log, thread: u64, is_patient: bool) -> bool {
         match log.front() {
-            // In the leader it was the holder of the item before that gave way.
+            // In the leader the thread of the item before this one gave way.
             Some(turn) if turn.thread == thread && !turn.is_semaphore => {
                 turn.is_forced && self.holder == Some(self.latest)
             }

@@ -1,5 +1,5 @@
-//! Threads of an interpreter in three replicas, each with a schedule of its own: a leader records, the others follow,
-//! and one of them leads when it is lost. A copy of one that is left takes its place.
+//! Threads of an interpreter in three replicas, each with a schedule of its own. A leader records, the others follow.
+//! When the leader is lost, one of them leads, and a copy of one that is left takes the free place.
 
 use super::*;
 use fastrand::Rng;
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 const THREADS: u64 = 4;
 const SEGMENTS: u32 = 12;
 
-/// A planted mistake.
+/// A mistake that is planted in all replicas, and that the simulation has to find.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mistake {
     None,
@@ -28,14 +28,14 @@ enum Mistake {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {
-    /// Outside, until its schedule lets it ask.
+    /// In a gap, until its schedule lets it ask.
     Gap,
-    /// The same; it waits for the semaphore.
+    /// In a gap, waiting for the semaphore.
     WaitsForSemaphore,
     Waits {
         resumes: bool,
     },
-    /// It may go for the lock.
+    /// Let in: it may try to take the lock.
     Permitted {
         resumes: bool,
         turn: Turn,
@@ -50,17 +50,18 @@ enum State {
 struct Process {
     order: Order,
     states: Vec<State>,
-    /// Segments that each has begun.
+    /// Number of segments that each thread has begun.
     begun: Vec<u32>,
-    /// Who began a segment, in order, and whether it found the semaphore: what programs see.
+    /// Threads that began segments, with the segment's number and whether the thread had the semaphore: the order that
+    /// programs see.
     seen: Vec<(u64, u32, bool)>,
-    /// Who has the semaphore.
+    /// The thread that has the semaphore.
     has_semaphore: Option<u64>,
     at: usize,
     leads: bool,
-    /// Somebody has asked the holder to give way.
+    /// True if the holder was asked to give way.
     is_asked: bool,
-    /// Who starves where this process leads, and how many segments others have begun since.
+    /// The thread that starves in a process that leads, and the number of segments that others have begun since.
     starving: Option<(u64, u64)>,
 }
 
@@ -104,7 +105,8 @@ impl Process {
         self.states.iter().all(|state| *state == State::Ended)
     }
 
-    /// One thread does one thing; whether it did. `known`: items that this process has heard of.
+    /// Lets one thread, chosen at random, make one step. Returns false if it could not. `known` is the number of items
+    /// that this process has received.
     fn step(&mut self, random: &mut Rng, log: &mut Vec<Turn>, known: usize, mistake: Mistake) -> bool {
         let thread = random.usize(..THREADS as usize);
         let number = thread as u64;
@@ -174,7 +176,7 @@ impl Process {
                     if let Some((_, others)) = &mut self.starving {
                         *others += 1;
                     }
-                    // It gives the semaphore back, or tries to take it.
+                    // The thread gives the semaphore back, or tries to take it.
                     let has = self.has_semaphore == Some(number);
                     match self.has_semaphore {
                         Some(owner) if owner == number => self.has_semaphore = None,
@@ -192,7 +194,7 @@ impl Process {
                 if mistake == Mistake::ResumesForEver {
                     self.order.in_gap.remove(&number);
                 }
-                // One that has tried in vain waits for it.
+                // A thread that has tried in vain waits for the semaphore.
                 let wants = self.begun[thread].is_multiple_of(3) && self.begun[thread] < SEGMENTS;
                 let waits = wants && self.has_semaphore != Some(number);
                 self.states[thread] = if waits { State::WaitsForSemaphore } else { State::Gap };
@@ -210,7 +212,7 @@ impl Process {
     }
 }
 
-/// What goes wrong, if anything. With `forces`, threads may have to give way.
+/// Runs one seed to the end. Fails if no thread goes on, a thread starves, or the replicas have seen different orders.
 fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
     let mut random = Rng::with_seed(seed);
     let mut log = Vec::new();
@@ -222,7 +224,7 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
     while !leader.has_ended() || followers.iter().any(|follower| !follower.has_ended()) {
         now += 1;
         if now == dies_at && followers.len() == 2 {
-            // What nobody else has heard of is lost with it; the others tell each other what they have.
+            // Items that no other replica has received are lost with the leader; the others send each other theirs.
             leader = followers.pop_front().expect("there are two");
             leader.leads = true;
         }
@@ -237,7 +239,7 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
             Some(follower) => followers[follower].step(&mut random, &mut log, known, mistake),
         };
         idle = if has_moved { 0 } else { idle + 1 };
-        // Those that were let in before.
+        // Threads that were let in before may go first, so a few segments of others are in order.
         if leader.starving.is_some_and(|(_, others)| others >= THREADS) {
             return Err(format!("seed {seed}: {:?} starves", leader.starving));
         }
