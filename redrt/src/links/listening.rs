@@ -12,18 +12,18 @@ use std::sync::{Mutex, PoisonError};
 process_local! {
     /// The listening socket; -1 when there is none.
     static LISTENER: AtomicI32 = AtomicI32::new(-1);
-    /// Where links are accepted, once they are.
+    /// Address at which links are accepted; `None` until they are.
     static LISTENS_AT: Mutex<Option<SocketAddr>> = Mutex::new(None);
 }
 
-/// The socket for data connections; it does not block.
+/// Opens a listening socket for links; it does not block.
 pub fn open(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// In a copy: a socket in the place of the one that its source had, if it had one.
+/// In a copy: opens a socket under the descriptor that its source's had. `None` if the source had none.
 pub fn open_again(address: SocketAddr) -> io::Result<Option<TcpListener>> {
     let fd = LISTENER.load(Ordering::Relaxed);
     if fd < 0 {
@@ -34,13 +34,13 @@ pub fn open_again(address: SocketAddr) -> io::Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-/// Accepts links at this socket from now on.
+/// Accepts links at this socket from now on. Fails if its thread cannot be started.
 pub fn serve(listener: TcpListener) -> io::Result<()> {
     serve_at(&mut LISTENS_AT.lock().unwrap_or_else(PoisonError::into_inner), listener).map(drop)
 }
 
 fn serve_at(place: &mut Option<SocketAddr>, listener: TcpListener) -> io::Result<SocketAddr> {
-    // A copy must have it anew.
+    // A copy has to replace this descriptor.
     descriptors::note(listener.as_raw_fd());
     LISTENER.store(listener.as_raw_fd(), Ordering::Relaxed);
     let address = listener.local_addr()?;
@@ -49,8 +49,8 @@ fn serve_at(place: &mut Option<SocketAddr>, listener: TcpListener) -> io::Result
     Ok(address)
 }
 
-/// Where this process accepts links. Without need of any in its own job it begins when it is first asked. That a thread
-/// is started then moves the program's memory, which is of no matter without replicas.
+/// Address at which this process accepts links. A process that needs none in its own job begins to accept at the first
+/// question. The thread that is started then moves the program's memory, which does not matter without replicas.
 pub fn address() -> io::Result<SocketAddr> {
     let mut place = LISTENS_AT.lock().unwrap_or_else(PoisonError::into_inner);
     match (*place, job()) {

@@ -1,10 +1,10 @@
-//! The thread that opens links to other processes and admits those that others open: all handshakes at once, none of
-//! which it waits for.
+//! The thread that opens links to other processes and admits the links of others. All handshakes run at once; the
+//! thread blocks on none of them.
 //!
-//! It is one thread, from the beginning, for the sake of the program's memory. A thread costs its process a stack, and
-//! the C library keeps what it needs for it in the program's heap. A thread that was started when a link is opened, or
-//! opened again, would move what the program allocates after that, in this replica and not in its siblings; and a
-//! program may send addresses.
+//! It is one thread, from the beginning, for the sake of the program's memory. A thread needs a stack, and the C
+//! library keeps its data in the program's heap. A thread that was started when a link is opened, or opened again,
+//! would move the program's later allocations, in this replica and not in its siblings; and a program may send
+//! addresses.
 
 pub mod listening;
 pub mod networks;
@@ -24,30 +24,31 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Connections that have not proved themselves yet, at most. Of more, one goes: see [`redrt_wire::crowd`].
+/// Maximum number of connections that have not proved themselves yet. Beyond it one is closed: see
+/// [`redrt_wire::crowd`].
 const GUESTS_MAX: usize = 64;
 /// Maximum number of connections accepted before this thread does something else.
 const ACCEPTED_AT_ONCE: usize = 32;
 
-/// Between tries to reach a host that does not answer.
+/// Pause between attempts to reach a host that does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A host that has not answered for so long is said to be silent: whether it is lost is for redrun to say.
+/// A host that has not answered for so long is reported as silent. Only redrun decides that it is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-/// For so long a process that cannot connect for want of descriptors or memory is waited for.
+/// Time for which a process may be short of descriptors or memory for its links before it ends.
 const SHORTAGE_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// A link that is being opened.
 struct Dial {
     opening: Opening,
     stage: Stage,
-    /// The host has not answered since.
+    /// Time since when the host has not answered.
     silent_since: Instant,
 }
 
 enum Stage {
-    /// Nothing is done before then.
+    /// Paused until then.
     Paused(Instant),
     Underway(Box<Dialling>),
 }
@@ -59,10 +60,11 @@ impl Dial {
         Self { stage, opening, silent_since: now }
     }
 
-    /// Goes on as far as it can. `None` when it is over. Fails when this process has been unable to for too long.
+    /// Advances the handshake as far as possible. `None` when it is over: the engine has its result. Fails when this
+    /// process has been short of descriptors or memory for too long.
     fn advance(self, shortage: &mut Shortage) -> io::Result<Option<Self>> {
         let Self { opening, stage, silent_since } = self;
-        // In a copy nobody wants what its source wanted.
+        // A copy does not want the links that its source wanted.
         if !opening.is_wanted() {
             return Ok(None);
         }
@@ -87,7 +89,7 @@ impl Dial {
             Ok(ControlFlow::Break(result)) => result,
             Err(error) => Err(error),
         };
-        // A host that is silent may be cut off for a while. One that refuses has no such process any more.
+        // A silent host may be cut off for a while. A host that refuses no longer has the process.
         let refused = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };
@@ -116,7 +118,7 @@ impl Dial {
     }
 }
 
-/// Begins to open a connection. Nobody can be at an address that is none.
+/// Begins to open a connection. An address that does not parse counts as one that refuses.
 fn dial(opening: &Opening) -> io::Result<Dialling> {
     let address = opening.address.parse().map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
     Dialling::begin(address, &opening.secret, opening.name)
@@ -129,7 +131,7 @@ struct Guest {
     admitting: Admitting,
 }
 
-/// Those who have connected, and are no strangers once they have proved that they know the secret.
+/// Accepted connections whose peers have yet to prove that they know the secret.
 #[derive(Default)]
 struct Guests {
     all: Vec<Guest>,
@@ -137,13 +139,14 @@ struct Guests {
 }
 
 impl Guests {
-    /// Takes who has connected. Where there are too many, one of the largest crowd is sent away.
+    /// Accepts waiting connections. If there are too many guests, one of the largest crowd is closed. Fails when this
+    /// process has been short of descriptors or memory for too long.
     fn accept(&mut self, listener: &TcpListener, secret: &Secret, shortage: &mut Shortage) -> io::Result<()> {
         for _ in 0..ACCEPTED_AT_ONCE {
             match Connection::accept(listener) {
                 Ok((stream, address)) => {
                     shortage.is_over();
-                    // An error means that the other end is gone already: there is nobody to tell.
+                    // An error means that the peer is gone already.
                     if let Ok(admitting) = Admitting::begin(stream, secret) {
                         self.add(address, admitting);
                     }
@@ -160,7 +163,7 @@ impl Guests {
 
     fn add(&mut self, address: IpAddr, admitting: Admitting) {
         self.next += 1;
-        // Most have said something by now.
+        // Most peers have sent their first message by now.
         self.all.extend(advance(Guest { number: self.next, address, admitting }));
         if self.all.len() > GUESTS_MAX {
             let guests = self.all.iter().map(|guest| crowd::Guest {
@@ -173,16 +176,17 @@ impl Guests {
         }
     }
 
-    /// All go on as far as they can.
+    /// Advances all handshakes as far as possible.
     fn advance(&mut self) {
         self.all = std::mem::take(&mut self.all).into_iter().filter_map(advance).collect();
     }
 }
 
-/// Serves wishes for links and those who connect, until the process ends. What this process lacks ends it alone.
+/// Serves wishes for links and incoming connections, until the process ends. A lasting shortage ends this process
+/// alone.
 fn serve(wishes: &Wishes, listener: &TcpListener) {
     if let Err(error) = serve_all(wishes, listener) {
-        // This thread may find it before the connection with redrun does.
+        // This thread may meet closed descriptors before the connection with redrun does.
         let lack = match error.raw_os_error().unwrap_or(libc::EIO) {
             libc::EBADF => Lack::Closed,
             errno => Lack::Connection { errno },
@@ -198,7 +202,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
         dials.extend(wishes.take().into_iter().map(Dial::begin));
         dials =
             dials.into_iter().filter_map(|dial| dial.advance(&mut shortage).transpose()).collect::<io::Result<_>>()?;
-        // Only when somebody is there: without a free descriptor this fails even if nobody is.
+        // Only if a connection waits: without a free descriptor, accepting fails even if none does.
         if let Some(job) = job().filter(|_| is_knocked_at) {
             guests.accept(listener, &job.welcome.link_secret, &mut shortage)?;
         }
@@ -206,7 +210,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
         let pause = shortage.pause(Instant::now());
         let listens = pause.is_none();
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // poll leaves out entries without a descriptor.
+        // poll ignores entries with a negative descriptor.
         let listens = if listens { listener.as_raw_fd() } else { -1 };
         let mut entries: Vec<_> = [wishes.bell(), listens].into_iter().map(entry).collect();
         entries.extend(dials.iter().filter_map(Dial::entry));
@@ -218,23 +222,23 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-/// A want of descriptors or memory. The program may soon give some back, but a replica that stays without links would
-/// hold up the job.
+/// A shortage of descriptors or memory; `None` without one. The program may soon give some back, but a replica that
+/// stays without links would hold up the job.
 #[derive(Default)]
 struct Shortage(Option<Want>);
 
 struct Want {
     since: Instant,
-    /// Nothing is accepted before then.
+    /// No connection is accepted before then.
     until: Instant,
 }
 
 impl Shortage {
-    /// Whether this error is one. Fails when it has lasted too long.
+    /// Returns true if the error is a shortage, and notes it. Fails when the shortage has lasted too long.
     fn note(&mut self, error: &io::Error, now: Instant) -> io::Result<bool> {
         let wants = |error: &i32| [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(error);
         let Some(number) = error.raw_os_error().filter(wants) else { return Ok(false) };
-        // One that nobody has met for a while is over.
+        // A shortage that was not met for a while is over.
         let before = self.0.take().filter(|want| now < want.until + 4 * PAUSE);
         let since = before.map_or(now, |want| want.since);
         if now - since > SHORTAGE_TIME_MAX {
@@ -248,26 +252,28 @@ impl Shortage {
         self.0 = None;
     }
 
-    /// Until when nothing is to be accepted.
+    /// End of the pause in which no connection is accepted; `None` if there is no pause now.
     fn pause(&self, now: Instant) -> Option<Instant> {
         self.0.as_ref().map(|want| want.until).filter(|until| *until > now)
     }
 }
 
 process_local! {
-    /// Held while a connection becomes one that the other end sends over and this process reads from.
+    /// Held while a connection becomes a link: the peer sends over it, and this process reads from it.
     static ADMITTING: Mutex<()> = Mutex::new(());
 }
 
-/// Nobody is admitted while this is held. It comes before the engine.
+/// Locks the admission: no connection becomes a link while the guard is held. It comes before the engine in the order
+/// of locks.
 pub fn closed() -> MutexGuard<'static, ()> {
     ADMITTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Goes on as far as it can. `None` when it is over: a stranger who does not know the secret is refused.
+/// Advances the handshake as far as possible. `None` when it is over: the engine has the link, or the peer was refused,
+/// since it does not know the secret.
 fn advance(guest: Guest) -> Option<Guest> {
     let _closed = closed();
-    // One that a copy found in its memory is its source's.
+    // A guest that a copy finds in its memory is its source's.
     if !guest.admitting.is_current() {
         return None;
     }
@@ -282,7 +288,7 @@ fn advance(guest: Guest) -> Option<Guest> {
     }
 }
 
-/// Starts it.
+/// Starts the thread. Fails if none can be had.
 pub fn start(wishes: &'static Wishes, listener: TcpListener) -> io::Result<()> {
     workers::spawn("redrt-links", Box::new(move || serve(wishes, &listener)))
 }
@@ -305,7 +311,7 @@ mod tests {
             count += 1;
         }
         assert!(count * PAUSE > SHORTAGE_TIME_MAX && count * PAUSE <= SHORTAGE_TIME_MAX + 2 * PAUSE);
-        // One that has passed does not count.
+        // A shortage that has passed does not count.
         assert!(shortage.note(&none_left, later(1000)).unwrap() && shortage.note(&none_left, later(2000)).unwrap());
         shortage.is_over();
         assert!(shortage.pause(later(2000)).is_none());

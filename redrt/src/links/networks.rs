@@ -1,4 +1,4 @@
-//! The networks over which processes may be reached. Another one is a module with `redrt_transport`'s traits, and a
+//! The networks over which processes may be reached. To add one, write a module with `redrt_transport`'s traits and a
 //! line in [`all`].
 
 use redrt_transport::network::Network;
@@ -13,7 +13,7 @@ process_local! {
 
 #[cfg(any(test, feature = "simulation"))]
 process_local! {
-    /// The only network of a process that is simulated.
+    /// The only network of a simulated process; unset in real ones.
     pub static SIMULATED: std::sync::OnceLock<Arc<dyn Network>> = std::sync::OnceLock::new();
 }
 
@@ -22,7 +22,8 @@ pub fn tcp() -> &'static Tcp {
     &TCP
 }
 
-/// All of them. Which one leads to a process, and where, its card says ([`redrt_wire::card::Card`]).
+/// All networks of this process. The card of another process names the network and the address to reach it by
+/// ([`redrt_wire::card::Card`]).
 pub fn all() -> Arc<[Arc<dyn Network>]> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(network) = SIMULATED.get() {
@@ -32,7 +33,7 @@ pub fn all() -> Arc<[Arc<dyn Network>]> {
     Arc::new([tcp])
 }
 
-/// Where this process is reached, if it accepts connections at `listens_at`.
+/// Endpoints at which this process is reached; none if `listens_at` is `None`.
 pub fn endpoints(listens_at: Option<SocketAddr>) -> Vec<Endpoint> {
     let over_tcp = |address: SocketAddr| Endpoint { network: Tcp::NAME.into(), address: address.to_string() };
     listens_at.map(over_tcp).into_iter().collect()
