@@ -1,13 +1,13 @@
-//! Digests of the program's memory, taken at a collective that all replicas of the rank take them at (`--scrub`).
+//! Digests of the program's memory, taken by all replicas of a rank at the same collective (`--scrub`).
 //!
 //! ```text
 //!   agent thread:  Orders ──▶ WANTED = number of a collective that has not begun
 //!   main thread:   each blocking collective: number = ++COLLECTIVES ≥ WANTED? ──▶ digests of pages ──▶ redrun
 //! ```
-//! Replicas are in the same state at the same call, except for what is under way in the background: a receive may have
-//! taken its message in one of them and not in the other. So memory is looked at only while the program has no request
-//! open, which it has at the same calls in all replicas. Threads of the program besides the main one change memory
-//! whenever they run: then nothing is compared.
+//! Replicas are in the same state at the same call, except for operations in the background: a receive may have taken
+//! its message in one of them and not in the other. So memory is read only while the program has no open request, which
+//! is true at the same calls in all replicas. Threads of the program besides the main one change memory whenever they
+//! run: with them nothing is compared.
 
 use crate::program_memory;
 use crate::runtime::{self, threads};
@@ -18,28 +18,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use twox_hash::XxHash3_64;
 
-/// Nothing is wanted.
+/// Value of [`WANTED`] without an order.
 const NONE: u64 = u64::MAX;
 
 process_local! {
     static IS_ON: AtomicBool = AtomicBool::new(false);
     /// Blocking collectives that the main thread has begun.
     static COLLECTIVES: AtomicU64 = AtomicU64::new(0);
-    /// At which one, or the next that fits, the order is to be carried out.
+    /// Number of the collective at which, or at the next that fits, the order is to be carried out.
     static WANTED: AtomicU64 = AtomicU64::new(NONE);
     static ORDER: Mutex<Option<(u64, Order)>> = Mutex::new(None);
 }
 
-/// From now on collectives are counted.
+/// Counts collectives from now on.
 pub fn begin() {
     IS_ON.store(true, Ordering::Release);
 }
 
-/// A blocking collective begins.
+/// Counts a blocking collective that begins, and carries out the order that is due. Other threads than the main one do
+/// not count.
 #[inline]
 pub fn at_collective() {
     if IS_ON.load(Ordering::Relaxed) && threads::number() == 0 {
-        // Ordered with `heed`: the agent sees this collective, or this thread sees what is wanted.
+        // Sequentially consistent with `heed`: the agent sees this collective, or this thread sees the order.
         let number = COLLECTIVES.fetch_add(1, Ordering::SeqCst) + 1;
         let wanted = WANTED.load(Ordering::SeqCst);
         if number >= wanted {
@@ -48,7 +49,7 @@ pub fn at_collective() {
     }
 }
 
-/// `redrun` says something of it.
+/// Handles a message of `redrun`, in the agent thread.
 pub fn heed(message: Scrub, rank: VirtualRank) {
     match message {
         Scrub::Where { round } => answer(round, Answer::Position(COLLECTIVES.load(Ordering::SeqCst))),
@@ -60,7 +61,7 @@ pub fn heed(message: Scrub, rank: VirtualRank) {
             *ordered = Some((round, order));
             WANTED.store(order.collective, Ordering::SeqCst);
             let has_passed = COLLECTIVES.load(Ordering::SeqCst) >= order.collective;
-            // Only one of the two threads gets it.
+            // Only one of the two threads takes the order.
             if has_passed && take(order.collective) {
                 *ordered = None;
                 drop(ordered);
@@ -90,7 +91,7 @@ fn carry_out(number: u64, wanted: u64) {
     answer(round, Answer::Pages { collective: number, stretches, next });
 }
 
-/// Digests of the memory that an order speaks of, and where the next one is to go on.
+/// Digests of the memory of an order, and the address at which the next order has to go on; 0 at the end of memory.
 fn digests(order: &Order, seed: u64) -> (Vec<Stretch>, u64) {
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut left = order.bytes_max / PAGE_BYTES;
@@ -115,9 +116,9 @@ fn digests(order: &Order, seed: u64) -> (Vec<Stretch>, u64) {
 }
 
 fn page_digest(page: u64, seed: u64) -> u64 {
-    // SAFETY: - a page of the program's static data, heap or a block of its allocator, mapped and readable.
-    //         - nobody writes to it or takes it away meanwhile: the program's only thread is here, and the library's
-    //           threads use other memory.
+    // SAFETY: - readable: a page of the program's static data, heap or a block of its allocator.
+    //         - not written to or unmapped meanwhile: the program's only thread is here, and the library's threads use
+    //           other memory.
     let bytes = unsafe { std::slice::from_raw_parts(page as *const u8, PAGE_BYTES as usize) };
     if bytes.iter().all(|byte| *byte == 0) {
         return 0;

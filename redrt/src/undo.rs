@@ -1,20 +1,20 @@
-//! Changes of files, written down before they are made, so that the job can go back to a line (`file-undo`).
+//! Changes of files, recorded before they are made, so that the job can go back to a line (`file-undo`).
 //!
 //! ```text
 //!   a change ── before() ──▶ nothing, or a record ──▶ Passage: the change is made ──▶ dropped
 //!                                                        ▲
 //!   the agent, at a line ── still() ─────────────────────┘ waits until nobody has one ──▶ begin(): since this line
 //! ```
-//! A line falls between changes, never between a record and its change: who changes something has a passage, and no
-//! image is taken while anybody has. Before the first line there is nothing to go back to, and nothing is written down.
-//! Who has a descriptor of the library's in hand has a passage too ([`inside`]): in what goes on from an image it has
-//! none, or its number is another's.
-//! A program that only appends makes one record of each file between two lines.
+//! A line falls between changes, never between a record and its change: a thread that changes something has a passage,
+//! and no image is taken while a thread has one. Before the first line there is nothing to go back to, and no record is
+//! made. A thread that uses a descriptor of the library has a passage too ([`inside`]): in a process that goes on from
+//! an image the descriptor is gone, or its number is another's. A program that only appends makes one record of each
+//! file between two lines.
 //!
 //! Where each host has a log of its own, there is one more for file systems that other hosts see too ([`SharedLog`]):
-//! what is changed there is still there when this host is lost.
+//! changes there outlive this host.
 //!
-//! What children of the program change is written down as well (`children.rs`).
+//! Changes by children of the program are recorded as well (`children.rs`).
 
 pub mod children;
 
@@ -33,44 +33,46 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, T
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 process_local! {
-    /// Whether there is a line to go back to.
+    /// True while changes are recorded: there is a line to go back to, and recording has not failed.
     static RECORDS: AtomicBool = AtomicBool::new(false);
-    /// Shared by those who change something. It is given back without a lock that a thread may have been stopped with.
+    /// Held for reading by passages, for writing while an image is taken. Releasing it takes no other lock: a stopped
+    /// thread might hold that.
     static GATE: RwLock<()> = RwLock::new(());
-    /// The agent waits for it.
+    /// True while the agent waits for the gate: new passages wait, so that it gets its turn.
     static IS_CLOSING: AtomicBool = AtomicBool::new(false);
     static STATE: Mutex<Option<State>> = Mutex::new(None);
 }
 
 per_thread! {
-    /// The calling thread has a passage: what it changes meanwhile is part of the change, or done by a handler of a
-    /// signal.
+    /// True while the calling thread has a passage. Other changes of the thread meanwhile are part of the change, or
+    /// are made by a handler of a signal.
     static IS_INSIDE: Cell<bool> = Cell::new(false);
-    /// It writes something down, and gets no signals until it has: what it changes meanwhile is the log.
+    /// True while the calling thread makes a record, with signals blocked: its changes meanwhile are those of the log.
     static IS_WRITING: Cell<bool> = Cell::new(false);
 }
 
-/// A change that takes longer is no reason to hold up all processes of the job: there is no image then.
+/// Longest wait for passages to end. A change that takes longer does not hold up the whole job: no image is taken then.
 const STILL_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 
 struct State {
     place: UndoPlace,
     own: Log,
-    /// That of all hosts, and what belongs to it.
+    /// The log for file systems that other hosts see, and the test for them; `None` if all changes go to `own`.
     shared: Option<(Log, Sharing)>,
 }
 
-/// One of the logs that this process writes.
 struct Log {
     directory: Directory,
     disk: Disk,
     recorder: Recorder,
-    /// Nobody puts files back while this is open. Who has no descriptor left is not waited for.
+    /// No process puts files back while this is open. `None` if no descriptor was left: then putting back does not wait
+    /// for this process.
     _presence: Option<Presence>,
 }
 
-/// A descriptor of the library's. Its number is the same in all replicas, and in no program's way.
+/// Descriptor by which this process attends a log. It has a high number, out of the program's way, and the same one in
+/// all replicas.
 struct Presence(OwnedFd);
 
 const PRESENCE_FD_MIN: RawFd = 768;
@@ -78,13 +80,13 @@ const PRESENCE_FD_MIN: RawFd = 768;
 impl Presence {
     fn new(directory: &Directory) -> io::Result<Self> {
         let file = directory.attend()?;
-        // SAFETY: - touches no memory.
+        // SAFETY: - touches no memory: F_DUPFD_CLOEXEC takes a number.
         let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, PRESENCE_FD_MIN) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         descriptors::note(fd);
-        // SAFETY: - just made, and nobody else's.
+        // SAFETY: - open, and owned by this value alone: fcntl has just made it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }
@@ -95,12 +97,13 @@ impl Drop for Presence {
     }
 }
 
-/// Until this is dropped no image of the process is taken.
+/// Guard: no image of the process is taken until it is dropped. `None` inside if another one covers it, or none is
+/// needed.
 pub struct Passage(Option<RwLockReadGuard<'static, ()>>);
 
 impl Passage {
     fn new() -> Self {
-        // Who comes now lets those end who are inside.
+        // New passages wait while the agent waits for the old ones to end.
         while IS_CLOSING.load(Ordering::Acquire) {
             std::thread::sleep(LOOK_INTERVAL);
         }
@@ -120,26 +123,26 @@ impl Drop for Passage {
     }
 }
 
-/// Nobody has a passage until this is dropped.
+/// Guard: no thread has a passage until it is dropped.
 pub type Still = RwLockWriteGuard<'static, ()>;
 
-/// Whether changes are written down, of the calling thread too.
+/// Returns true if changes of the calling thread are recorded.
 pub fn is_recording() -> bool {
     RECORDS.load(Ordering::Relaxed) && !IS_WRITING.get()
 }
 
-/// Whether the calling thread has a passage.
+/// Returns true if the calling thread has a passage.
 pub fn is_inside() -> bool {
     IS_INSIDE.get()
 }
 
-/// No image is taken until this is dropped.
+/// Takes a passage without a record. A thread that has one already, and a child of the program, get an empty one.
 pub fn inside() -> Passage {
     if is_inside() || children::is_child() { Passage(None) } else { Passage::new() }
 }
 
-/// Writes down what has to be before a change, which is made before the passage is dropped. One that is made within
-/// another needs none of its own.
+/// Records a change before it is made. The caller makes it before it drops the passage. A change within another one
+/// needs no passage of its own.
 pub fn before(change: Change<'_>) -> Passage {
     if !is_recording() {
         return Passage(None);
@@ -152,7 +155,8 @@ pub fn before(change: Change<'_>) -> Passage {
     passage
 }
 
-/// Signals of the program wait: their handlers may change files too, and wait for the lock that their thread has.
+/// Makes a record. Signals of the program are blocked meanwhile: their handlers may change files too, and would wait
+/// for the lock that their own thread has.
 fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
     let blocked = workers::block_signals();
     IS_WRITING.set(true);
@@ -165,7 +169,7 @@ fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
     workers::restore_signals(&blocked);
 }
 
-/// A change has made this file, by a name that was written down. Called with a passage.
+/// Notes that a change has made this file, by a name that was recorded. Called with a passage.
 pub fn note_made(fd: RawFd) {
     write_down(|state| {
         let log = state.log_of(Subject::Open(fd))?;
@@ -176,7 +180,7 @@ pub fn note_made(fd: RawFd) {
     });
 }
 
-/// What is changed, or of two names one: both are on one file system, or the change fails.
+/// The changed file. For a change of two names it is one of them: both are on one file system, or the change fails.
 fn subject_of<'a>(change: &Change<'a>) -> Subject<'a> {
     match *change {
         Change::Write(subject, ..)
@@ -187,10 +191,11 @@ fn subject_of<'a>(change: &Change<'a>) -> Subject<'a> {
     }
 }
 
-/// The job goes on; who goes back to the line is told that files are not as they were.
+/// Ends recording after an error. The job goes on; the log is marked incomplete, so going back to the line reports that
+/// files are not as they were.
 #[cold]
 fn give_up(state: &State, error: &io::Error) {
-    // Others may have done so before.
+    // Another thread may have ended it before.
     if RECORDS.swap(false, Ordering::AcqRel) {
         let since = state.place.since;
         state.logs().for_each(|log| log.directory.note_incomplete(since.0));
@@ -207,11 +212,11 @@ fn give_up(state: &State, error: &io::Error) {
 
 #[cfg(any(test, feature = "simulation"))]
 process_local! {
-    /// The line since which a simulated process writes down what it changes.
+    /// The line since which a simulated process records its changes.
     pub static SIMULATED_SINCE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 }
 
-/// A simulated process changes no files: that it writes down what it would change is noted.
+/// Returns true in a simulated process. It changes no files; only the line since which it would record is noted.
 fn is_simulated(place: &UndoPlace) -> bool {
     #[cfg(any(test, feature = "simulation"))]
     if redrt_process::simulation::now_ns().is_some() {
@@ -222,7 +227,7 @@ fn is_simulated(place: &UndoPlace) -> bool {
     false
 }
 
-/// Waits until nobody has a passage; `None` if that takes too long.
+/// Waits until no thread has a passage; `None` after [`STILL_TIME_MAX`].
 pub fn still() -> Option<Still> {
     let begun = Instant::now();
     IS_CLOSING.store(true, Ordering::Release);
@@ -238,21 +243,22 @@ pub fn still() -> Option<Still> {
     still
 }
 
-/// The program keeps its record locks: nothing of its files is opened or closed in its process. Called while its
-/// signals are blocked.
+/// Means by which files of the program are read. The program keeps its record locks: none of its files is opened or
+/// closed in its process. Called while its signals are blocked.
 const MEANS: Means = Means { lend, apart: apart::run };
 
-/// A descriptor of the program's, if bytes of any length can be read from it.
+/// Borrows a descriptor of the program; `None` unless any number of bytes can be read from it.
 fn lend(fd: RawFd) -> Option<ManuallyDrop<File>> {
-    // SAFETY: - touches no memory.
+    // SAFETY: - touches no memory: F_GETFL takes no pointer, and a closed descriptor is an error.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     let is_readable = flags >= 0 && flags & libc::O_ACCMODE != libc::O_WRONLY;
-    // SAFETY: - open as long as the change lasts for which it is lent; it is not closed here.
+    // SAFETY: - stays open while it is lent: the program's change, which uses it, is under way.
+    //         - not owned: ManuallyDrop does not close it.
     (is_readable && flags & (libc::O_DIRECT | libc::O_PATH) == 0)
         .then(|| ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }))
 }
 
-/// A name that no other process writes under.
+/// Name of this process's records, which no other process uses.
 fn author() -> String {
     if children::is_child() {
         // Children of several ranks have the same numbers in their namespaces.
@@ -272,7 +278,7 @@ impl Log {
 }
 
 impl State {
-    /// In the logs that this place has, with what was written down already, by the own log and that of all hosts.
+    /// Opens the logs of this place. The recorders, of the own log and of the shared one, know the records made so far.
     fn new(place: UndoPlace, (own, shared): (Recorder, Recorder)) -> Self {
         if let Some(job) = job().filter(|_| !children::is_child()) {
             children::tell(job.welcome.job, &author(), &place);
@@ -286,7 +292,7 @@ impl State {
         Self { place, own, shared }
     }
 
-    /// Which log has what becomes of this.
+    /// The log that records changes of this file.
     fn log_of(&mut self, subject: Subject<'_>) -> io::Result<&mut Log> {
         let Some((log, sharing)) = &mut self.shared else { return Ok(&mut self.own) };
         let device = file_undo::device_of(subject)?;
@@ -298,12 +304,12 @@ impl State {
     }
 }
 
-/// Recorders of a process that has written nothing down yet.
+/// Recorders of a process without records.
 fn new_recorders(is_of_host: bool) -> (Recorder, Recorder) {
     (Recorder::new(if is_of_host { 1 } else { file_undo::BLOCK_BYTES }), Recorder::default())
 }
 
-/// Makes room for what is changed. What fails is told when something is to be written down.
+/// Makes the directories of the records. An error here is reported by the first record.
 fn make_room(place: &UndoPlace) {
     let _ = Directory::at(place.directory.clone()).begin(place.since.0);
     if let Some(shared) = &place.shared {
@@ -311,36 +317,36 @@ fn make_room(place: &UndoPlace) {
     }
 }
 
-/// The same in a process that is not held: one that goes on from a line, or whose sibling is the source of its rank,
-/// which changes the files of the rank until this process takes its place.
+/// Does the same as [`begin`] in a process that is not held: one that goes on from a line, or whose sibling is the
+/// source of its rank and changes the rank's files until this process takes its place.
 pub fn begin_here(place: &UndoPlace) {
     if is_simulated(place) {
         return;
     }
-    // Nobody of this host may have been saved.
+    // Perhaps no process of this host was saved, so no helper has made the directories.
     make_room(place);
     begin(place);
 }
 
-/// From now on changes are written down there, where a helper has made room for them. Called while nobody has a
-/// passage.
+/// Records changes in the logs of this place from now on. A helper has made their directories. Called while no thread
+/// has a passage.
 pub fn begin(place: &UndoPlace) {
     if is_simulated(place) {
         return;
     }
     let mut state = lock(&STATE);
     if state.as_ref().is_some_and(|state| state.place.since > place.since) {
-        // What this process was to hear as a sibling, before it was saved itself.
+        // The message was for a sibling of a source, and is older than the line at which this process was saved itself.
         return;
     }
-    // In a process that goes on from a line nothing else has its number yet.
+    // Dropped first: in a process that goes on from a line, no other file has got the number of its descriptor yet.
     drop(state.take());
     *state = Some(State::new(place.clone(), new_recorders(place.is_of_host)));
     RECORDS.store(true, Ordering::Release);
 }
 
-/// This process has become another's copy: what that has written down is there, and the copy writes under a name of its
-/// own, in the place of its host if that has one.
+/// In a copy: keeps the source's recorders, whose records exist, and records under a name of its own, in the place of
+/// its host, or in the source's if `place` is `None`.
 pub fn become_copy(place: Option<&UndoPlace>) {
     let mut state = lock(&STATE);
     let Some(before) = state.take() else { return };
@@ -362,12 +368,13 @@ mod tests {
     fn record_lock(command: i32, fd: RawFd, kind: i32) -> i32 {
         let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
         let mut range = libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 };
-        // SAFETY: - the range is valid for writing and outlives the call.
+        // SAFETY: - range is valid for reads and writes: it is a local variable.
         assert_eq!(unsafe { libc::fcntl(fd, command, &raw mut range) }, 0);
         i32::from(range.l_type)
     }
 
-    /// Whether this process has a record lock on a file: another owner asks, that of a description.
+    /// Returns true if this process has a record lock on a file. The lock of an open file description asks, since it
+    /// has another owner.
     fn is_locked(path: &Path) -> bool {
         let ask = || {
             let other = OpenOptions::new().read(true).write(true).open(path)?;
@@ -398,7 +405,7 @@ mod tests {
             std::fs::write(&path, "after").unwrap();
             *lock(&STATE) = None;
         };
-        // SAFETY: - no reference to what belongs to the process leaves it.
+        // SAFETY: - no reference to process-local state leaves the closure: it returns nothing.
         unsafe { Process::default().enter(change) };
         let undone = directory.go_back(1, cut).unwrap();
         assert!(undone.failures.is_empty() && !undone.is_incomplete, "{undone:?}");

@@ -1,5 +1,5 @@
-//! Faults that `--inject` asks for, carried out at the n-th send of this process, the n-th message it receives, or its
-//! n-th change of a file.
+//! Faults that `--inject` asks for. Each has its place: the n-th send of this process, the n-th message that it
+//! receives, or its n-th change of a file.
 
 mod standstill;
 
@@ -24,20 +24,20 @@ process_local! {
     static CHANGES: AtomicU64 = AtomicU64::new(0);
     /// Frames with decisions that this process has sent.
     static DECISIONS: AtomicU64 = AtomicU64::new(0);
-    /// Pieces of files that it has read for its rank.
+    /// Pieces of files that this process has read for its rank.
     static READS: AtomicU64 = AtomicU64::new(0);
-    /// Which of the faults that falsify an outcome have done so, by bit.
+    /// Faults that have falsified their outcome: bits by the fault's index, modulo 64.
     static FALSIFIED: AtomicU64 = AtomicU64::new(0);
-    /// Which fault hits the next transmitted payload, -1 for none.
+    /// Index of the fault that hits the next transmitted payload; -1 for none.
     static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
-    /// Which fault hits the next payload that is kept, -1 for none.
+    /// Index of the fault that hits the next payload in the retention log; -1 for none.
     static NEXT_LOG: AtomicI64 = AtomicI64::new(-1);
-    /// The host that corrupts data, and how seldom; 0 if there is none.
+    /// The host that corrupts data; one send in `SICK_PERIOD` is hit. A period of 0 means that there is none.
     static SICK_HOST: AtomicU32 = AtomicU32::new(0);
     static SICK_PERIOD: AtomicU64 = AtomicU64::new(0);
 }
 
-/// Arms what the daemon asked for.
+/// Arms the faults that the daemon has passed on. `host` is the number of this process's host.
 pub fn arm(faults: &[ProcessFault], host: u32) {
     let mut armed = false;
     for fault in faults {
@@ -54,7 +54,8 @@ pub fn arm(faults: &[ProcessFault], host: u32) {
     set_has_faults(armed);
 }
 
-/// In a copy: the faults were meant for its source, but a host makes all sick that are there.
+/// In a copy: disarms all faults, which were meant for the source, except that of a sick host, if this process is now
+/// on it.
 pub fn become_copy(host: u32) {
     let is_sick = SICK_PERIOD.load(Ordering::Acquire) > 0 && SICK_HOST.load(Ordering::Acquire) == host;
     set_has_faults(is_sick);
@@ -112,14 +113,14 @@ fn carry_out(payload: &[u8]) {
 }
 
 fn end_this_process() -> ! {
-    // SAFETY: - ends this process, as asked.
+    // SAFETY: - touches no memory: both calls take numbers only. The signal ends this process, which is the fault.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     loop {
         std::hint::spin_loop();
     }
 }
 
-/// Called when this process has changed a file for its rank and nobody knows of it yet.
+/// Called when this process has changed a file for its rank, and before any sibling knows of it.
 #[inline]
 pub fn after_change() {
     if has_faults() {
@@ -138,7 +139,7 @@ fn die_after_change() {
     }
 }
 
-/// One send in `period` is hit, another one in each process.
+/// Flips a bit in one send of each period, on a sick host. Each process has another send hit.
 fn be_sick(job: &runtime::Job, payload: &[u8], number: u64) {
     let period = SICK_PERIOD.load(Ordering::Acquire);
     let me = job.welcome.me;
@@ -153,28 +154,28 @@ fn be_sick(job: &runtime::Job, payload: &[u8], number: u64) {
     }
 }
 
-/// Flips a bit of a word of the program's memory that is not zero, since what was never used is of no interest to
-/// anybody; `drawn` says which. Returns its address, the bit in the word at that address, and where it is; nothing when
-/// there is no such word.
+/// Flips a bit of the program's memory, in a word that is not zero: memory that was never used is of no interest.
+/// `drawn` chooses the word and the bit. Returns the word's address, the bit's number in it and the kind of memory;
+/// `None` if there is no such word.
 fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
     let regions = program_memory::small_regions();
     let words = || regions.iter().flat_map(|region| (region.start..region.end).step_by(8).map(move |at| (at, region)));
-    // SAFETY: - mapped readable a moment ago, and neither the heap's nor the static data's mappings go away while the
-    //           program is in a send.
-    //         - aligned: mappings begin at pages.
+    // SAFETY: - readable: mapped so a moment ago, and mappings of the heap and of static data stay while the program is
+    //           in a send.
+    //         - aligned: mappings begin at pages, and the step is 8.
     let value = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let used = words().filter(|(at, _)| value(*at) != 0).count() as u64;
     let wanted = drawn.checked_rem(used)?;
     let (at, region) = words().filter(|(at, _)| value(*at) != 0).nth(wanted as usize)?;
     let bit = (drawn >> 58) as u32;
-    // SAFETY: - mapped writable a moment ago, and still there: see the reads above.
-    //         - that it disturbs the program is its purpose.
+    // SAFETY: - writable: mapped so a moment ago, and still there, as for the reads above.
+    //         - the program's data may change: that is the purpose of the fault.
     unsafe { (at as *mut u64).write_volatile(value(at) ^ 1 << bit) };
     Some((at, bit, region.kind))
 }
 
-/// Flips a bit of the application's own memory, through the file that ignores page protection: a send buffer may be
-/// read-only. Whether that was possible.
+/// Flips a bit of the application's own memory, through /proc/self/mem, which ignores page protection: a send buffer
+/// may be read-only. Returns true if that was possible.
 fn flip(payload: &[u8], bit: u64) -> bool {
     let address = payload.as_ptr() as u64 + bit / 8;
     let value = [payload[(bit / 8) as usize] ^ 1 << (bit % 8)];
@@ -185,16 +186,16 @@ fn flip(payload: &[u8], bit: u64) -> bool {
     written.is_ok()
 }
 
-/// The bit to flip in the copy of a payload of `length` bytes that is about to be transmitted, if any; asked once.
-/// Another thread's message may come first: then it is hit.
+/// Bit to flip in the copy of a payload of `length` bytes that is about to be transmitted; `None` if no fault is due.
+/// To be called once for each payload. Another thread's message may come first: then it is hit.
 pub fn take_wire_bit(length: usize) -> Option<u64> {
     let (asked, bit) = take(&NEXT_WIRE, length)?;
     report(asked, format!("bit {bit} of a payload of {length} bytes flipped in flight"));
     Some(bit)
 }
 
-/// The bit to flip in the next frame with decisions, of `length` bytes, after its checksum was taken; asked once for
-/// each frame.
+/// Bit to flip in a frame of `length` bytes with decisions, after its checksum was taken; `None` if no fault is due. To
+/// be called once for each frame.
 pub fn take_decision_bit(length: usize) -> Option<u64> {
     let (asked, bit, number) = numbered(&DECISIONS, length, |fault| match fault {
         ProcessFault::FlipDecision { frame, bit } => Some((frame, bit)),
@@ -204,8 +205,8 @@ pub fn take_decision_bit(length: usize) -> Option<u64> {
     Some(bit)
 }
 
-/// This process has read a piece of a file for its rank, and its siblings have not been told: flips a bit if that is
-/// asked for.
+/// Flips a bit of a piece of a file, if a fault asks for it. Called when this process has read the piece for its rank,
+/// and before its siblings have it.
 pub fn after_read(bytes: &mut [u8]) {
     let hit = numbered(&READS, bytes.len(), |fault| match fault {
         ProcessFault::FlipRead { read, bit } => Some((read, bit)),
@@ -229,8 +230,8 @@ pub enum Shown<'a> {
     Read(&'a mut [u8]),
 }
 
-/// Whether the program is to be given something else instead of this outcome. Of what was read a bit has been flipped
-/// then.
+/// Returns true if the program has to be given something else instead of this outcome. In bytes that were read a bit
+/// has been flipped then.
 #[inline]
 pub fn is_falsified(shown: Shown<'_>) -> bool {
     has_faults() && falsify(shown)
@@ -264,7 +265,8 @@ fn falsify(shown: Shown<'_>) -> bool {
     true
 }
 
-/// Counts something of `length` bytes, and finds the fault that is to hit it: that, the bit, and its number.
+/// Counts something of `length` bytes, and finds the fault that hits it. Returns the fault, the bit, and the number
+/// counted. `of` returns the number and the bit that a fault of the right kind names.
 fn numbered(
     counter: &AtomicU64,
     length: usize,
@@ -280,7 +282,7 @@ fn numbered(
     Some((asked, bit % (length as u64 * 8), number))
 }
 
-/// The fault that hits a payload of `length` bytes, and the bit of it.
+/// Takes the fault that hits a payload of `length` bytes, and its bit.
 fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
     if !has_faults() || length == 0 {
         return None;
@@ -291,8 +293,8 @@ fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
     Some((asked, bit % (length as u64 * 8)))
 }
 
-/// A payload has been sent, and is kept: the copy to keep in its place, with a bit flipped, if that is
-/// asked for. What is on its way stays as it is.
+/// For a payload that was sent and goes to the retention log: the copy to keep in its place, with a bit flipped; `None`
+/// if no fault is due. The bytes in flight stay as they are.
 pub fn logged(payload: &Payload) -> Option<Payload> {
     let (asked, bit) = take(&NEXT_LOG, payload.len())?;
     let mut bytes = payload.bytes().to_vec();
@@ -301,7 +303,7 @@ pub fn logged(payload: &Payload) -> Option<Payload> {
     Some(Payload::Owned(bytes.into()))
 }
 
-/// Called before the program gets a message from another rank, whose verdict is in.
+/// Called before the program gets a message from another rank, after its verdict.
 pub fn before_delivery(target: &Target, length: u64) {
     let Some(job) = runtime::job() else { return };
     let number = RECEIVES.fetch_add(1, Ordering::AcqRel) + 1;
@@ -309,8 +311,8 @@ pub fn before_delivery(target: &Target, length: u64) {
         let ProcessFault::FlipReceived { message, bit } = *fault else { continue };
         if message == number && length > 0 {
             let bit = bit % (length * 8);
-            // SAFETY: - length bytes were placed in the receive's buffer, which is lent until it completes, and it has
-            //           not.
+            // SAFETY: - valid for writes of length bytes: they were placed in the receive's buffer, which is lent until
+            //           the receive completes, and it has not completed.
             unsafe { target.flip(bit, length as usize) };
             report(*fault, format!("bit {bit} of received message {number} flipped in its buffer"));
         }

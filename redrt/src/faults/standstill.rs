@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 const STANDS: u32 = 0;
-/// What the helper writes when it holds the thread.
+/// Written by the helper when it holds the thread.
 const GOES: u32 = 1;
 
-/// Nobody wakes the thread but the helper, which stops it: without one it looks again so often.
+/// Time between two looks at the word. No wake-up comes: the helper stops the thread and writes the word.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 process_local! {
-    /// Whether a thread stands still. The thread that does looks at this word alone, so that the instructions which
+    /// [`STANDS`] while a thread stands still. That thread waits on this word alone, so that the instructions which
     /// follow are the same whenever the helper comes.
     static WORD: AtomicU32 = AtomicU32::new(GOES);
-    /// Which faults have had their thread, by bit.
+    /// Faults that have had their thread: bits by the fault's index, modulo 64.
     static DONE: AtomicU64 = AtomicU64::new(0);
 }
 
-/// The calling thread makes send number `send`, at or behind that of the fault: it stands still, if it is one of the
-/// program's, and no other has for this fault.
+/// Makes the calling thread stand still for a fault, if it is one of the program's and no other thread has stood still
+/// for this fault. `send` is the number of the thread's send, at or after that of the fault; `at` is the fault's index.
 pub(super) fn once(asked: ProcessFault, at: usize, send: u64) {
     let bit = 1 << (at % 64);
     if threads::place() == Place::NOWHERE || DONE.load(Ordering::Acquire) & bit != 0 {
@@ -40,13 +40,13 @@ pub(super) fn once(asked: ProcessFault, at: usize, send: u64) {
     let (thread, word) = (threads::task() as i32, WORD.as_ptr() as u64);
     // If the daemon is gone, so is the job.
     let _ = control.send(&FromAgent::AwaitsFlip { asked, send, thread, word });
-    // A copy of this process has no faults, and its daemon knows nothing of the thread.
+    // The loop ends in a copy of this process: it has no faults, and its daemon does not know of the thread.
     while WORD.load(Ordering::Acquire) == STANDS && has_faults() {
         futex_wait(&WORD, STANDS, LOOK_INTERVAL);
     }
 }
 
-/// The thread that stands still, if one does, goes on without a flip.
+/// Lets the thread that stands still go on without a flip. Without such a thread it has no effect.
 pub fn end() {
     WORD.store(GOES, Ordering::Release);
 }

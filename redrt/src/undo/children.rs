@@ -1,4 +1,4 @@
-//! Children of a process, which change files as it does: what they change is written down in the same logs.
+//! Children of the program, whose changes of files are recorded in the same logs as the program's.
 //!
 //! ```text
 //!   a rank, since a line ── UndoPlace ──▶ file of this job on this host (REDRT_UNDO names it)
@@ -18,21 +18,21 @@ use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 process_local! {
-    /// This process is a child of one that belongs to the job.
+    /// True in a child of a process that belongs to the job.
     static IS_CHILD: AtomicBool = AtomicBool::new(false);
 }
 
-/// Whether this process is a child of one that belongs to the job.
+/// Returns true in a child of a process that belongs to the job.
 pub fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
 
-/// Tells children of this process where changes are written down. Where that fails theirs are not.
+/// Writes the file by which children of this process find the logs. If that fails, their changes are not recorded.
 pub fn tell(job: u64, author: &str, place: &UndoPlace) {
     let path = told_to_children(job, user());
     let mut new = path.clone().into_os_string();
     new.push(format!(".{author}"));
-    // One that was begun and not renamed is this process's own, or nobody's that is trusted.
+    // A file of this name is a leftover of this process, or of an author that is not trusted.
     let _ = fs::remove_file(&new);
     let write = || {
         let mut options = OpenOptions::new();
@@ -44,7 +44,7 @@ pub fn tell(job: u64, author: &str, place: &UndoPlace) {
 }
 
 fn user() -> u32 {
-    // SAFETY: - has no arguments.
+    // SAFETY: - touches no memory: geteuid takes no arguments.
     unsafe { libc::geteuid() }
 }
 
@@ -58,14 +58,15 @@ fn read(path: &Path) -> io::Result<UndoPlace> {
     decode_body(&bytes).map_err(io::Error::other)
 }
 
-/// This process is a child of one that belongs to the job: from now on what it changes is written down, where this file
-/// says. Whether it is.
+/// Begins to record changes in a child of a process that belongs to the job, in the logs that the file at `path` names.
+/// Returns true if they are recorded.
 pub fn begin(path: &Path) -> bool {
     let Ok(place) = read(path) else { return false };
     let mut state = match STATE.try_lock() {
         Ok(state) => state,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        // A thread that this process has not was writing something down when it was forked.
+        // A thread of the parent was recording when this process was forked. This process does not have that thread, so
+        // the lock stays taken.
         Err(TryLockError::WouldBlock) => return false,
     };
     if is_inside() {
@@ -73,7 +74,8 @@ pub fn begin(path: &Path) -> bool {
     }
     IS_CHILD.store(true, Ordering::Relaxed);
     IS_CLOSING.store(false, Ordering::Relaxed);
-    // The parent's, if this process was forked: its descriptors are shared with the parent.
+    // In a forked process the state is the parent's: it is leaked, since its drop would close descriptors that are
+    // shared with the parent.
     std::mem::forget(state.take());
     *state = Some(State::new(place.clone(), new_recorders(place.is_of_host)));
     RECORDS.store(true, Ordering::Release);
