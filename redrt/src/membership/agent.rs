@@ -1,4 +1,4 @@
-//! The agent: a thread that sleeps until the daemon says something.
+//! The agent: a thread that handles messages of the daemon, and sleeps in between.
 
 use crate::dynamic::{checkpoint, redrun as dynamic};
 use crate::faults;
@@ -15,42 +15,42 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tracing::debug;
 
-/// While a copy is awaited, or not in step yet, the library makes progress on its own so often, in milliseconds: the
-/// program may compute for long, and the copy needs what only this process has. The same while what it prints has to
-/// wait.
+/// Time between two steps of progress by the agent, in milliseconds, while a copy is awaited or not in step yet. The
+/// program may compute for long, and the copy needs messages that only this process has. The same holds while the
+/// program's output has to wait, or a signal is not agreed on.
 const HELP_INTERVAL_MS: i32 = 2;
 
 process_local! {
-    /// Copies are awaited, or not in step.
+    /// True while copies are awaited or not in step.
     static IS_AWAITING: AtomicBool = AtomicBool::new(false);
-    /// The program may be stopped in a write until its siblings have printed as much. They may need what only this
-    /// process has, or what others cannot send without it.
+    /// True while the program may be stopped in a write, until its siblings have printed as much. They may need
+    /// messages that only this process has, or that others cannot send without it.
     static IS_HELD: AtomicBool = AtomicBool::new(false);
-    /// Siblings are to agree on the call at which a signal comes, and the program may compute for long.
+    /// True until siblings have agreed on the call at which a signal comes: the program may compute for long.
     static IS_SIGNALLED: AtomicBool = AtomicBool::new(false);
     /// Set when every process of the job is finalizing.
     static RELEASED: AtomicBool = AtomicBool::new(false);
-    /// Images of this process that it has gone on from.
+    /// Number of images that this process has gone on from.
     static LIFE: AtomicU32 = AtomicU32::new(0);
 }
 
-/// Which life of this process it is. What it told its coordinator in another one, nobody has heard.
+/// Number of this process's life. The present coordinator does not have the reports of an earlier life.
 pub fn life() -> u32 {
     LIFE.load(Ordering::Acquire)
 }
 
-/// This process goes on from an image: the job that it is in now has said nothing to it yet.
+/// Begins a new life: this process goes on from an image, and its present job has sent it nothing yet.
 pub fn begin_anew() {
     LIFE.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Whether the job may be left.
+/// Returns true if the job may be left.
 pub fn is_released() -> bool {
     RELEASED.load(Ordering::Acquire)
 }
 
-/// Starts the threads that listen, unless the program runs by itself: one to the daemon, and one for links. A handshake
-/// waits for the other end, which may have lost its power; views must not wait for it.
+/// Starts the threads for the daemon and for links, unless the program runs by itself. They are two: a handshake waits
+/// for a peer, whose host may have lost its power, and views must not wait for it.
 pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()> {
     let Some(control) = job.control else { return Ok(()) };
     workers::spawn("redrt-agent", Box::new(move || listen_to_daemon(control)))?;
@@ -67,12 +67,12 @@ fn listen_to_daemon(control: &Control) {
     control.serve(help_others, heed_in_job);
     if !is_released() {
         leave::say_if_closed(control);
-        // The daemon is gone and the job with it: leave nothing behind.
+        // The daemon is gone and the job with it: nothing may stay behind.
         std::process::abort();
     }
 }
 
-/// Makes progress for others, if somebody needs that. How long it may be until the next time.
+/// Makes progress for others, if that is needed. Returns the time until the next step in milliseconds; -1 for no limit.
 fn help_others() -> i32 {
     let is_needed = [&IS_AWAITING, &IS_HELD, &IS_SIGNALLED].iter().any(|flag| flag.load(Ordering::Relaxed));
     if !is_needed {
@@ -106,14 +106,14 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             }
             debug!(target: "runtime", ?pins, "others are awaited");
             cell.set_pins(&pins);
-            // Who stands ready asks for nothing.
+            // Copies that stand ready ask for nothing.
             IS_AWAITING.store(!pins.awaited.is_empty(), Ordering::Relaxed);
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Pinned(pins.awaited));
         }
         ToAgent::Ask { wave } => {
             if job.welcome.world.degree(job.welcome.me.rank) > 1 {
-                // Where polls are not agreed on, each replica makes as many calls as it happens to.
+                // Where polls are not agreed on, the numbers of calls differ between replicas.
                 let is_counted = job.welcome.options.determinism == Determinism::Full;
                 let calls = if is_counted { threads::calls_of(0) } else { 0 };
                 // If the daemon is gone, so is the job.
@@ -129,8 +129,8 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             let waits = passive.is_some() || cell.is_waiting(thread_count);
             let statistics = cell.lock().statistics();
             let _ = control.send(&FromAgent::Answer { wave, passive, waits, statistics });
-            // Afterwards: a process that has something on its way out does not seem to wait. What is said now shows in
-            // the counts of the next wave, so the job is not taken for one in which nothing moves any more.
+            // Afterwards, since a process with outgoing messages does not seem to wait. Messages that are sent now
+            // show in the counts of the next wave, so the job is not taken for one in which nothing moves any more.
             cell.tell_paths();
         }
         ToAgent::Scrub(message) => crate::scrub::heed(message, job.welcome.me.rank),
@@ -157,7 +157,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             RELEASED.store(true, Ordering::Release);
             cell.wake();
         }
-        // A line that was given up before this process had heard of it.
+        // The line was given up before this process had heard of it.
         ToAgent::LineGoes(_) => {}
         ToAgent::ChangesSince(place) => undo::begin_here(&place),
         ToAgent::NoFlip => faults::end_standstill(),

@@ -1,13 +1,13 @@
-//! The cloner's agent in this process, and what the library does around the moment at which an image is taken.
+//! The cloner's agent in this process, and the work of the library around the cut.
 //!
 //! ```text
-//!   before_cut ──▶ nobody talks to the daemon, nobody is in the engine ──▶ threads stop, image ──▶ in_source_after
+//!   before_cut ──▶ no thread uses the control connection or the engine ──▶ threads stop, image ──▶ in_source_after
 //!                                                                                 └──▶ in_copy_after: new connections,
 //!                                                                                      new shared memory, a new name
 //! ```
-//! The agent is a thread like the library's others, so that its hooks may use what it may use: in the copy it is there
-//! with all that belongs to it. But threads of the program may have been stopped anywhere, also inside `malloc` or the
-//! dynamic linker, so the hooks use neither; the library's own memory does not come from there.
+//! The agent is one of the library's threads, and in the copy it exists with all its state, so its hooks may use the
+//! library. The trap: threads of the program may have been stopped anywhere, also inside `malloc` or the dynamic
+//! linker. So the hooks use neither; the library's own memory does not come from `malloc`.
 
 use crate::clock;
 use crate::dynamic;
@@ -35,32 +35,32 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::MutexGuard;
 
-/// A copy that cannot take its place ends with this.
+/// Exit code of a copy that cannot take its place.
 const FAILED: i32 = 72;
 
-/// Nobody talks to the daemon, is in the engine, makes a socket, or is admitted.
+/// Guards of a cut: no thread uses the control connection or the engine, makes a socket, or admits a peer.
 struct Stillness {
     hushed: Hushed<'static>,
     held: Held<'static>,
     settled: MutexGuard<'static, ()>,
     closed: MutexGuard<'static, ()>,
-    /// Nobody changes a file.
+    /// No thread changes a file.
     unchanging: Still,
-    /// Nobody makes a window, or frees one.
+    /// No thread makes a window or frees one.
     windows: MutexGuard<'static, Table>,
 }
 
 per_thread! {
-    /// What the agent holds while an image is taken. In the copy its thread finds it as it was.
+    /// Guards that the agent holds while an image is taken. In the copy its thread finds them unchanged.
     ///
-    /// Nothing that needs to be dropped at the thread's end, which never comes: the C library would keep a note of it,
-    /// in the heap of the program, in the one replica that is copied.
+    /// `ManuallyDrop`, since a value with a destructor would make the C library allocate a note for the thread's end in
+    /// the heap of the program, in the one replica that is copied. That thread never ends.
     static HELD: RefCell<Option<ManuallyDrop<Stillness>>> = RefCell::new(None);
-    /// The shared memory, which is not in the image.
+    /// The shared memory of the host, which is excluded from the image.
     static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = RefCell::new(None);
 }
 
-/// Starts the agent, if the daemon has made a socket for it.
+/// Starts the agent's thread, if the daemon has made a socket for it.
 pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
     let (Some(control), Ok(text)) = (job.control, std::env::var(CLONER_FD_VARIABLE)) else { return Ok(()) };
     let Ok(listener) = text.parse::<i32>() else { return Ok(()) };
@@ -98,7 +98,7 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
 }
 
 fn control(context: *mut c_void) -> &'static Control {
-    // SAFETY: - what `start` has put there: a control that lives as long as the process.
+    // SAFETY: - valid and never written to: `start` has put a `&'static Control` there.
     unsafe { &*context.cast::<Control>() }
 }
 
@@ -110,7 +110,7 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     }
     let held = if is_for_line { engine::cell().hold_for_line() } else { engine::cell().hold() };
     let Some(mut held) = held else { return libc::EBUSY };
-    // A copy of what its siblings were never told would be of no use to them.
+    // Siblings get the order of locks first: an image with operations that they never receive would not fit them.
     held.tell(crate::locks::tell_in);
     let Some(unchanging) = undo::still() else {
         held.resume();
@@ -119,7 +119,7 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     let mut hushed = deaf.hush();
     let come = if is_for_line { come_to_rest(&mut hushed, &mut held, Some(asker)).map(Some) } else { Ok(None) };
     let (settled, windows) = (descriptors::settled(), pages::still());
-    // What it shares with others changes on behind a single image.
+    // A single image cannot have memory that is shared: other processes go on changing it.
     let refusal = come.as_ref().err().copied().or((!is_for_line && windows.has_any()).then_some(libc::EOPNOTSUPP));
     let stillness = Stillness { hushed, held, settled, closed, unchanging, windows };
     if let Some(refusal) = refusal {
@@ -134,15 +134,15 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     0
 }
 
-/// While something that was sent has not reached the other host, it is looked for so often, in milliseconds.
+/// Time between two looks, in milliseconds, while sent messages have not reached the other host.
 const ARRIVAL_INTERVAL_MS: i32 = 1;
 
-/// Waits until nothing is on its way between any two processes of the job. What the daemon says besides is put aside.
-/// Where changes of files are written down from then on.
-/// Fails when nothing comes of the line, with the error number that the cloner is told.
+/// Waits until no message is in flight between any two processes of the job. Other messages of the daemon are put
+/// aside. Returns the place where changes of files are recorded from now on. Fails with the error number for the cloner
+/// if the line is given up.
 ///
-/// The daemon may have said that nothing comes of the line before this process was hushed. Then the thread that
-/// listened has heeded it, to no effect. But the daemon also ends the `asker`, the one that wants the image.
+/// The trap: the daemon may have given up the line before this process was hushed. Then the listening thread has
+/// handled that message, to no effect. But the daemon also ends the `asker`, the process that wants the image.
 fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> Result<UndoPlace, i32> {
     let mut is_quiet = false;
     loop {
@@ -151,7 +151,7 @@ fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> R
             hushed.send(&FromAgent::Quiet).map_err(|_| libc::EPIPE)?;
             is_quiet = true;
         }
-        // Those that are not quiet yet may need room here.
+        // Processes that are not quiet yet may need room in this one's rings and sockets.
         let limit_ms = if held.uses_networks() { ARRIVAL_INTERVAL_MS } else { -1 };
         match hushed.receive_within(limit_ms, asker) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return Err(libc::ECANCELED),
@@ -182,22 +182,22 @@ fn go_on(stillness: Stillness) {
     heed_all(hushed.end());
 }
 
-/// Heeds what the daemon has said while nobody could.
+/// Handles the messages that the daemon has sent during the cut.
 fn heed_all(said: Vec<ToAgent>) {
     if let Some((job, control)) = job().and_then(|job| Some((job, job.control?))) {
         said.into_iter().for_each(|message| super::agent::heed(job, control, message));
     }
 }
 
-/// A simulated process that is held for a line hears that it goes, and goes on. Its daemon says the first `before`
-/// messages before that, and the others in one go with it.
+/// Lets a simulated process that is held for a line receive that the line goes, and go on. Of `said`, its daemon sends
+/// the first `before` messages before that, and the others after it.
 #[cfg(any(test, feature = "simulation"))]
 pub fn go_on_simulated(mut held: Held<'static>, place: UndoPlace, said: &[ToAgent], before: usize) {
     let control = job().and_then(|job| job.control).expect("it has a daemon");
     let mut hushed = control.deafen().hush();
     let (first, last) = said.split_at(before);
     first.iter().chain([&ToAgent::LineGoes(Some(place))]).chain(last).for_each(|message| hushed.hear(message));
-    // It goes on the same way when nothing comes of the line.
+    // If the line is given up it goes on in the same way.
     if let Ok(place) = come_to_rest(&mut hushed, &mut held, None) {
         undo::begin(&place);
     }
@@ -217,10 +217,11 @@ unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     heed_all(hushed.end());
 }
 
-/// Without the standard library's lock on the stream, which another thread may have held.
+/// Prints the error and ends the process, without the standard library's lock on the stream: a thread that is stopped
+/// may hold it.
 fn complain(error: &io::Error) -> ! {
     let line = format!("redrt: a copy cannot take its place: {error}\n");
-    // SAFETY: - line is valid for its length; then ends the process without running anything of it.
+    // SAFETY: - line is valid for reads of its length; _exit takes a number and does not return.
     unsafe {
         libc::write(2, line.as_ptr().cast(), line.len());
         libc::_exit(FAILED)
@@ -231,7 +232,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     descriptors::next_epoch();
     let before = job().expect("it is in a job");
     cover_descriptors(&before.welcome)?;
-    // What its source was told is of no matter here.
+    // Messages of the source's daemon are void here.
     hushed.begin_anew();
     hushed.send(&FromAgent::Hello)?;
     let place = match hushed.receive()? {
@@ -244,7 +245,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     };
     let CopyPlace { me, incarnation, host, host_number, neighborhood, placed, .. } = place;
     let CopyPlace { core_sharers, listen, link_secret, is_restored, leads, undo, .. } = place;
-    // Its siblings agree on who can share memory, and a copy elsewhere comes to them.
+    // A copy keeps the source's neighborhood: its siblings agree on the ranks that can share memory.
     let (neighborhood, placed) = match is_restored {
         true => (neighborhood, placed),
         false => (before.welcome.neighborhood, before.welcome.placed),
@@ -267,7 +268,8 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     clock::become_copy();
     crate::locks::become_copy();
     fence::register();
-    // Of the memory that the processes of a host share a line has an image where nobody would send again what is in it.
+    // In an unreplicated world nobody would send the contents of the host's shared memory again: the line has its
+    // image.
     let goes_on_in_place = is_restored && !welcome.world.is_replicated();
     let segment = welcome.shared_memory.map(|memory| match goes_on_in_place {
         true => map_again(memory),
@@ -290,8 +292,8 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         pages::restore(now)?;
         hushed.send(&FromAgent::Shares(pages::neighbors()))?;
     }
-    // Files are as they were, and what the process that was saved was about to change, it has yet to. If it does and
-    // dies, its siblings see that another has.
+    // A restored process in its own place keeps its epoch: files are as they were at the line, and a change that it was
+    // about to make it has yet to make. If it makes it and dies, its siblings see that another has made it.
     if !is_restored || me != before.welcome.me {
         descriptors::note_copy();
     }
@@ -301,8 +303,8 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     }
     posix::become_copy(leads);
     hushed.send(&FromAgent::Ready(card))?;
-    // Others may have yet to lock what they had locked, and a thread that waits in the kernel would have it before. Or
-    // they have yet to bring what is theirs of memory that is shared.
+    // Others may have yet to take the locks that they had, which a thread that waits in the kernel would get before
+    // them. Or they have yet to bring their parts of shared memory.
     let mut waits = goes_on_in_place || shares_memory;
     while waits {
         let message = hushed.receive()?;
@@ -319,13 +321,13 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether it is a place of this process's rank in this job.
+/// Returns true if the place is one of this process's rank in this job.
 fn is_fit(place: &CopyPlace, welcome: &Welcome) -> bool {
     welcome.world.contains(place.me) && place.me.rank == welcome.me.rank
 }
 
-/// The source's sockets are not here, and objects that had them close those numbers. Until then nothing else may have
-/// them.
+/// Opens `/dev/null` under the numbers of the source's sockets, which do not exist here. Objects that had them will
+/// close those numbers; until then no other file may get them.
 fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     let is_given = |fd: i32| {
@@ -347,7 +349,7 @@ fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
     Ok(())
 }
 
-/// Maps the shared memory of this host where it was, with what was in it.
+/// Maps the shared memory of this host where it was, with its contents.
 fn map_again(memory: SharedMemory) -> io::Result<Segment> {
     let (old, exclusions) = SEGMENT.take().ok_or_else(|| io::Error::other("it had no shared memory before"))?;
     let segment = old.map_again(memory.fd)?;
@@ -355,14 +357,14 @@ fn map_again(memory: SharedMemory) -> io::Result<Segment> {
     Ok(segment)
 }
 
-/// Maps the shared memory of this host, with nothing in it of an earlier process in this place. Where the source had
-/// its own there is ordinary memory now: a thread may be about to look there.
+/// Maps the shared memory of this host, cleared of an earlier process in this place. Ordinary memory takes the place of
+/// the source's shared memory: a thread may be about to read there.
 fn map_anew(memory: SharedMemory, welcome: &Welcome) -> io::Result<Segment> {
     let (old, mut exclusions) = SEGMENT.take().ok_or_else(|| io::Error::other("it had no shared memory before"))?;
     let (start, bytes) = old.range();
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let flags = flags | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-    // SAFETY: - only where nothing is mapped.
+    // SAFETY: - replaces no mapping: MAP_FIXED_NOREPLACE fails where one exists.
     let mapped = unsafe { libc::mmap(start as *mut c_void, bytes, protection, flags, -1, 0) };
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

@@ -1,28 +1,29 @@
-//! Whether this process descends from one that has taken the place in the job which its environment names. Then it is
-//! no rank: a rank has started it, by `system()` or Python's multiprocessing, say.
+//! Descent from a rank: finds out if an ancestor of this process has taken the place in the job that the environment
+//! names. Then this process is no rank: a rank has started it, by `system()` or Python's multiprocessing, say.
 //!
-//! A process that has taken its place has redrun's connection, a socket, under the number that the environment says,
-//! and has it closed when it runs another program. Before that a script may have it open, which takes no place; and a
-//! daemon keeps that number free by other means.
+//! A process that has taken its place has redrun's connection, a socket, under the number that the environment names,
+//! with the flag that closes it on exec. Before that a script may have it open, which takes no place. A daemon has
+//! something else under that number.
 
 use std::os::fd::RawFd;
 use std::path::Path;
 
-/// More than any script needs, and a bound where numbers are used again while they are looked at.
+/// Maximum number of ancestors to look at. More than any script needs; process ids that are used again meanwhile could
+/// make a loop.
 const GENERATIONS_MAX: u32 = 256;
 
-/// What a process has under the number of the connection.
+/// File of a process under the number of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holds {
     /// Nothing, or nothing that can be seen.
     Nothing,
-    /// A connection that is closed when it runs another program: it has its place.
+    /// A connection that is closed on exec: the process has its place.
     Place,
-    /// Something else: neither it nor what is above it can have taken the place of a process below.
+    /// Something else: neither the process nor its ancestors can have taken the place of a process below.
     Other,
 }
 
-/// Whether a process above this one has the place in the job that the connection `fd` gives.
+/// Returns true if an ancestor of this process has the place in the job that the connection `fd` gives.
 pub fn is_below_a_rank(fd: RawFd) -> bool {
     descends("self".to_owned(), |process| parent(Path::new("/proc").join(process)), |process| holds(process, fd))
 }
@@ -44,7 +45,7 @@ fn parent(directory: impl AsRef<Path>) -> Option<String> {
     parent_in(&std::fs::read_to_string(directory.as_ref().join("stat")).ok()?)
 }
 
-/// The parent in what `/proc/PID/stat` says. The name of the program, in parentheses, may have any characters.
+/// The parent's id in the text of `/proc/PID/stat`. The name of the program, in parentheses, may have any characters.
 fn parent_in(stat: &str) -> Option<String> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_whitespace().nth(1).filter(|parent| *parent != "0").map(str::to_owned)
@@ -60,7 +61,7 @@ fn holds(process: &str, fd: RawFd) -> Holds {
     if flags.is_ok_and(|text| is_closed_on_exec(&text)) { Holds::Place } else { Holds::Nothing }
 }
 
-/// Whether a descriptor is closed when its process runs another program, in what `/proc/PID/fdinfo` says of it.
+/// Returns true if the text of `/proc/PID/fdinfo/FD` says that the descriptor is closed on exec.
 fn is_closed_on_exec(text: &str) -> bool {
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
     let flags = flags.and_then(|flags| i32::from_str_radix(flags.trim(), 8).ok());
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn a_process_below_one_that_has_its_place_is_no_rank() {
         use Holds::{Nothing, Other, Place};
-        // What the processes above have, the nearest first.
+        // Files of the ancestors, the nearest first.
         let table: [(&[Holds], bool); 6] = [
             (&[Place], true),
             (&[Nothing, Nothing, Place], true),
@@ -112,7 +113,7 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let of = |fd| holds("self", fd);
         assert_eq!(of(ours.as_raw_fd()), Holds::Place);
-        // SAFETY: - a descriptor of this test alone.
+        // SAFETY: - touches no memory: F_SETFD takes a number. The descriptor is this test's own.
         unsafe { libc::fcntl(ours.as_raw_fd(), libc::F_SETFD, 0) };
         assert_eq!(of(ours.as_raw_fd()), Holds::Nothing);
         let file = tempfile::tempfile().unwrap();

@@ -1,4 +1,4 @@
-//! The process's place in the job: taking it in `MPI_Init`, hearing of changes, leaving in `MPI_Finalize`.
+//! The process's place in the job: taking it in `MPI_Init`, following changes, leaving in `MPI_Finalize`.
 
 pub mod agent;
 mod cloning;
@@ -40,51 +40,51 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use tracing::info;
 
-/// Set by users who want another launcher to start jobs of one rank each.
+/// Variable that users set if another launcher is to start jobs of one rank each.
 const SINGLETON_VARIABLE: &str = "REDRT_SINGLETON";
 
-/// Why a process could not take its place.
+/// Reason for which a process could not take its place.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// The daemon cannot be spoken to.
+    /// The connection with the daemon has failed.
     #[error("the daemon on this host cannot be reached")]
     Control(#[from] std::io::Error),
-    /// The daemon said something that does not belong here.
+    /// The daemon sent a message that does not belong here.
     #[error("the daemon on this host sent an unexpected message: mixed redrt installations?")]
     Unexpected,
-    /// The daemon said something that cannot be.
+    /// The daemon sent a welcome that contradicts itself.
     #[error("the daemon on this host sent {0}: mixed redrt installations?")]
     Inconsistent(WelcomeError),
-    /// It spoke of a process beyond the job's.
+    /// The daemon named a process that the job does not have.
     #[error("the daemon on this host sent the card of a process that is not in the job: mixed redrt installations?")]
     Stranger,
     /// The variable that names the control descriptor is damaged.
     #[error("{CONTROL_FD_VARIABLE} is '{0}', which is not redrun's connection: was the environment changed?")]
     Variable(String),
-    /// The control descriptor is not open any more.
+    /// The control descriptor is no longer open.
     #[error(
         "descriptor {0} is closed, which is redrun's connection: the program, or what has started it, has closed \
          descriptors that it did not open; it may do so after MPI_Finalize, or leave those from {0} on"
     )]
     Closed(RawFd),
-    /// `srun` or another MPI's launcher started several processes, and no redrun is there to make one job of them.
+    /// `srun` or another MPI's launcher started several processes, without a redrun that makes one job of them.
     #[error(
         "{0} started several processes of this program without redrun, and each would be a job of one rank: start it with \
          redrun, in an allocation too (or set {SINGLETON_VARIABLE}=1 if that is what you want)"
     )]
     Launcher(&'static str),
-    /// The node's shared memory cannot be used.
+    /// The shared memory of the host cannot be mapped.
     #[error("the shared memory of host {host} cannot be mapped")]
     SharedMemory {
-        /// The host.
+        /// Name of the host.
         host: String,
-        /// Why.
+        /// Error of the system call.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// As long as the process has one thread that costs nothing; see there.
+/// Registers the process for [`fence`]. While it has one thread that costs nothing.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
@@ -94,10 +94,10 @@ static CONSTRUCTOR: extern "C" fn() = {
     construct
 };
 
-/// Takes this process's place in the job. With `one_thread`, no other thread of the program than this one will call
-/// MPI.
+/// Takes this process's place in the job, and begins what the job's options ask for. With `one_thread`, no other thread
+/// of the program than this one will call MPI.
 pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
-    // The agent thread inherits it, and whatever the set-up asks for is real.
+    // The set-up gets real clocks and random bytes, and the agent thread inherits that.
     let was_internal = preload::set_internal(true);
     redrt_transport::descriptors::spare_by(preload::spare);
     let joined = join(one_thread);
@@ -110,7 +110,7 @@ pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
     Ok(job)
 }
 
-/// Does what the job's options ask for at its begin.
+/// Begins what the job's options ask for.
 fn settle(job: &Job) {
     if job.welcome.world.is_replicated() {
         threads::watch(|stream| engine::cell().lock().end_thread(stream));
@@ -133,13 +133,13 @@ fn warn_without_preload(job: &Job) {
     }
 }
 
-/// An error and what caused it, in one line.
+/// An error and its causes, in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Takes this process's place: speaks to the daemon, opens the transports, starts the agent thread.
+/// Takes this process's place: meets the daemon, opens the transports, starts the agent thread.
 pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     let control = match std::env::var_os(CONTROL_FD_VARIABLE) {
         None => match other_launcher(&|name| std::env::var(name).ok()) {
@@ -181,11 +181,11 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     Ok(job)
 }
 
-/// Shows developers what they ask for.
+/// Begins to log what developers ask for.
 fn log(job: &Job) {
     let who = || runtime::job().map_or_else(String::new, |job| job.welcome.me.to_string());
     let sink = redrt_log::Sink { who, now_ns: clock::monotonic_ns, show: |line| redrt_process::say(line) };
-    // All have the same variable.
+    // One process reports it for all: they have the same variable.
     if let Err(error) = redrt_log::begin(sink)
         && job.welcome.me == ReplicaId::default()
     {
@@ -194,13 +194,13 @@ fn log(job: &Job) {
     info!(target: "runtime", incarnation = job.welcome.incarnation.0, host = job.welcome.host, "the place is taken");
 }
 
-/// Processes of other jobs can be known from now on.
+/// Lets processes of other jobs be known from now on.
 fn meet_others(job: &Job) {
     let world = &job.welcome.world;
     contact::begin(job.welcome.job, (!world.is_replicated()).then(|| world.process_count()));
 }
 
-/// Takes the place of a process that is simulated.
+/// Takes the place of a simulated process.
 #[cfg(any(test, feature = "simulation"))]
 pub fn join_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) -> &'static Job {
     let control: &Control = Box::leak(Box::new(control));
@@ -218,7 +218,8 @@ pub fn hold_simulated() -> Option<engine::cloning::Held<'static>> {
     engine::cell().hold_for_line()
 }
 
-/// A simulated process that is held for a line goes on from it, in a job that has gone back to it, with this life.
+/// Lets a simulated process that is held for a line go on from it, with this incarnation, in a job that has gone back
+/// to the line. Changes of files are recorded at `place`. Fails if the engine cannot be restored.
 #[cfg(any(test, feature = "simulation"))]
 pub fn restore_simulated(
     mut held: engine::cloning::Held<'static>,
@@ -239,7 +240,7 @@ pub fn restore_simulated(
     Ok(())
 }
 
-/// Tells the user of a process that a rank has started, unless that is said to be on purpose.
+/// Reports a process that a rank has started, unless [`SINGLETON_VARIABLE`] says that it is on purpose.
 fn say_that_it_is_no_rank() {
     if std::env::var_os(SINGLETON_VARIABLE).is_some() {
         return;
@@ -251,7 +252,7 @@ fn say_that_it_is_no_rank() {
     ));
 }
 
-/// By which variables launchers tell a process its number and how many there are, and what they are called.
+/// Variables by which launchers pass a process its number and the number of processes, with the launchers' names.
 const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),
@@ -259,8 +260,8 @@ const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("PALS_RANKID", "PALS_SIZE", "the mpiexec of PALS"),
 ];
 
-/// What has started several processes of this program, if something has that cannot make one job of them, and not on
-/// purpose.
+/// Name of a launcher that has started several processes of this program and cannot make one job of them; `None` if
+/// there is none, or it is on purpose.
 fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
     let has_several = |(rank, count, _): &&(&str, &str, &str)| {
         variable(rank).is_some() && variable(count).and_then(|count| count.parse::<u32>().ok()).is_some_and(|it| it > 1)
@@ -269,14 +270,14 @@ fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static 
     Some(name)
 }
 
-/// Takes over the descriptor of the control connection. `None` when the number is no descriptor, or something else's:
-/// then it stays as it is.
+/// Takes over the descriptor of the control connection. `None` if it is not a connected stream of that kind: then it
+/// stays as it is.
 fn adopt(fd: RawFd) -> Option<UnixStream> {
     let option = |name| {
         let mut value = 0;
         let mut length = size_of::<libc::c_int>() as libc::socklen_t;
         let place = (&raw mut value).cast();
-        // SAFETY: - value is valid for writes of length bytes; any number may be asked about.
+        // SAFETY: - value is valid for writes of length bytes, and length for reads and writes. A wrong fd is an error.
         let failed = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, place, &raw mut length) } != 0;
         (!failed).then_some(value)
     };
@@ -284,12 +285,13 @@ fn adopt(fd: RawFd) -> Option<UnixStream> {
         return None;
     }
     close_on_exec(fd).ok()?;
-    // SAFETY: - open, as fcntl has shown; the daemon made it for us, and nobody else in this process knows it.
+    // SAFETY: - open: fcntl has just changed its flags.
+    //         - owned by this value alone: the daemon made it for this library, and no other code in this process uses it.
     Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
 fn close_on_exec(fd: RawFd) -> std::io::Result<()> {
-    // SAFETY: - sets a flag of a descriptor; any number may be named.
+    // SAFETY: - touches no memory: F_SETFD takes a number. A wrong fd is an error.
     match unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
@@ -324,10 +326,10 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
     }
 }
 
-/// The world of a program that was not started by redrun: itself.
+/// Welcome of a program that was not started by redrun: a job of one rank.
 fn alone() -> std::io::Result<Welcome> {
     let secret = Secret::generate()?;
-    // Not from the secret, which must not be seen in it.
+    // A number of its own: one that comes from the secret would reveal a part of it.
     let job = u64::from_le_bytes(Secret::generate()?.key()[..8].try_into().expect("eight of 32 bytes"));
     let world = World::uniform(1, 1);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
@@ -354,7 +356,7 @@ fn alone() -> std::io::Result<Welcome> {
     })
 }
 
-/// How others reach this process.
+/// Card by which other processes reach this one.
 fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Card> {
     Ok(Card {
         process: welcome.world.process(welcome.me),
@@ -365,7 +367,7 @@ fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Ca
     })
 }
 
-/// The memory that this process shares with others of its host.
+/// Maps the memory that this process shares with others of its host. `None` if there is none, or only TCP is used.
 fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
     if let Some(windows) = welcome.windows {
@@ -375,7 +377,7 @@ fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     match (welcome.options.transport, &welcome.shared_memory) {
         (Transport::Tcp, _) | (_, None) => Ok(None),
         (_, Some(memory)) => {
-            // What this process runs is no part of the job.
+            // Programs that this process runs are no part of the job.
             close_on_exec(memory.fd).map_err(shared)?;
             Segment::map(memory.fd, memory.slot_count).map(Some).map_err(shared)
         }
@@ -415,13 +417,13 @@ fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
     }
 }
 
-/// More processes than cores where this process may run.
+/// Returns true if there are more processes than cores where this process may run.
 fn shares_core(welcome: &Welcome) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     welcome.core_sharers > cores
 }
 
-/// The replication protocol as the job's options ask for it.
+/// The replication protocol that the job's options ask for.
 pub(crate) fn replication(welcome: &Welcome) -> Replication {
     let options = &welcome.options;
     let mut replica = Replica::new(quiesce::Config {
@@ -439,7 +441,7 @@ pub(crate) fn replication(welcome: &Welcome) -> Replication {
     });
     match options.on_sdc {
         OnSdc::Report => replica.correct_nothing(),
-        // redrun ends who withholds.
+        // redrun ends the replica that withholds, or the job.
         OnSdc::Heal | OnSdc::Abort => replica.withhold_corrupt(),
         OnSdc::Correct => {}
     }
@@ -454,11 +456,11 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     proptest! {
-        /// Whatever the variable holds, no descriptor is taken over that is not a connection of the right kind.
+        /// No value of the variable leads to taking over a descriptor that is not a connection of the right kind.
         #[test]
         fn any_text_is_a_control_descriptor_or_refused(text in "[-+ 0-9a-z]{0,12}") {
             if let Ok(fd) = text.parse::<RawFd>() {
-                // Those that the test process has are files, pipes, a terminal, or sockets of other tests.
+                // Open descriptors of the test process may be sockets of other tests.
                 prop_assume!(!(3..1024).contains(&fd));
                 prop_assert!(adopt(fd).is_none());
             }

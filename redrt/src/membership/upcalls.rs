@@ -1,4 +1,4 @@
-//! What the engine has to do with the rest of the library.
+//! Upcalls of the engine: its ways into the rest of the library.
 
 use crate::comm::connection;
 use crate::runtime::{abort, job, threads};
@@ -10,7 +10,7 @@ use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 
-/// The process around its engine.
+/// The process around its engine, as [`Runtime`] of the engine. It has no state of its own.
 pub struct Process;
 
 impl Runtime for Process {
