@@ -1,5 +1,4 @@
-//! Operations as the program asks for them: done at once where this process reaches the target's memory, else asked of
-//! the target.
+//! Operations of the program on a target's memory: done at once where this process reaches it, else by a request.
 
 use super::Window;
 use super::apply::{Done, Form, Spot};
@@ -15,13 +14,14 @@ use redrt_transport::network::Source;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// Where an operation goes: a target, and a place in its memory that was checked, unless the window is dynamic.
+/// Destination of an operation: a target and a place in its memory. The place was checked, unless the window is
+/// dynamic.
 pub struct There {
-    /// Its rank.
+    /// Rank of the target.
     pub target: u32,
     /// In the target's units; in a dynamic window an address.
     pub displacement: i64,
-    /// What lies there.
+    /// Form of the bytes there.
     pub form: Form,
 }
 
@@ -31,10 +31,11 @@ impl There {
     }
 }
 
-/// Hands what is at a target to the program.
+/// Copies bytes of a target to the program's buffer.
 fn deliver(reached: &Reached, into: &Target) -> Done {
     match into.scatter {
-        // SAFETY: - the program's buffer, in which there is room: the caller of the operation has checked.
+        // SAFETY: - valid for writes of as many bytes: the program's buffer, whose size the caller of the operation has
+        //           checked.
         None => unsafe { reached.read_to(into.start) },
         Some(_) => scatter(reached, into),
     }
@@ -44,23 +45,23 @@ fn deliver(reached: &Reached, into: &Target) -> Done {
 fn scatter(reached: &Reached, into: &Target) -> Done {
     let mut scratch = Scratch::spare(reached.size());
     let packed = scratch.region();
-    // SAFETY: - it has just been made with that many bytes.
+    // SAFETY: - valid for writes of reached.size() bytes: the scratch has just been made with that many.
     unsafe { reached.read_to(packed.start())? };
-    // SAFETY: - the program's buffer, valid wherever its datatype reaches.
+    // SAFETY: - valid for writes: the program's buffer has room for its datatype, and is lent to the operation.
     packed.with_bytes(|bytes| unsafe { into.place(bytes) });
     Ok(())
 }
 
-/// Hands the program what it finds before it is changed.
+/// Copies bytes to the program's buffer, before they are changed.
 fn deliver_from(spot: &Spot, into: &Target) -> Done {
     deliver(&Reached::Mapped(spot.clone()), into)
 }
 
 impl Window {
-    /// The memory there, if this process reaches it.
+    /// The memory at a destination; `None` if this process does not reach it.
     fn reach(&self, there: &There) -> Option<(&Arc<Direct>, Reached)> {
         let direct = self.direct.as_ref()?;
-        // Bytes were checked to be within; no bytes may be anywhere.
+        // Wrapping, since a form without bytes may be anywhere; others were checked to be within.
         let offset = there.displacement.wrapping_mul(self.members[there.target as usize].unit as i64);
         Some((direct, direct.part(there.target).reach(offset, &there.form)))
     }
@@ -69,7 +70,7 @@ impl Window {
         done.map_err(|class| self.unreachable(there.target, class))
     }
 
-    /// Does what waits for a target, or for all, in a window that this process reaches by itself.
+    /// Carries out gathered operations on a target, or on all for `None`, in a direct window.
     #[inline]
     pub(super) fn carry_out(&self, direct: &Direct, target: Option<u32>) -> Result {
         direct.carry_out(target).map_err(|(target, class)| self.unreachable(target, class))
@@ -92,7 +93,7 @@ impl Window {
         self.ask(there.target, |tag| Order::Get { at, tag }, &[], into, effect)
     }
 
-    /// Writes data to a target. `data` may be lent.
+    /// Writes data to a target. `data` may be lent. Returns the program's request, if `effect` asks for one.
     pub fn put(&self, there: &There, data: Payload, effect: Effect) -> Result<Option<RequestId>> {
         let Some((direct, reached)) = self.reach(there) else {
             return Ok(self.ask_to_write(there, data, effect));
@@ -101,13 +102,15 @@ impl Window {
         Ok(self.user_request(effect, true))
     }
 
-    /// Reads from a target to a place that has room.
+    /// Reads from a target. The caller has checked that `into` has room. Returns the program's request, if `effect`
+    /// asks for one.
     pub fn get(&self, there: &There, into: Target, effect: Effect) -> Result<Option<RequestId>> {
         let Some((direct, reached)) = self.reach(there) else {
             return Ok(self.ask_to_read(there, into, effect));
         };
         let done = match into.scatter {
-            // SAFETY: - the program's buffer, in which there is room: the caller has checked.
+            // SAFETY: - valid for writes of as many bytes until the operation is done: the program's buffer, whose size
+            //           the caller has checked.
             None => unsafe { direct.get(there.target, &reached, into.start, effect == Effect::Plain) },
             Some(_) => direct.after_others(there.target).and_then(|()| scatter(&reached, &into)),
         };
@@ -115,7 +118,8 @@ impl Window {
         Ok(self.user_request(effect, true))
     }
 
-    /// Combines data with a target's memory. `data` may be lent.
+    /// Combines data with a target's memory. `data` may be lent. Returns the program's request, if `effect` asks for
+    /// one.
     pub fn accumulate(
         &self,
         there: &There,
@@ -132,7 +136,8 @@ impl Window {
         Ok(self.user_request(effect, true))
     }
 
-    /// The same, and reads what was there before to a place that has room.
+    /// Combines data with a target's memory, and reads the previous contents. The caller has checked that `into` has
+    /// room. Returns the program's request, if `effect` asks for one.
     pub fn fetch(
         &self,
         there: &There,
@@ -158,7 +163,8 @@ impl Window {
         Ok(self.user_request(effect, true))
     }
 
-    /// `data` holds two elements: writes the first if the second is there, and reads what was there before.
+    /// Compares and swaps one element, and reads its previous value. `data` holds two elements: the first is written if
+    /// the second is there.
     pub fn compare_and_swap(&self, there: &There, data: &[u8], into: Target) -> Result {
         let Some((direct, reached)) = self.reach(there) else {
             let at = there.place();

@@ -1,4 +1,4 @@
-//! Operations on a target's memory, one at a time: so each is atomic with respect to all others.
+//! Operations on a target's memory. They run one at a time, so each is atomic with respect to all others.
 
 use super::order::{Combination, Place};
 use crate::abi::{MPI_ERR_OP, MPI_ERR_RMA_RANGE, MPI_ERR_TYPE};
@@ -10,7 +10,7 @@ use redrt_datatype::layout::{Builder, Layout};
 use redrt_datatype::{TypeMap, pack};
 use std::ffi::c_int;
 
-/// What an operation comes to: an error class, when it cannot be done.
+/// Outcome of an operation. The error is an error class of MPI.
 pub type Done<T = ()> = Result<T, c_int>;
 
 /// The memory that operations may reach.
@@ -25,12 +25,12 @@ pub enum Reach {
         /// Bytes of one unit of displacement.
         unit: u64,
     },
-    /// What the program has attached: addresses and sizes.
+    /// Memory that the program has attached: addresses and sizes.
     Attached(Vec<(u64, u64)>),
 }
 
 impl Reach {
-    /// The memory of a place.
+    /// Finds the memory of a place. Fails with `MPI_ERR_RMA_RANGE` if it is not all within.
     pub fn find(&self, place: &Place) -> Done<Spot> {
         let (layout, first, past) = place.layout().ok_or(MPI_ERR_RMA_RANGE)?;
         let displacement = i128::from(place.displacement);
@@ -47,7 +47,7 @@ impl Reach {
                 (displacement, low, high)
             }
         };
-        // What overlaps itself so much that it is longer than the memory nobody asks for, but a damaged request may.
+        // No sound request overlaps itself so much that it is longer than the memory, but a damaged one may.
         let is_within = origin + i128::from(first) >= low
             && origin + i128::from(past) <= high
             && i128::from(layout.size()) <= high - low;
@@ -61,7 +61,7 @@ impl Reach {
     }
 }
 
-/// Attached memory from first bytes to last ones: what lies side by side is one, however it was attached.
+/// Attached memory as ranges of addresses. Adjacent memory is one range, however it was attached.
 fn stretches(regions: &[(u64, u64)]) -> Vec<(i128, i128)> {
     let mut regions = regions.to_vec();
     regions.sort_unstable();
@@ -76,17 +76,17 @@ fn stretches(regions: &[(u64, u64)]) -> Vec<(i128, i128)> {
     found
 }
 
-/// How the bytes of an operation lie in memory.
+/// Arrangement of an operation's bytes in memory.
 #[derive(Clone)]
 pub enum Form {
     /// Side by side.
     Block {
-        /// Where they begin.
+        /// Offset of the first byte.
         offset: i64,
-        /// How many there are.
+        /// Number of bytes.
         size: usize,
     },
-    /// Otherwise.
+    /// In several blocks.
     Spread(Layout),
 }
 
@@ -100,7 +100,7 @@ impl From<Layout> for Form {
 }
 
 impl Form {
-    /// That of elements of a type.
+    /// The form of `count` elements of a type.
     pub fn of(datatype: &TypeMap, count: i64) -> Self {
         match datatype.contiguous_offset(count) {
             Some(offset) => Self::Block { offset, size: datatype.packed_size(count) as usize },
@@ -116,7 +116,7 @@ impl Form {
         }
     }
 
-    /// First and one past the last byte.
+    /// Offsets of the first byte and one past the last.
     pub fn bounds(&self) -> (i64, i64) {
         match self {
             Self::Block { offset, size } => (*offset, *offset + *size as i64),
@@ -124,7 +124,7 @@ impl Form {
         }
     }
 
-    /// The same as a layout.
+    /// The form as a layout.
     pub fn layout(&self) -> Layout {
         match self {
             Self::Block { offset, size } => {
@@ -140,14 +140,14 @@ impl Form {
 /// Memory of a target that an operation reaches.
 #[derive(Clone)]
 pub struct Spot {
-    /// Of a block its first byte, else what the layout begins at.
+    /// The first byte of a block, else the origin of the layout.
     start: *mut u8,
-    /// The layout of what is no block.
+    /// The layout; `None` for a block.
     spread: Option<Layout>,
     size: usize,
 }
 
-// SAFETY: - an address; the server is the only one that reaches through it, and one thread at a time moves it on.
+// SAFETY: - usable in any thread: it is an address, and only the server uses it, which one thread at a time moves on.
 unsafe impl Send for Spot {}
 
 impl Spot {
@@ -166,49 +166,52 @@ impl Spot {
         self.size
     }
 
-    /// Its first byte, and the layout of what is no block.
+    /// Splits the spot into its address and its layout; the layout is `None` for a block.
     pub fn into_parts(self) -> (*mut u8, Option<Layout>) {
         (self.start, self.spread)
     }
 
-    /// What is there, packed.
+    /// Reads the bytes, packed.
     pub fn read(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size];
-        // SAFETY: - as many bytes.
+        // SAFETY: - bytes is valid for writes of self.size bytes.
         unsafe { self.read_to(bytes.as_mut_ptr()) };
         bytes
     }
 
-    /// The same, to `into`.
+    /// Reads the bytes, packed, to `into`.
     ///
     /// # Safety
-    /// `into` is valid for as many bytes of writes.
+    /// `into` is valid for writes of [`Spot::size`] bytes.
     pub unsafe fn read_to(&self, into: *mut u8) {
         match &self.spread {
             Some(layout) => {
-                // SAFETY: - as promised to this function.
+                // SAFETY: - valid for writes of self.size bytes: the caller's duty above.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(into, self.size) };
                 pack::pack(layout, self.start, 0, bytes);
             }
-            // SAFETY: - as many bytes of the window; the program may read to where the window is.
+            // SAFETY: - start is valid for reads of self.size bytes: within the window.
+            //         - into is valid for writes of as many: the caller's duty above.
+            //         - the two may overlap: the program may read into window memory.
             None => unsafe { std::ptr::copy(self.start, into, self.size) },
         }
     }
 
-    /// Writes packed bytes; the front, if there are fewer.
+    /// Writes packed bytes; only the front, if there are fewer. Fails if there are more.
     pub fn write(&self, data: &[u8]) -> Done {
         if data.len() > self.size {
             return Err(MPI_ERR_RMA_RANGE);
         }
         match &self.spread {
             Some(layout) => pack::unpack(layout, self.start, 0, data),
-            // SAFETY: - fits: checked; where the program's data are window memory themselves they may overlap.
+            // SAFETY: - start is valid for writes of data.len() bytes: not more than the size, checked above.
+            //         - the two may overlap: the program's data may be window memory themselves.
             None => unsafe { std::ptr::copy(data.as_ptr(), self.start, data.len()) },
         }
         Ok(())
     }
 
-    /// What is there becomes what is there combined with `data`.
+    /// Replaces the bytes by their combination with `data`. Fails if the lengths, the operation or the type do not fit.
     pub fn combine(&self, how: Combination, data: &[u8]) -> Done {
         let operation = OpHandle(how.operation as usize);
         if operation == OpHandle::NO_OP || self.size == 0 {
@@ -244,7 +247,8 @@ impl Spot {
         self.write(&there)
     }
 
-    /// `data` holds two elements: writes the first if the second is there. What was there before.
+    /// Compares and swaps one element, and returns its previous value. `data` holds two elements: the first is written
+    /// if the second is there.
     pub fn compare_and_swap(&self, data: &[u8]) -> Done<Vec<u8>> {
         let (new, expected) = data.split_at_checked(self.size).ok_or(MPI_ERR_TYPE)?;
         let there = self.read();
@@ -255,7 +259,7 @@ impl Spot {
     }
 }
 
-/// Packed elements as they lie in memory, where they have gaps: pairs of a value and an index.
+/// Unpacks elements to their arrangement in memory. Needed for types with gaps: pairs of a value and an index.
 fn spread(element: &TypeMap, count: i64, packed: &[u8]) -> Vec<u64> {
     let mut memory = vec![0_u64; (element.extent() * count) as usize / size_of::<u64>() + 1];
     element.unpack(memory.as_mut_ptr().cast(), count, packed);

@@ -1,4 +1,4 @@
-//! Making windows. All members call, and learn what the others expose.
+//! Creation of windows. All members call, and exchange what they expose.
 
 use super::apply::Reach;
 use super::direct::{Control, Direct, Part};
@@ -28,7 +28,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What this member exposes.
+/// Memory that this member exposes.
 #[derive(Clone, Copy, Debug)]
 pub enum Memories {
     /// Memory of the program: address, bytes, unit.
@@ -37,11 +37,11 @@ pub enum Memories {
     Allocate(u64, c_int),
     /// Memory that all members reach with loads and stores: bytes, unit, and whether each part begins on a page.
     Share(u64, c_int, bool),
-    /// What will be attached.
+    /// Memory that the program will attach.
     Dynamic,
 }
 
-/// Makes a window over `parent`, and begins to serve it.
+/// Makes a window over `parent`, and starts its server unless it is direct. Fails at all members if one has no memory.
 pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -> Result<Arc<Window>> {
     if parent.remote.is_some() {
         return Err(Error::new(MPI_ERR_COMM, format!("{} is an intercommunicator", parent.label())));
@@ -98,7 +98,7 @@ fn check_verification(comm: &Comm) -> Result {
     Ok(())
 }
 
-/// Takes a window out of the table, when nothing is under way any more.
+/// Takes a window out of the table. All its operations are complete, at all members.
 pub fn remove(window: &Window) {
     WINDOWS.remove(window.handle().0);
     REMOVED.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,7 @@ pub fn remove(window: &Window) {
     let _ = comm::remove(window.comm.handle());
 }
 
-/// What a member says of its part, and in the last word ([`KEPT`]) what it has kept of an earlier window.
+/// Card that a member sends: facts of its part, and in the last word ([`KEPT`]) the memory kept of an earlier window.
 type Card = cards::Card<5>;
 
 struct Furnished {
@@ -123,7 +123,7 @@ struct Furnished {
 }
 
 impl Furnished {
-    /// A window that is served, of memory that is here.
+    /// A window with a server, over memory in this process.
     fn served(memory: Memory, start: usize, size: u64, unit: c_int, flavor: c_int, members: Vec<Exposed>) -> Self {
         Self { memory, start, size, unit, flavor, members, direct: None }
     }
@@ -156,7 +156,7 @@ fn no_memory(size: u64) -> Error {
     Error::new(MPI_ERR_NO_MEM, format!("there is no memory for a window of {size} bytes"))
 }
 
-/// What all members expose. If one has failed, all do.
+/// Exchanges what members expose. If one has no memory, all fail.
 fn tell(comm: &Comm, size: u64, unit: c_int, has_memory: bool) -> Result<Vec<Exposed>> {
     let cards = exchange(comm, [size, unit as u64, u64::from(has_memory), 0, 0])?;
     if let Some(rank) = cards.iter().position(|card| card[2] == 0) {
@@ -166,19 +166,20 @@ fn tell(comm: &Comm, size: u64, unit: c_int, has_memory: bool) -> Result<Vec<Exp
     Ok(exposed(&cards, |_| None))
 }
 
-/// The members by their cards, which begin with size and unit, and where each one's memory is here.
+/// The members' memory by their cards, which begin with size and unit. `start` returns its address in this process.
 fn exposed(cards: &[Card], start: impl Fn(usize) -> Option<usize>) -> Vec<Exposed> {
     let exposed = |(rank, card): (usize, &Card)| Exposed { size: card[0], unit: card[1], start: start(rank) };
     cards.iter().enumerate().map(exposed).collect()
 }
 
-/// Whether members may reach each other's memory; the same at all of them. Not in a job that is saved: each process is
-/// in a process-id namespace of its own.
+/// Returns true if members may reach each other's memory; the same at all of them. They may not in a job that is saved:
+/// each process is in a process-id namespace of its own.
 fn may_reach(comm: &Comm) -> bool {
     seat::may_share(comm) && runtime::job().is_some_and(runtime::Job::may_share_memory)
 }
 
-/// Memory of the program. Where members can reach each other's by the kernel's copies they share what else a window is.
+/// A window over memory of the program. Where the kernel can copy between members, they share the window's control
+/// words and the window is direct.
 fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished> {
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };
     let probe = if near.is_some() { seat::probe() } else { 0 };
@@ -205,7 +206,8 @@ fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Where each member's part begins in memory of which `head` bytes are in front, and where the last one ends.
+/// Offsets of the members' parts in memory that begins with `head` other bytes, and the end of the last part. A part
+/// that `is_apart` takes whole pages.
 fn offsets(cards: &[Card], head: u64, is_apart: impl Fn(&Card) -> bool) -> Result<(Vec<u64>, u64)> {
     let mut offsets = Vec::with_capacity(cards.len());
     let mut total = head;
@@ -217,7 +219,7 @@ fn offsets(cards: &[Card], head: u64, is_apart: impl Fn(&Card) -> bool) -> Resul
     Ok((offsets, total))
 }
 
-/// Memory that all members map, if they can; `None` for all if not.
+/// A direct window in memory that all members map; `None` at all members if one cannot.
 fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furnished>> {
     if !may_reach(comm) {
         return Ok(None);
@@ -236,7 +238,7 @@ fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furni
     Ok(Some(Furnished { memory: Memory::Lent, start, size, unit, flavor, members, direct }))
 }
 
-/// Memory that all members reach with loads and stores.
+/// A window in memory that all members reach with loads and stores.
 fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     match runtime::job() {
         Some(job) if !job.may_share_memory() && comm.size() > 1 => share_given(comm, job, size, unit, apart),
@@ -244,7 +246,7 @@ fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> 
     }
 }
 
-/// In a job whose processes are saved or replicated: in memory that the daemon has given them.
+/// A shared window in a job whose processes are saved or replicated: in memory that the daemon has given them.
 fn share_given(comm: &Comm, job: &Job, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     if job.welcome.windows.is_none() {
         let message = "the limit of files' sizes (ulimit -f) leaves no room for memory that ranks share with redrun -r \
@@ -268,20 +270,19 @@ fn share_given(comm: &Comm, job: &Job, size: u64, unit: c_int, apart: bool) -> R
     Ok(laid_out(&cards, &offsets, start, own, Memory::Pages(memory), unit))
 }
 
-/// A shared window that is served, of memory that begins here.
+/// A shared window with a server, over memory that begins at `start`.
 fn laid_out(cards: &[Card], offsets: &[u64], start: usize, own: usize, memory: Memory, unit: c_int) -> Furnished {
     let place = |rank: usize| place_of(&cards[rank], start, offsets[rank]);
     let members = exposed(cards, |rank| Some(place(rank)));
     Furnished::served(memory, place(own), cards[own][0], unit, MPI_WIN_FLAVOR_SHARED, members)
 }
 
-/// Where a part is. A part by itself without bytes is nowhere; where parts lie side by side it is between its
-/// neighbours.
+/// Address of a part. A part without bytes is at 0 if it is apart, else between its neighbours.
 fn place_of(card: &Card, start: usize, offset: u64) -> usize {
     if card[0] == 0 && card[3] & IS_APART != 0 { 0 } else { start + offset as usize }
 }
 
-/// Where processes open each other's.
+/// A shared window whose memory processes open from each other.
 fn share_own(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };
@@ -305,15 +306,15 @@ fn share_own(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnish
     Ok(Furnished { direct, ..laid_out(&cards, &offsets, start, own, Memory::Lent, unit) })
 }
 
-/// Which of its words says in the card of a member what it has kept of an earlier window; 0 for nothing.
+/// Word of a card with the number of the memory that the member has kept of an earlier window; 0 for none.
 const KEPT: usize = 4;
 
 fn number_of(kept: &Option<Shared>) -> u64 {
     kept.as_ref().map_or(0, Shared::number)
 }
 
-/// Memory of `total` bytes that all members map, all zeros: what they have kept, if that is the same, or new. With
-/// `reads_all` it is for members that copy from and to each other's memory, and says whether this one can.
+/// Memory of `total` zero bytes that all members map: the kept one, if it is the same at all and long enough, or a new
+/// one. `reads_all` is given for memory of members that copy from and to each other, and is true if this member can.
 fn memory_of_all(
     comm: &Comm,
     kept: Option<Shared>,
@@ -329,13 +330,13 @@ fn memory_of_all(
     Ok(Shared::new(mapping, comm.members.clone(), comm.context, reads_all.is_some()))
 }
 
-/// In the card of a member of a shared window: its part begins on a page.
+/// Flag in the card of a member of a shared window: its part begins on a page.
 const IS_APART: u64 = 1;
-/// It shares the host's memory with all members.
+/// Flag in the same card: the member shares the host's memory with all members.
 const IS_NEAR: u64 = 2;
 
-/// Rank 0 makes the memory, the others open it through what the kernel shows of rank 0. All map it or none, and none if
-/// a member has no use for it.
+/// Maps new shared memory. Rank 0 makes it, and the others open it by rank 0's descriptor in `/proc`. Fails at all
+/// members if one cannot map it or has no use for it.
 fn map_shared(comm: &Comm, total: u64, has_use: bool) -> Result<Mapping> {
     let length = usize::try_from(total).map_err(|_| no_memory(total))?;
     let created = (comm.rank == 0).then(|| Mapping::create(length));
@@ -350,7 +351,7 @@ fn map_shared(comm: &Comm, total: u64, has_use: bool) -> Result<Mapping> {
         None => Mapping::of_process(cards[0][0] as i32, cards[0][1] as i32),
     };
     let mapped = file.and_then(|file| Ok((Mapping::map(&file, length)?, file)));
-    // The file stays open until all have it.
+    // The file stays open until all have mapped it.
     let cards = exchange(comm, [u64::from(mapped.is_ok() && has_use)])?;
     let failed = cards.iter().position(|card| card[0] == 0);
     match (mapped, failed) {

@@ -1,24 +1,24 @@
-//! Which epochs a process has open on a window, and which calls are allowed in them (MPI-5.0 §12.5).
+//! The open epochs of a process on a window, and the calls that are allowed in them (MPI-5.0 §12.5).
 
 use crate::abi::MPI_ERR_RMA_SYNC;
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An access epoch: whom this process may reach.
+/// An access epoch: the targets that this process may reach.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Access {
-    /// Nobody.
+    /// None.
     #[default]
     Closed,
     /// All, until the next fence.
     Fence,
-    /// The targets that have posted to it.
+    /// The targets that were passed to `MPI_Win_start`.
     Started(Vec<u32>),
-    /// Those it has locked.
+    /// The targets that it has locked.
     Locked,
     /// All, with shared locks; a lock is asked for when its target is first reached.
     LockedAll {
-        /// Nobody holds a conflicting lock: none needs to be asked for.
+        /// No other process holds a conflicting lock (`MPI_MODE_NOCHECK`): locks need not be asked for.
         unchecked: bool,
     },
 }
@@ -26,17 +26,18 @@ pub enum Access {
 /// A lock of an access epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Nobody holds a conflicting lock: it was not asked for.
+    /// No other process holds a conflicting lock (`MPI_MODE_NOCHECK`): the lock was not asked for.
     pub unchecked: bool,
-    /// Nobody else may have it.
+    /// True if no other process may have the lock.
     pub exclusive: bool,
 }
 
-/// The target that was last found to be reached by the access epoch, so that the next operation on it need not look.
+/// Cache of the latest target that the access epoch was found to reach, so that the next operation on it is not checked
+/// again.
 #[derive(Debug)]
 pub struct Latest(AtomicU64);
 
-/// Added to a rank: it is reached by an epoch in which it may be flushed.
+/// Flag beside a rank: the target may be flushed in this epoch.
 const MAY_FLUSH: u64 = 1 << 32;
 const NOBODY: u64 = u64::MAX;
 
@@ -47,24 +48,24 @@ impl Default for Latest {
 }
 
 impl Latest {
-    /// Whether it is this one.
+    /// Returns true if `target` is the latest one.
     #[inline]
     pub fn is(&self, target: u32) -> bool {
         self.0.load(Ordering::Relaxed) & !MAY_FLUSH == u64::from(target)
     }
 
-    /// Whether it is, and may be flushed.
+    /// Returns true if `target` is the latest one and may be flushed.
     #[inline]
     pub fn may_flush(&self, target: u32) -> bool {
         self.0.load(Ordering::Relaxed) == u64::from(target) | MAY_FLUSH
     }
 
-    /// It is this one.
+    /// Makes `target` the latest one.
     pub fn note(&self, target: u32, may_flush: bool) {
         self.0.store(u64::from(target) | if may_flush { MAY_FLUSH } else { 0 }, Ordering::Relaxed);
     }
 
-    /// It is nobody: epochs begin or end.
+    /// Empties the cache. Called when epochs begin or end.
     pub fn forget(&self) {
         self.0.store(NOBODY, Ordering::Relaxed);
     }
@@ -74,7 +75,7 @@ impl Latest {
 #[derive(Clone, Default, Debug)]
 pub struct Epochs {
     access: Access,
-    /// Whom it has locked, by rank. What was made for it stays for the next epoch.
+    /// Locked targets, in the order of ranks. The vector keeps its memory for the next epoch.
     locks: Vec<(u32, Held)>,
     exposed_to: Option<Vec<u32>>,
 }
@@ -93,7 +94,7 @@ impl Epochs {
         &self.access
     }
 
-    /// Whether an operation on `target` is allowed now.
+    /// Fails unless an operation on `target` is allowed now.
     pub fn check_access(&self, target: u32) -> Result {
         match &self.access {
             Access::Fence | Access::LockedAll { .. } => Ok(()),
@@ -107,7 +108,7 @@ impl Epochs {
         }
     }
 
-    /// Whether a fence is allowed now.
+    /// Fails unless a fence is allowed now.
     pub fn check_fence(&self) -> Result {
         match (&self.access, &self.exposed_to) {
             (Access::Closed | Access::Fence, None) => Ok(()),
@@ -115,7 +116,7 @@ impl Epochs {
         }
     }
 
-    /// A fence; `goes_on` when operations may follow.
+    /// Ends the fence epoch, and begins the next one if operations may follow (`goes_on`).
     pub fn fence(&mut self, goes_on: bool) {
         self.access = if goes_on { Access::Fence } else { Access::Closed };
     }
@@ -125,7 +126,7 @@ impl Epochs {
         matches!(self.access, Access::Closed | Access::Fence)
     }
 
-    /// Whether `MPI_Win_start` is allowed now.
+    /// Fails unless `MPI_Win_start` is allowed now.
     pub fn check_start(&self) -> Result {
         if self.may_begin() { Ok(()) } else { wrong("MPI_Win_start within another access epoch") }
     }
@@ -137,7 +138,7 @@ impl Epochs {
         Ok(())
     }
 
-    /// Where the lock of a target is among those that are held, or would be.
+    /// Index of a target's lock among those held, or the index at which to insert it.
     fn place(&self, target: u32) -> std::result::Result<usize, usize> {
         self.locks.binary_search_by_key(&target, |(locked, _)| *locked)
     }
@@ -150,7 +151,7 @@ impl Epochs {
         }
     }
 
-    /// Ends the access epoch that `MPI_Win_start` began. Its targets.
+    /// Ends the access epoch that `MPI_Win_start` began, and returns its targets.
     pub fn complete(&mut self) -> Result<Vec<u32>> {
         match std::mem::take(&mut self.access) {
             Access::Started(targets) => Ok(targets),
@@ -194,7 +195,7 @@ impl Epochs {
         }
     }
 
-    /// Gives the lock of one target back. What it was.
+    /// Gives back the lock of one target, and returns it.
     pub fn unlock(&mut self, target: u32) -> Result<Held> {
         let held = self.locked(target)?;
         self.locks.retain(|(locked, _)| *locked != target);
@@ -213,7 +214,8 @@ impl Epochs {
         Ok(())
     }
 
-    /// Whether the locks that `MPI_Win_unlock_all` is about to give back were asked for.
+    /// Returns true if the locks that `MPI_Win_unlock_all` is about to give back were not asked for
+    /// (`MPI_MODE_NOCHECK`).
     pub fn locked_all(&self) -> Result<bool> {
         match self.access {
             Access::LockedAll { unchecked } => Ok(unchecked),
@@ -221,7 +223,7 @@ impl Epochs {
         }
     }
 
-    /// Whether a flush of `target` (of all, for `None`) is allowed now.
+    /// Fails unless a flush of `target` (of all, for `None`) is allowed now.
     pub fn check_flush(&self, target: Option<u32>) -> Result {
         match (&self.access, target) {
             (Access::LockedAll { .. }, _) | (Access::Locked, None) => Ok(()),
@@ -230,7 +232,7 @@ impl Epochs {
         }
     }
 
-    /// Whether `MPI_Win_post` is allowed now.
+    /// Fails unless `MPI_Win_post` is allowed now.
     pub fn check_post(&self) -> Result {
         if self.exposed_to.is_none() { Ok(()) } else { wrong("MPI_Win_post within an exposure epoch") }
     }
@@ -250,12 +252,12 @@ impl Epochs {
         self.exposed_to.clone().map_or_else(not_exposed, Ok)
     }
 
-    /// Ends the exposure epoch. Its origins.
+    /// Ends the exposure epoch, and returns its origins.
     pub fn end_exposure(&mut self) -> Result<Vec<u32>> {
         self.exposed_to.take().map_or_else(not_exposed, Ok)
     }
 
-    /// Whether the window may be freed now.
+    /// Fails unless the window may be freed now.
     pub fn check_free(&self) -> Result {
         match (&self.access, &self.exposed_to) {
             (Access::Closed | Access::Fence, None) => Ok(()),

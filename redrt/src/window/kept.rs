@@ -1,48 +1,48 @@
 //! Memory that the members of a window share, kept when the window is freed for the next one of the same members.
 //!
-//! To make such memory takes its members two rounds of messages, and the kernel a file, a mapping in each process and
-//! its pages: for a small window more than all else. So the members of a window agree on memory that another has left,
-//! in the round in which they tell each other sizes.
+//! Making such memory costs two rounds of messages, a file, a mapping in each process and its pages. For a small window
+//! that is more than all else. So the members of a window agree on memory that another window has left, in the round in
+//! which they exchange sizes.
 //!
 //! ```text
 //!   MPI_Win_free ── barrier ── each member clears its own ──▶ kept ── all have the same? ──▶ the next window
 //!                                                                 └── no ──▶ dropped
 //! ```
-//! The trap: nobody may reach the next window before all have cleared what the last one left. A member tells what it
-//! has kept when that is done, and the others reach the window when they have heard so.
+//! The trap: no member may reach the next window before all have cleared the memory of the last one. A member announces
+//! kept memory after it has cleared its part, and the others reach the window after that announcement.
 //!
-//! Little is kept. The pages of a large window take longer than the rounds, and the program may need the memory.
+//! Little memory is kept. The pages of a large window take longer than the rounds, and the program may need the memory.
 
 use super::memory::Shared;
 use redrt_process::lock;
 use redrt_types::VirtualRank;
 use std::sync::Mutex;
 
-/// So much is kept, at most: the oldest is dropped.
+/// Maximum number of memories that are kept: beyond it the oldest is dropped.
 const COUNT_MAX: usize = 4;
 
-/// Longer memory is not kept.
+/// Maximum length of memory that is kept.
 const BYTES_MAX: usize = 256 << 10;
 
 process_local! {
-    /// The latest last.
+    /// The oldest first.
     static KEPT: Mutex<Vec<Shared>> = const { Mutex::new(Vec::new()) };
 }
 
-/// Whether it is worth keeping.
+/// Returns true if the memory is short enough to be kept.
 pub fn is_worth(memory: &Shared) -> bool {
     memory.length() <= BYTES_MAX
 }
 
-/// What the last window of these members has left, if it can be used: `for_copies` where members copy from and to each
-/// other's memory.
+/// Takes the memory that the last window of these members has left; `None` if there is none that fits. With
+/// `for_copies` the members have to be able to copy from and to each other's memory.
 pub fn take(members: &[VirtualRank], for_copies: bool) -> Option<Shared> {
     let mut kept = lock(&KEPT);
     let at = kept.iter().rposition(|one| one.fits(members, for_copies))?;
     Some(kept.remove(at))
 }
 
-/// Keeps memory that its members have cleared.
+/// Keeps memory, of which this member has cleared its part.
 pub fn keep(memory: Shared) {
     let mut kept = lock(&KEPT);
     if kept.len() == COUNT_MAX {

@@ -1,4 +1,4 @@
-//! Who holds the lock of one target's window, and who waits for it: first come, first served.
+//! The lock of a window at one target: its holders and the queue of those that wait, first come, first served.
 
 use crate::mutation::{self, Mutation};
 use std::collections::{BTreeSet, VecDeque};
@@ -12,12 +12,12 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Whether the origin waits for the lock.
+    /// Returns true if the origin waits for the lock.
     pub fn waits(&self, origin: u32) -> bool {
         self.waiting.iter().any(|(other, _)| *other == origin)
     }
 
-    /// The origin wants the lock; whether it has it at once.
+    /// Requests the lock for an origin. Returns true if the origin has it at once; else it waits.
     pub fn request(&mut self, origin: u32, exclusive: bool) -> bool {
         if self.waiting.is_empty() && self.is_free_for(exclusive) {
             self.grant(origin, exclusive);
@@ -27,7 +27,8 @@ impl Locks {
         false
     }
 
-    /// The origin gives the lock back; who has it now that has waited for it, in order. `None` when it did not hold it.
+    /// Releases the origin's lock. Returns the origins that have waited and hold it now, in order; `None` if the origin
+    /// did not hold it.
     pub fn release(&mut self, origin: u32) -> Option<Vec<u32>> {
         if self.exclusive == Some(origin) {
             self.exclusive = None;
@@ -77,7 +78,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked, an exclusive lock is held alone, and all get it in the end.
+        /// In any sequence of requests an exclusive lock is held alone, and no request waits for a lock without a
+        /// holder.
         #[test]
         fn an_exclusive_lock_is_held_alone(steps in prop::collection::vec((0u32..6, any::<bool>()), 1..80)) {
             let mut locks = Locks::default();

@@ -1,4 +1,4 @@
-//! The memory behind a window: the program's, of our own, or shared by the processes of a host.
+//! The memory behind a window: the program's, the window's own, or shared by processes of a host.
 
 use super::pages::Pages;
 use crate::abi::memory::{allocate, free};
@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// Who owns a window's memory. It is only held until the window is freed.
+/// Owner of a window's memory. It is only held, until the window is freed.
 #[expect(dead_code, reason = "held, not looked at")]
 pub enum Memory {
     /// The program.
@@ -17,23 +17,23 @@ pub enum Memory {
     Own(Block),
     /// The members of the window, which are on one host.
     Shared(Shared),
-    /// They too, in a job whose processes are saved or replicated.
+    /// The members of the window, in a job whose processes are saved or replicated.
     Pages(Pages),
 }
 
-/// Zero bytes that the window gives to the program.
+/// Memory that the window gives to the program, zeros at first.
 pub struct Block(usize);
 
 impl Block {
-    /// `size` zero bytes; `None` when there is no memory for them.
+    /// Allocates `size` zero bytes; `None` if there is no memory for them.
     pub fn new(size: usize) -> Option<Self> {
         let start = allocate(size)?;
-        // SAFETY: - size bytes have just been allocated there.
+        // SAFETY: - valid for writes of size bytes: just allocated.
         unsafe { start.cast::<u8>().write_bytes(0, size) };
         Some(Self(start.expose_provenance()))
     }
 
-    /// Its first byte.
+    /// Address of the first byte.
     pub fn start(&self) -> usize {
         self.0
     }
@@ -45,41 +45,42 @@ impl Drop for Block {
     }
 }
 
-/// Memory that several processes map. It has no name, so nothing of it is left when they have ended, however they end.
+/// Memory that several processes map. It has no name, so it is freed when they have ended, however they end.
 pub struct Mapping {
     start: usize,
     length: usize,
 }
 
 impl Mapping {
-    /// The file behind new shared memory.
+    /// Makes the file behind new shared memory of `length` bytes.
     pub fn create(length: usize) -> io::Result<File> {
-        // SAFETY: - the name is a C string; a new descriptor is returned, or -1.
+        // SAFETY: - the name is a C string.
         let fd = unsafe { libc::memfd_create(c"redrt-window".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: - open, and nobody else's.
+        // SAFETY: - open, and owned by this value alone: memfd_create has just made it.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         file.set_len(length as u64)?;
         Ok(file)
     }
 
-    /// The file that another process of this host has open.
+    /// Opens the file that another process of this host has open under this descriptor.
     pub fn of_process(pid: i32, fd: i32) -> io::Result<File> {
         OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))
     }
 
-    /// Maps `length` bytes, at least one.
+    /// Maps the first `length` bytes of a file, at least one.
     pub fn map(file: &File, length: usize) -> io::Result<Self> {
         Self::of_part(file.as_raw_fd(), 0, length, 0)
     }
 
-    /// Maps `length` bytes, at least one, of a file from `offset` on, at this address if there is room.
+    /// Maps `length` bytes, at least one, of a file from `offset` on. The mapping is at the address `wish` if there is
+    /// room.
     pub fn of_part(fd: RawFd, offset: u64, length: usize, wish: usize) -> io::Result<Self> {
         let length = length.max(1);
         let (protection, wish) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::without_provenance_mut(wish));
-        // SAFETY: - a new mapping, wherever the kernel finds room.
+        // SAFETY: - replaces no mapping: without MAP_FIXED the kernel chooses free addresses.
         let start = unsafe { libc::mmap(wish, length, protection, libc::MAP_SHARED, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -87,7 +88,7 @@ impl Mapping {
         Ok(Self { start: start.expose_provenance(), length })
     }
 
-    /// Its first byte.
+    /// Address of the first byte in this process.
     pub fn start(&self) -> usize {
         self.start
     }
@@ -95,12 +96,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: - mapped by `map`, with this length; the window is being freed, so nobody reaches it any more.
+        // SAFETY: - mapped by `of_part`, with this length, and unmapped only here.
+        //         - no longer used: the window that uses it has been freed.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.start), self.length) };
     }
 }
 
-/// Memory that the members of a window map, and what they know of it.
+/// Memory that the members of a window map, with the facts by which a later window may take it over.
 #[derive(Clone)]
 pub struct Shared {
     mapping: Arc<Mapping>,
@@ -110,28 +112,28 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Memory of these members, who all know it by this number. `is_for_copies`: they can copy from and to each other's
-    /// memory.
+    /// Memory of these members. `number` is the same at all of them. `is_for_copies` says that they can copy from and
+    /// to each other's memory.
     pub fn new(mapping: Mapping, members: Arc<[VirtualRank]>, number: u64, is_for_copies: bool) -> Self {
         Self { mapping: Arc::new(mapping), members, number, is_for_copies }
     }
 
-    /// Its first byte.
+    /// Address of the first byte in this process.
     pub fn start(&self) -> usize {
         self.mapping.start
     }
 
-    /// In bytes.
+    /// Length in bytes.
     pub fn length(&self) -> usize {
         self.mapping.length
     }
 
-    /// What all members know it by.
+    /// Number of the memory, the same at all members.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Whether it is of these members, and for copies if that is asked for.
+    /// Returns true if the memory is of these members, and for copies if that is asked for.
     pub fn fits(&self, members: &[VirtualRank], for_copies: bool) -> bool {
         *self.members == *members && (self.is_for_copies || !for_copies)
     }

@@ -1,4 +1,4 @@
-//! Windows (MPI-5.0 chapter 12): one-sided communication, as requests that the target serves or by shared memory.
+//! Windows (MPI-5.0 chapter 12): one-sided communication, by requests that the target serves or by shared memory.
 //!
 //! ```text
 //!   origin                                         target
@@ -9,24 +9,24 @@
 //!     │ ◄─────────── what went wrong, if anything ──┘ all before it is done
 //! ```
 //! Each window has contexts of its own: for requests, answers, large data and posts. The server (`server.rs`) is a task
-//! moved on by any thread that makes progress, as nonblocking collectives are. It takes requests with a receive from
-//! any source, one after the other. So in a replicated world their order is decided by the leader of the target's
-//! sphere, like that of any such receive, all replicas serve them in that order, and answers are the same; there is no
-//! other mechanism.
+//! that any thread making progress moves on, as for nonblocking collectives. It takes requests with a receive from any
+//! source, one after the other. In a replicated world the leader of the target's sphere decides the order of such
+//! receives. So all replicas serve requests in one order, and their answers are the same; there is no other mechanism.
 //!
-//! A replica may lag behind its siblings; a copy always does at first. What its siblings have exposed it may be about
-//! to write to. So the leader also decides, for each request, after how many calls of the program it was served.
+//! The trap: a replica may lag behind its siblings; a copy always does at first. Its program may be about to write to
+//! memory that its siblings have exposed already. So the leader also decides, for each request, the number of calls of
+//! the program after which it is served.
 //!
-//! Locks are in the order of requests too: what an origin asks while it waits for its lock waits behind it, so that
-//! neither locking nor operations need an answer before the epoch ends.
+//! Locks are in the order of requests too: requests of an origin that waits for its lock wait behind it. So neither
+//! locking nor operations need an answer before the epoch ends.
 //!
 //! A target that computes serves nothing, unless the world is not replicated, where a thread helps
 //! (`runtime::progress`).
 //!
-//! Where there are no replicas and all members share a host's memory, nothing is asked and nothing served: see
+//! Where there are no replicas and all members share a host's memory, there are no requests and no server: see
 //! `direct`. The memory of such a window is kept for the next one (`kept`).
 //!
-//! Memory that ranks share where processes are saved or replicated is given to them by their daemon (`pages`).
+//! Where processes are saved or replicated, their daemon gives them the memory that ranks share (`pages`).
 
 mod access;
 pub(crate) mod apply;
@@ -63,7 +63,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub use access::There;
 pub use origin::Effect;
 
-/// A window, as this process has it.
+/// A window of this process.
 ///
 /// Locks are taken in the order `issuing`, engine, `origin` or `served`.
 pub struct Window {
@@ -72,32 +72,33 @@ pub struct Window {
     pub comm: Arc<Comm>,
     /// `MPI_WIN_FLAVOR_...`.
     pub flavor: c_int,
-    /// What the predefined attributes point to.
+    /// Values of the predefined attributes.
     pub facts: Facts,
-    /// What each member exposes.
+    /// Memory that each member exposes, by rank.
     pub members: Vec<Exposed>,
-    /// Error handler and attributes.
+    /// Error handler and attributes of the window.
     pub attached: Arc<Attached>,
-    /// Its name.
+    /// Name that the program has given the window; empty before that.
     pub name: Mutex<String>,
-    /// Its hints.
+    /// Hints of the program.
     pub info: Mutex<Arc<Info>>,
-    /// How members reach each other's memory without asking, where they do: then for all operations, and nothing is
-    /// served.
+    /// Present if members reach each other's memory without requests. Then they do so for all operations, and there is
+    /// no server.
     direct: Option<Arc<Direct>>,
-    /// Where windows are direct.
+    /// The target reached last. Used in direct windows only.
     latest: Latest,
     origin: Mutex<Origin>,
     served: Mutex<Served>,
-    /// Keeps what one call sends together, and locks of an epoch that has locked all.
+    /// Keeps the messages of one call together, and the first use of a target with its lock in an epoch that has locked
+    /// all.
     issuing: Mutex<()>,
-    /// Number of the thread that made it: how far the program is, is how many calls that has begun.
+    /// Number of the thread that made the window. The number of its calls is the measure of the program's progress.
     thread: u64,
     _memory: Memory,
     _helped: Option<crate::runtime::progress::Helped>,
 }
 
-/// What the predefined attributes of a window point to (MPI-5.0 §12.2.6).
+/// Values to which the predefined attributes of a window point (MPI-5.0 §12.2.6).
 pub struct Facts {
     /// `MPI_WIN_BASE`.
     pub base: usize,
@@ -111,25 +112,25 @@ pub struct Facts {
     pub model: c_int,
 }
 
-/// What a member exposes.
+/// Memory that a member exposes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exposed {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Bytes of one unit of displacement.
     pub unit: u64,
-    /// In a shared window: where its memory is in this process.
+    /// In windows whose memory all members map: its address in this process. `None` in others.
     pub start: Option<usize>,
 }
 
-/// The contexts of a window.
+/// Purposes of a window's contexts.
 #[derive(Clone, Copy)]
 enum Purpose {
     Requests,
     Answers,
     Data,
     Posts,
-    /// No messages: the stream of decisions on how far programs have come.
+    /// No messages: the stream of decisions on the numbers of calls after which requests are served.
     Steps,
 }
 
@@ -137,19 +138,19 @@ process_local! {
     static WINDOWS: HandleTable<Window> = HandleTable::new();
 }
 
-/// A window that a call works on. To look it up takes the processor longer than a short operation does, so each thread
-/// keeps the one that it has used last.
+/// A window in use by a call. Looking it up takes longer than a short operation, so each thread keeps the one that it
+/// has used last.
 pub struct Used {
     window: ManuallyDrop<Arc<Window>>,
     removed: u64,
 }
 
-/// What a thread keeps, and how many windows had been freed when it was found: if more have been, it may be one of
-/// them.
+/// The window that a thread keeps, with the number of windows freed when it was looked up. If more have been freed
+/// since, it may be one of them.
 type Kept = Option<(Arc<Window>, u64)>;
 
 process_local! {
-    /// How many windows have been freed.
+    /// Number of windows that have been freed.
     static REMOVED: AtomicU64 = AtomicU64::new(0);
 }
 
@@ -169,16 +170,16 @@ impl std::ops::Deref for Used {
 impl Drop for Used {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: - taken once, and not used afterwards.
+        // SAFETY: - not taken before and not used afterwards: this is the drop, and the field is private.
         let window = unsafe { ManuallyDrop::take(&mut self.window) };
         if self.removed == REMOVED.load(Ordering::Relaxed) {
-            // A thread that ends keeps nothing.
+            // Fails in a thread that ends: then nothing is kept.
             let _ = LATEST.try_with(|latest| latest.set(Some((window, self.removed))));
         }
     }
 }
 
-/// The window with this handle.
+/// The window with this handle. Fails with `MPI_ERR_WIN` if there is none.
 #[inline]
 pub fn resolve(handle: WinHandle) -> Result<Used> {
     let removed = REMOVED.load(Ordering::Relaxed);
@@ -202,13 +203,13 @@ fn find(handle: WinHandle, removed: u64) -> Result<Used> {
     Ok(Used { window: ManuallyDrop::new(window), removed })
 }
 
-/// Whether a window's server receives in this context: nobody waits for that.
+/// Returns true if a window's server receives in this context. No call of the program waits for such a receive.
 pub fn serves(context: u64) -> bool {
     WINDOWS.snapshot().iter().any(|(_, window)| window.context(Purpose::Requests) == context)
 }
 
 impl Window {
-    /// Its handle.
+    /// Handle of the window.
     pub fn handle(&self) -> WinHandle {
         *self.handle.get().expect("a window is registered when it is made")
     }
@@ -217,23 +218,23 @@ impl Window {
         self.comm.window_context(purpose as u64)
     }
 
-    /// Rank of this process.
+    /// Rank of this process in the window's group.
     pub fn rank(&self) -> u32 {
         self.comm.rank
     }
 
-    /// Whether members reach each other's memory with loads and stores.
+    /// Returns true if members reach each other's memory with loads and stores (`MPI_WIN_FLAVOR_SHARED`).
     pub fn is_shared(&self) -> bool {
         self.flavor == MPI_WIN_FLAVOR_SHARED
     }
 
-    /// Whether the program attaches its memory.
+    /// Returns true if the program attaches the memory (`MPI_WIN_FLAVOR_DYNAMIC`).
     pub fn is_dynamic(&self) -> bool {
         self.flavor == MPI_WIN_FLAVOR_DYNAMIC
     }
 
-    /// Checks that an operation on `target` is allowed now. A direct one can be done after that: if its lock has not
-    /// been asked for yet, it has it now.
+    /// Fails unless an operation on `target` is allowed now. In a direct window it can be done after that: a lock that
+    /// it needs has been taken.
     #[inline]
     pub fn enter(&self, target: u32) -> Result {
         if self.latest.is(target) { Ok(()) } else { self.enter_anew(target) }
@@ -246,7 +247,7 @@ impl Window {
         let (may_flush, locks_all) = (origin.epochs.check_flush(Some(target)).is_ok(), origin.locks_all());
         drop(origin);
         if locks_all {
-            // Another thread that comes while this one waits for the lock waits for it, too.
+            // A second thread that reaches the target waits here until the first has the lock.
             let _issuing = lock(&self.issuing);
             let needs_lock = lock(&self.origin).needs_lock(target);
             if needs_lock {
@@ -257,8 +258,8 @@ impl Window {
         Ok(())
     }
 
-    /// Where `bytes` bytes are in memory that this process reaches by loads and stores, `offset` bytes behind a
-    /// displacement at the target, which may be reached now. `None` where any of that is not so.
+    /// Address of `bytes` bytes of the target's memory, `offset` bytes behind a displacement. `None` if this process
+    /// does not reach them by loads and stores, they are not within the window, or the operation is not allowed now.
     #[inline(always)]
     pub fn near(&self, target: u32, displacement: i64, offset: i64, bytes: usize) -> Option<*mut u8> {
         let (direct, exposed) = (self.direct.as_ref()?, self.members.get(target as usize)?);
@@ -270,25 +271,24 @@ impl Window {
         is_within.then(|| start.wrapping_offset(first as isize))
     }
 
-    /// Runs `act` on the memory of a target that [`Window::near`] has found, while nobody else combines something with
-    /// it.
+    /// Runs `act` on memory of a target that [`Window::near`] has found, while no other accumulate combines with it.
     #[inline(always)]
     pub fn alone<T>(&self, target: u32, act: impl FnOnce() -> T) -> T {
         self.direct.as_ref().expect("memory that is near is that of a window without messages").alone(target, act)
     }
 
-    /// Begins or ends epochs.
+    /// Begins or ends epochs. The latest target is forgotten first.
     fn change_epochs<T>(&self, change: impl FnOnce(&mut Epochs) -> T) -> T {
         self.latest.forget();
         change(&mut lock(&self.origin).epochs)
     }
 
-    /// Whether the window may be freed now.
+    /// Fails unless the window may be freed now.
     pub fn check_free(&self) -> Result {
         lock(&self.origin).epochs.check_free()
     }
 
-    /// Its name for messages to the user.
+    /// Name of the window for messages to the user.
     pub fn label(&self) -> String {
         let name = lock(&self.name);
         if name.is_empty() { format!("window {:#x}", self.handle().0) } else { name.clone() }

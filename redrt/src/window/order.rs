@@ -1,7 +1,7 @@
-//! What an origin asks of a target, as bytes: a header, then the operation's data.
+//! Requests of an origin to a target, as bytes: a header, then the operation's data.
 //!
-//! Where in the target's memory an operation reaches is sent as blocks and loops, because the target does not know the
-//! origin's datatypes. Displacements are in the target's units; only the target knows where its memory is.
+//! The bytes that an operation reaches are sent as blocks and loops, because the target does not know the origin's
+//! datatypes. Displacements are in the target's units; only the target knows the address of its memory.
 
 use redrt_datatype::layout::{Builder, Form, Layout, Piece};
 use serde::{Deserialize, Serialize};
@@ -9,42 +9,44 @@ use serde::{Deserialize, Serialize};
 /// One request to a target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Request {
-    /// Number of the fence epoch that it belongs to; `None` when it belongs to another kind of epoch.
+    /// Number of the fence epoch of the operation; `None` in other kinds of epochs.
     pub fence: Option<u64>,
-    /// What is to be done.
+    /// Operation that the target has to do.
     pub order: Order,
 }
 
-/// What a target is to do. `tag` is that of the answer.
+/// An operation of a request. `tag` is that of the answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Writes the data, which follow here, or in a message of their own with this tag.
+    /// Writes the data. They follow here or, with `apart`, in a message of their own with this tag.
     Put { at: Place, apart: Option<i32> },
-    /// Answers with what is there.
+    /// Answers with the bytes of the place.
     Get { at: Place, tag: i32 },
-    /// Combines the data with what is there.
+    /// Combines the data with the bytes of the place.
     Accumulate { at: Place, how: Combination },
-    /// The same, and answers with what was there before.
+    /// Combines the data with the bytes of the place, and answers with the previous bytes.
     Fetch { at: Place, how: Combination, tag: i32 },
-    /// The data are two elements: writes the first if the second is there, and answers with what was there before.
+    /// Compares and swaps. The data are two elements: writes the first if the second is there, and answers with the
+    /// previous one.
     Compare { at: Place, tag: i32 },
-    /// Waits for the lock; answers when it has it, if asked to. What the origin asks meanwhile waits too.
+    /// Locks the target for the origin. Answers when the origin has the lock, if there is a tag. Later requests of the
+    /// origin wait for it.
     Lock { exclusive: bool, tag: Option<i32> },
     /// Gives the lock back, and answers.
     Unlock { tag: i32 },
-    /// Answers: what was asked before has been done.
+    /// Answers when all earlier requests of the origin are done.
     Flush { tag: i32 },
     /// The origin has ended its access epoch.
     Complete,
     /// From the target itself: this memory may be reached in a dynamic window.
     Attach { address: u64, size: u64, tag: i32 },
-    /// From the target itself: the memory that begins here may not be reached any more.
+    /// From the target itself: the memory that begins here may no longer be reached.
     Detach { address: u64, tag: i32 },
     /// From the target itself: there will be no more requests.
     Close,
 }
 
-/// How data are combined with what is there.
+/// The way in which data are combined with memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Combination {
     /// Handle of the operation, a predefined one.
@@ -67,7 +69,7 @@ enum Shape {
     Loop { offset: i64, count: u64, stride: i64, body: Vec<Shape> },
 }
 
-/// Nested deeper than that is no datatype that anybody has built.
+/// Maximum depth of nested loops. Real datatypes are far from it; a damaged request may exceed it.
 const DEPTH_MAX: u32 = 64;
 
 impl Place {
@@ -76,8 +78,7 @@ impl Place {
         Self { displacement, shapes: shapes_of(layout) }
     }
 
-    /// The bytes again, with the first and one past the last offset among them. `None` when there can be no such
-    /// memory.
+    /// The layout of the bytes, with their first offset and one past the last. `None` if no memory can be like that.
     pub fn layout(&self) -> Option<(Layout, i64, i64)> {
         let bounds = bounds_of(&self.shapes, 0)?;
         let (first, past) = (i64::try_from(bounds.first).ok()?, i64::try_from(bounds.past).ok()?);
@@ -133,7 +134,7 @@ fn bounds_of(shapes: &[Shape], depth: u32) -> Option<Bounds> {
                 Bounds { first, past, size: inner.size.checked_mul(u128::from(*count))? }
             }
         };
-        // Each level stays within what the one above can add to.
+        // Bounds within 64 bits at each level keep the 128-bit sums of the level above from overflowing.
         let fits = i64::try_from(own.first).is_ok() && i64::try_from(own.past).is_ok();
         let size = own.size.checked_add(all.map_or(0, |all| all.size))?;
         if !fits || i64::try_from(size).is_err() {
@@ -153,7 +154,7 @@ impl Request {
         bytes.into()
     }
 
-    /// A message as a request and its data; `None` when it is none.
+    /// Splits a message into a request and its data; `None` if it is not a request.
     pub fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
         postcard::take_from_bytes(bytes).ok()
     }

@@ -1,4 +1,4 @@
-//! The origin's side: requests out, answers in, and what is still under way to each target.
+//! The origin's side: requests out, answers in, and the operations that are pending at each target.
 
 use super::epoch::{Access, Epochs};
 use super::order::{Order, Request};
@@ -12,7 +12,7 @@ use redrt_process::lock;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
-/// What an origin keeps of a window.
+/// State of an origin on a window.
 pub struct Origin {
     /// The epochs that are open.
     pub epochs: Epochs,
@@ -20,34 +20,34 @@ pub struct Origin {
     pub fence: u64,
     tag_count: u64,
     toward: Vec<Toward>,
-    /// Requests of the program that wait for an answer.
+    /// Number of the program's requests that wait for an answer.
     linked_count: usize,
 }
 
-/// What is under way to one target.
+/// State of an origin toward one target.
 #[derive(Default)]
 struct Toward {
     pending: VecDeque<Pending>,
     /// Operations in the current fence epoch.
     fence_count: u64,
-    /// Something was asked that has not been flushed.
+    /// True if operations were sent since the last flush.
     is_touched: bool,
-    /// In an epoch that has locked all: its lock was asked for.
+    /// In an epoch that has locked all: true if the target's lock was asked for.
     is_lock_asked: bool,
 }
 
 /// An operation that is not complete here.
 struct Pending {
-    /// The answer, or the data on their way.
+    /// Receive of the answer, or send of the data.
     operation: RequestId,
-    /// The program's request for it.
+    /// The program's request for the operation.
     user: Option<RequestId>,
 }
 
-/// Pending operations are looked through when there are this many more.
+/// Number of new pending operations after which completed ones are removed.
 const REAP_INTERVAL: usize = 64;
 
-/// What an operation is to the program: it may have a request for it.
+/// Kind of an operation for the program: with a request or without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Complete when its epoch ends, or with a flush.
@@ -57,41 +57,42 @@ pub enum Effect {
 }
 
 impl Origin {
-    /// Nothing under way.
+    /// The state before any operation.
     pub fn new(member_count: usize) -> Self {
         let toward = (0..member_count).map(|_| Toward::default()).collect();
         Self { epochs: Epochs::default(), fence: 0, tag_count: 0, toward, linked_count: 0 }
     }
 
-    /// Operations to each target in the fence epoch that ends.
+    /// Takes the numbers of operations to each target in the fence epoch that ends.
     pub fn take_fence_counts(&mut self) -> Vec<u64> {
         self.toward.iter_mut().map(|toward| std::mem::take(&mut toward.fence_count)).collect()
     }
 
-    /// Targets that have been asked for something since they were flushed.
+    /// Targets that were sent operations since they were flushed.
     pub fn touched(&self) -> Vec<u32> {
         (0..self.toward.len() as u32).filter(|target| self.toward[*target as usize].is_touched).collect()
     }
 
-    /// The targets whose locks were asked for in an epoch that has locked all; they are not any more.
+    /// Takes the targets whose locks were asked for in an epoch that has locked all.
     pub fn take_asked_locks(&mut self) -> Vec<u32> {
         let asked = self.toward.iter_mut().map(|toward| std::mem::take(&mut toward.is_lock_asked));
         asked.zip(0..).filter_map(|(asked, target)| asked.then_some(target)).collect()
     }
 
-    /// What was asked of these targets is done.
+    /// Records that all operations on these targets are done.
     pub fn settled(&mut self, targets: &[u32]) {
         for target in targets {
             self.toward[*target as usize].is_touched = false;
         }
     }
 
-    /// Whether this epoch asks for the lock of each target that it reaches.
+    /// Returns true if this epoch asks for the lock of each target when it first reaches it.
     pub fn locks_all(&self) -> bool {
         *self.epochs.access() == Access::LockedAll { unchecked: false }
     }
 
-    /// Whether this epoch needs the lock of a target that was not asked for yet; from now on it was.
+    /// Returns true if this epoch needs the target's lock, and it was not asked for yet. From now on it counts as asked
+    /// for.
     pub fn needs_lock(&mut self, target: u32) -> bool {
         self.locks_all() && !std::mem::replace(&mut self.toward[target as usize].is_lock_asked, true)
     }
@@ -103,8 +104,8 @@ impl Origin {
 }
 
 impl Window {
-    /// Sends data to a target, with the request or, when they are lent and long, after it. `lent` are the program's
-    /// bytes.
+    /// Sends data to a target: with the request or, if they are lent and long, in a message after it. Returns the
+    /// program's request, if `effect` asks for one.
     pub fn push(
         &self,
         target: u32,
@@ -129,7 +130,7 @@ impl Window {
         user
     }
 
-    /// Asks a target for something that it answers.
+    /// Sends a target a request that it answers to `into`. Returns the program's request, if `effect` asks for one.
     pub fn ask(
         &self,
         target: u32,
@@ -179,7 +180,7 @@ impl Window {
         }
     }
 
-    /// Sends one request, and before it that for the lock it needs.
+    /// Sends one request, and before it one for the lock that it needs.
     fn issue(&self, target: u32, order: Order, data: &[u8]) {
         let (fence, needs_lock) = {
             let mut origin = lock(&self.origin);
@@ -202,7 +203,7 @@ impl Window {
         self.send(Purpose::Requests, target, 0, Payload::Owned(bytes));
     }
 
-    /// Locks a target, and waits for the lock if `wait`.
+    /// Sends a target a request for its lock. With `wait`, waits until this process has it.
     pub(super) fn ask_lock(&self, target: u32, exclusive: bool, wait: bool) {
         let tag = wait.then(|| lock(&self.origin).tag());
         let inbox = Inbox::default();
@@ -218,16 +219,16 @@ impl Window {
         }
     }
 
-    /// The lock of this target need not be asked for any more in this epoch.
+    /// Records that the lock of this target was asked for in this epoch.
     pub(super) fn note_lock(&self, target: u32) {
         lock(&self.origin).toward[target as usize].is_lock_asked = true;
     }
 
-    /// Sends each target a request that it answers when all before it is done, waits for the answers, and for what is
-    /// under way here.
+    /// Sends each target a request that it answers when all before it is done. Waits for the answers, and for the
+    /// pending operations here. Fails if an operation has failed at a target.
     ///
-    /// This process comes last, when others need nothing of it any more: its server does not go on until the answer has
-    /// been taken note of.
+    /// This process comes last, when others no longer need its server: that stands still from the answer until
+    /// [`Window::take_note`].
     pub(super) fn settle(&self, targets: &[u32], order: impl Fn(i32) -> Order) -> Result {
         let others: Vec<_> = targets.iter().copied().filter(|target| *target != self.rank()).collect();
         let mut outcome = self.settle_with(&others, &order);
@@ -254,7 +255,7 @@ impl Window {
             answers.push((*target, id, inbox));
             self.request(*target, order(tag), None, &[]);
         }
-        // Other answers first: those that are asked for here come after them.
+        // Answers to earlier operations come first, in the order of requests.
         self.complete_here(targets);
         let mut outcome = Ok(());
         for (target, id, inbox) in answers {
@@ -268,7 +269,7 @@ impl Window {
         outcome
     }
 
-    /// Waits until operations to these targets are complete here: their buffers are the program's again.
+    /// Waits until operations to these targets are complete here: the program may use their buffers again.
     pub(super) fn complete_here(&self, targets: &[u32]) {
         for target in targets {
             let pending = {
@@ -309,7 +310,7 @@ impl Window {
     }
 }
 
-/// Data of the program that are longer than this are not copied into the request.
+/// Lent data that are longer than this are not copied into the request.
 const APART_BYTES_MIN: usize = 8 << 10;
 
 fn is_operation(order: &Order) -> bool {
@@ -328,7 +329,7 @@ fn finish(engine: &mut Engine, pending: &Pending) {
     }
 }
 
-/// The status of a request for an operation holds nothing but its error (MPI-5.0 §12.3.5).
+/// Status of the program's request for an operation: only its error is defined (MPI-5.0 §12.3.5).
 fn outcome_of(status: &Status) -> Status {
     Status { error: status.error, ..Status::EMPTY }
 }

@@ -1,24 +1,24 @@
 //! Memory that ranks share, in jobs whose processes are saved or replicated.
 //!
-//! Such processes are each in a process-id namespace of its own and cannot open each other's memory. So the daemon
-//! gives all processes of a host one descriptor, of memory with a *region* for each process of the job: much longer
-//! than what there is, and of holes. The root of a window, its rank 0, takes a stretch of its region; the others find
-//! it in the directory in front of the region.
+//! Each such process is in a process-id namespace of its own, so they cannot open each other's memory. Instead, the
+//! daemon gives all processes of a host one descriptor, of memory with a *region* for each process of the job. It is
+//! much longer than the host's memory, and consists of holes. The root of a window, its rank 0, takes a stretch of its
+//! region; the others find it in the directory at the region's beginning.
 //!
 //! ```text
 //!   region of 0.0            region of 0.1            region of 1.0 …
 //!   │ directory │ window of {0.0 1.0 2.0} │ … │ directory │ window of {0.1 1.1 2.1} │ …
 //! ```
-//! So replicas of one index share memory, a *plane* of the window, and nobody says an offset in a message, which would
-//! differ between replicas. Who is not on the host of its root finds nothing, and cannot go on.
+//! So replicas of one index share memory, a *plane* of the window. No message has an offset, which would differ between
+//! replicas. A process that is not on the host of its root finds no window, and cannot go on.
 //!
-//! **Images.** Each page is in the image of one member: of those that begin in the part of a member, in its. A process
-//! that goes on from an image has its own pages as memory of its own. It puts them where they belong on the host where
-//! it is now, maps the window again where it was, and waits until all members have done so.
+//! **Images.** Each page is in the image of one member: that in whose part the page begins. In a process that goes on
+//! from an image, its own pages are private memory at first. It copies them to the shared memory of its present host,
+//! maps the window again where it was, and waits until all members have done so.
 //!
-//! The trap: an image of one replica among others has its part of the window at a moment at which the others are
-//! elsewhere. Only images of all members of a plane, taken while none runs, fit each other: those of a line. So such a
-//! process is not copied.
+//! The trap: an image of one replica has its part of the window at a moment at which the other members have gone on.
+//! Only images of all members of a plane, taken while none runs, fit each other: those of a line. So a process with
+//! such a window is not copied.
 
 mod directory;
 
@@ -42,46 +42,47 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE_BYTES: u64 = 4096;
-/// Far from where the kernel looks for room: windows are mapped at the same addresses when processes go on elsewhere.
+/// Addresses of windows. They are far from those that the kernel chooses, so that they are free when processes go on
+/// elsewhere, where windows are mapped at the same addresses.
 const REMOTE: u64 = 0x5000_0000_0000;
 const REMOTE_END: u64 = 0x5800_0000_0000;
 
 /// A window that this process maps.
 struct Mapped {
-    /// Who share it, the root first.
+    /// Members of the window, the root first.
     members: Arc<[VirtualRank]>,
-    /// What members know it by.
+    /// Context of the window, by which members find it in the directory.
     context: u64,
-    /// From the beginning of the region.
+    /// Offset from the beginning of the root's region.
     offset: u64,
     start: u64,
     length: u64,
-    /// The pages that are in images of this process, from `start` on.
+    /// Pages that are in images of this process: offsets from `start`.
     own: Range<u64>,
 }
 
 /// A stretch of this process's region.
 struct Taken {
     length: u64,
-    /// Which window it is of.
+    /// Context of the window.
     context: u64,
-    /// Its place in the directory.
+    /// Index in the directory.
     entry: usize,
 }
 
-/// What this process has of windows.
+/// Shared windows of this process.
 pub struct Table {
-    /// Of its own region, by offset.
+    /// Stretches of this process's region in use, by offset.
     taken: BTreeMap<u64, Taken>,
     mapped: Vec<Mapped>,
-    /// Where the cloner looks for what is not in images, in a process that can be cloned.
+    /// The cloner's list of memory that is not in images; `None` in a process that cannot be cloned.
     exclusions: Option<Exclusions>,
 }
 
 process_local! {
     /// Held while an image is taken, so that all that is mapped is known.
     static TABLE: Mutex<Table> = const { Mutex::new(Table::new()) };
-    /// What is said last is how it is.
+    /// Held while neighbors are reported, so that the last report is the latest state.
     static TELLING: Mutex<()> = const { Mutex::new(()) };
 }
 
@@ -93,7 +94,8 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Memory of `total` bytes that all members map, all zeros. Those in `own` are this member's.
+    /// Memory of `total` zero bytes that all members map. The range `own` is this member's part. Ends this process if
+    /// it cannot map the memory, or a member is lost.
     pub fn new(comm: &Comm, total: u64, own: Range<u64>) -> Result<Self> {
         let job = runtime::job().ok_or_else(|| no_room(total))?;
         let (root, context) = (comm.members[0], comm.context);
@@ -102,7 +104,7 @@ impl Pages {
         if cards[0] == [0] {
             return Err(no_room(total));
         }
-        // From here on failures are this process's own: its siblings may have better luck.
+        // From here on failures are this process's own: its siblings may succeed.
         let Ok(Some(offset)) = look_up(job, root, context) else {
             return runtime::unable(Lack::Neighbor { rank: root.0 });
         };
@@ -114,9 +116,10 @@ impl Pages {
         };
         let pages = Self { root, offset, start };
         tell_neighbors(job);
-        // Nobody goes on before all have it, and all have said so.
+        // No member goes on before all have mapped the memory and reported it.
         exchange(comm, [0])?;
-        // Whoever is lost from now on takes this process along, in one view. One that was lost before writes nothing.
+        // A member that is lost from now on takes this process along, in one view. One that was lost before writes
+        // nothing.
         let is_live = |rank: &&VirtualRank| {
             let engine = engine::cell().lock();
             engine.view().is_none_or(|view| view.is_live(ReplicaId { rank: **rank, ..job.welcome.me }))
@@ -127,7 +130,7 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Its first byte.
+    /// Address of the first byte in this process.
     pub fn start(&self) -> usize {
         self.start as usize
     }
@@ -146,9 +149,9 @@ impl Drop for Pages {
     }
 }
 
-/// A number that ranks have in common which can share memory: they were placed so, and have replicas of the same
-/// indexes. All replicas of a rank agree, for its leader says it. A rank of which a copy has taken a place has one of
-/// its own: nobody is to be on that copy's plane.
+/// Number that is equal for ranks which can share memory: they were placed so, and have replicas of the same indexes.
+/// All replicas of a rank get the leader's value. A rank of which a copy has taken a place has a number of its own: no
+/// other rank may be on that copy's plane.
 pub fn neighborhood(job: &Job) -> u64 {
     const BY_ITSELF: u64 = 1 << 63;
     let rank = job.welcome.me.rank;
@@ -167,14 +170,15 @@ pub fn neighborhood(job: &Job) -> u64 {
     })
 }
 
-/// With whom this process shares memory.
+/// Ranks of the processes with which this process shares memory, itself among them.
 pub fn neighbors() -> Vec<VirtualRank> {
     let table = lock(&TABLE);
     let all: BTreeSet<_> = table.mapped.iter().flat_map(|mapped| mapped.members.iter().copied()).collect();
     all.into_iter().collect()
 }
 
-/// Says so. Not with the table held: nobody can say anything while an image is taken.
+/// Reports the neighbors to the daemon. Must not be called with the table locked: sending waits while an image is
+/// taken, and taking one needs the table.
 fn tell_neighbors(job: &Job) {
     let _telling = lock(&TELLING);
     if let Some(control) = job.control {
@@ -187,7 +191,7 @@ fn no_room(total: u64) -> Error {
     Error::new(MPI_ERR_NO_MEM, format!("there is no memory for a window of {total} bytes"))
 }
 
-/// The pages that begin in a part, of a window that begins with one.
+/// Pages that begin within a part. The window begins on a page.
 fn pages_of(part: &Range<u64>) -> Range<u64> {
     let up = |bytes: u64| bytes.next_multiple_of(PAGE_BYTES);
     up(part.start)..up(part.end)
@@ -198,12 +202,13 @@ impl Table {
         Self { taken: BTreeMap::new(), mapped: Vec::new(), exclusions: None }
     }
 
-    /// Whether this process has windows that it shares.
+    /// Returns true if this process has windows that it shares.
     pub fn has_any(&self) -> bool {
         !self.mapped.is_empty() || !self.taken.is_empty()
     }
 
-    /// At the root: a stretch of its region for a window.
+    /// At the root: takes a stretch of its region for a window, and enters it in the directory. `None` if there is no
+    /// room.
     fn take(&mut self, job: &Job, context: u64, total: u64) -> Option<u64> {
         let length = total.max(1).checked_next_multiple_of(PAGE_BYTES)?;
         let ranges = self.taken.iter().map(|(offset, taken)| *offset..offset + taken.length);
@@ -214,19 +219,19 @@ impl Table {
         Some(offset)
     }
 
-    /// At the root: the window is over. Its members reach it no more.
+    /// At the root: gives back the stretch of a window that was freed. Its members no longer reach it.
     fn give_back(&mut self, job: &Job, offset: u64) {
         let Some(taken) = self.taken.remove(&offset) else { return };
         let _ = note(job, taken.entry, 0, 0);
         if let (Some(fd), Some(region)) = (job.welcome.windows, region(job, job.welcome.me.rank)) {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // What is left there would be in the next window. It cannot fail in memory.
-            // SAFETY: - changes a file of which nobody uses these bytes.
+            // Its contents would else be in the next window. In a file in memory the call cannot fail.
+            // SAFETY: - touches no memory in use: the window of these bytes was freed at all members.
             unsafe { libc::fallocate(fd, mode, (region + offset) as libc::off_t, taken.length as libc::off_t) };
         }
     }
 
-    /// Maps a window, wherever there is room for it.
+    /// Maps a window at a free address, and keeps other members' pages out of images. Returns the address.
     fn map(&mut self, job: &Job, window: Mapped) -> io::Result<u64> {
         let (Some(fd), Some(region)) = (job.welcome.windows, region(job, window.root())) else {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -254,22 +259,23 @@ impl Table {
     fn unmap(&mut self, start: u64) {
         let Some(at) = self.mapped.iter().position(|mapped| mapped.start == start) else { return };
         let mapped = self.mapped.remove(at);
-        // Before something else may be there.
+        // Before the unmapping: afterwards other memory may be at these addresses.
         if let Some(exclusions) = &mut self.exclusions {
             mapped.carry(exclusions);
         }
-        // SAFETY: - mapped by `map`, with this length; the window is over, so nobody reaches it any more.
+        // SAFETY: - mapped by `map`, with this length, and unmapped only here.
+        //         - no longer used: the window was freed.
         unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(start as usize), mapped.length as usize) };
     }
 }
 
 impl Mapped {
-    /// Whose region it is in.
+    /// The rank in whose region the window is.
     fn root(&self) -> VirtualRank {
         self.members[0]
     }
 
-    /// What is in the images of other members.
+    /// Ranges of addresses that are in images of other members.
     fn others(&self) -> impl Iterator<Item = Range<u64>> {
         let (end, own) = (self.start + self.length, self.start + self.own.start..self.start + self.own.end);
         let parts = match own.is_empty() {
@@ -279,7 +285,7 @@ impl Mapped {
         parts.into_iter().filter(|part| !part.is_empty())
     }
 
-    /// Keeps that out of this process's images. False if there is no room for more of it.
+    /// Excludes other members' pages from this process's images. Returns false if the list has no room for them.
     fn leave_out(&self, exclusions: &mut Exclusions) -> bool {
         self.others().all(|part| exclusions.add_memory(part.start, part.end - part.start))
     }
@@ -288,7 +294,8 @@ impl Mapped {
         self.others().for_each(|part| exclusions.remove_memory(part.start));
     }
 
-    /// In a process that goes on from an image: puts its pages where they belong, and maps all where it was.
+    /// In a process that goes on from an image: copies its pages to the host's shared memory, and maps the window where
+    /// it was.
     fn restore(&self, job: &Job) -> io::Result<()> {
         let (Some(fd), Some(region)) = (job.welcome.windows, region(job, self.root())) else {
             return Err(io::Error::other("the job has no memory for windows here"));
@@ -302,7 +309,8 @@ impl Mapped {
         let at = std::ptr::without_provenance_mut(self.start as usize);
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
         let length = self.length as usize;
-        // SAFETY: - over what the window had here and nothing else: its own pages, which are copied, or nothing.
+        // SAFETY: - replaces no other memory: the range is the window's, with its own pages, which are copied, or
+        //           nothing.
         match unsafe { libc::mmap(at, length, protection, flags, fd, place as libc::off_t) } {
             libc::MAP_FAILED => Err(io::Error::last_os_error()),
             _ => Ok(()),
@@ -310,12 +318,13 @@ impl Mapped {
     }
 }
 
-/// Copies pages, but for those that are all zeros, as they are there already: they take no memory.
+/// Copies pages, except those that are all zeros: the target's are zeros already, and then take no memory.
 fn copy_pages(from: u64, to: u64, length: usize) {
     for at in (0..length).step_by(PAGE_BYTES as usize) {
         let from = std::ptr::with_exposed_provenance::<[u64; PAGE_BYTES as usize / 8]>(from as usize + at);
         let to = std::ptr::with_exposed_provenance_mut::<[u64; PAGE_BYTES as usize / 8]>(to as usize + at);
-        // SAFETY: - both are mapped, in whole pages, and no other thread runs.
+        // SAFETY: - valid for reads and writes of a page, and aligned: both are mapped, in whole pages.
+        //         - not used meanwhile: no other thread runs.
         unsafe {
             if (*from).iter().any(|word| *word != 0) {
                 to.copy_from_nonoverlapping(from, 1);
@@ -324,35 +333,36 @@ fn copy_pages(from: u64, to: u64, length: usize) {
     }
 }
 
-/// From now on the cloner is told what is in the images of others; of windows that are there already, too.
+/// Passes on the cloner's list. From now on it gets other members' pages, those of existing windows at once.
 pub fn tell(exclusions: Exclusions) {
     let mut table = lock(&TABLE);
     let Table { mapped, exclusions: place, .. } = &mut *table;
     let exclusions = place.insert(exclusions);
     for mapped in mapped {
-        // There is room for what a program has made before the agent began.
+        // The list has room for the windows made before the agent began.
         let _ = mapped.leave_out(exclusions);
     }
 }
 
-/// Nobody maps a window, or unmaps one, while this is held.
+/// Locks the table: no thread maps or unmaps a window while the guard is held.
 pub fn still() -> MutexGuard<'static, Table> {
     lock(&TABLE)
 }
 
-/// Whether this process shares memory with others.
+/// Returns true if this process shares memory with others.
 pub fn are_there() -> bool {
     lock(&TABLE).has_any()
 }
 
-/// In a process that goes on from an image of a line: its part of windows is where others reach it.
+/// In a process that goes on from an image of a line: puts its parts of windows where others reach them.
 pub fn restore(job: &Job) -> io::Result<()> {
     let table = lock(&TABLE);
     table.taken.iter().try_for_each(|(offset, taken)| note(job, taken.entry, taken.context, *offset))?;
     table.mapped.iter().try_for_each(|mapped| mapped.restore(job))
 }
 
-/// When all have done that: a rank whose process is on another host, though memory is shared with it.
+/// After all have restored their parts: a rank whose process is on another host, though memory is shared with it.
+/// `None` if all are here.
 pub fn parted(job: &Job) -> Option<VirtualRank> {
     let table = lock(&TABLE);
     let is_here =

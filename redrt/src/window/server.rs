@@ -24,31 +24,30 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-/// What a target keeps of a window.
+/// State of a target on a window.
 pub struct Served {
-    /// The memory that may be reached.
+    /// Memory that operations may reach.
     pub reach: Reach,
-    /// Who has locked it.
     locks: Locks,
-    /// Origins that wait for their lock: the tag of the answer they want.
+    /// Tags of the answers to origins that wait for their lock; `None` for one that wants no answer.
     answers_on_grant: BTreeMap<u32, Option<i32>>,
-    /// What they have asked meanwhile.
+    /// Requests of origins that wait for their lock.
     deferred: BTreeMap<u32, VecDeque<Asked>>,
-    /// How often each origin has ended an access epoch that this process has not waited for.
+    /// Number of access epochs that each origin has ended and this process has not waited for.
     pub completes: Vec<u64>,
-    /// Operations served, by fence epoch.
+    /// Number of operations served, by fence epoch.
     pub by_fence: BTreeMap<u64, u64>,
-    /// The first thing that went wrong for an origin, until it is told.
+    /// Class of the first error of each origin's operations, until it is reported to the origin.
     errors: BTreeMap<u32, c_int>,
-    /// The program has been told of the state at this point, and has not taken note. Nothing is served until it has: so
-    /// it finds in its memory what was asked before, in all replicas, and nothing more, until its next call.
+    /// True from an answer to the own program until it has taken note. Nothing is served meanwhile. So until its next
+    /// call the program finds in its memory the operations before that answer and no others, in all replicas.
     is_held: bool,
-    /// There will be no more requests.
+    /// True once no more requests will come.
     pub is_closed: bool,
 }
 
 impl Served {
-    /// Nothing served yet.
+    /// The state before any request.
     pub fn new(reach: Reach, member_count: usize) -> Self {
         Self {
             reach,
@@ -71,7 +70,7 @@ struct Asked {
     data: Vec<u8>,
 }
 
-/// Takes a message of any length.
+/// Buffer for a message of any length.
 #[derive(Clone, Default)]
 pub struct Inbox(Arc<Mutex<Vec<u8>>>);
 
@@ -81,7 +80,7 @@ impl Inbox {
         Target { capacity: u64::MAX, scatter: Some(Box::new(self.clone())), ..Target::nowhere() }
     }
 
-    /// What has come.
+    /// Takes the bytes that have come.
     pub fn take(&self) -> Vec<u8> {
         std::mem::take(&mut lock(&self.0))
     }
@@ -101,7 +100,7 @@ impl Scatter for Inbox {
     }
 }
 
-/// Spreads data over a place that is not one block.
+/// Spreads data over memory that is not one block.
 struct Spread(Layout);
 
 impl Scatter for Spread {
@@ -124,8 +123,8 @@ async fn finish(id: RequestId) -> Status {
     .await
 }
 
-/// Serves a window until it is freed. Requests of the program on this window complete meanwhile, whatever the server
-/// waits for.
+/// Serves a window until it is freed. The program's requests on this window complete meanwhile, also while the server
+/// waits.
 pub async fn serve(window: Arc<Window>) -> Outcome {
     let mut serving = pin!(serve_all(&window));
     poll_fn(|context| {
@@ -154,18 +153,18 @@ async fn serve_all(window: &Arc<Window>) -> Outcome {
             poll_fn(|_| if lock(&window.served).is_held { Poll::Pending } else { Poll::Ready(()) }).await;
             window.serve_one(asked, &mut ready).await;
         }
-        // A thread of the program may wait for what has been served.
+        // A thread of the program may wait for the requests that were served.
         engine::cell().lock().requests.completions += 1;
     }
     Ok(())
 }
 
 impl Window {
-    /// Waits until the program of this replica has come as far as that of the leader had when it served the same
-    /// request.
+    /// Waits until the program of this replica has made as many calls as the leader's had when the leader served the
+    /// same request.
     ///
-    /// A replica that lags, as a copy does, has messages waiting that others sent when its siblings had come further.
-    /// What it would serve too early, its program would then overwrite.
+    /// The trap: a replica that lags, as a copy does, has requests waiting that others sent when its siblings had come
+    /// further. If it served them too early, its program would then overwrite their data.
     async fn keep_step(self: &Arc<Self>) {
         let steps = self.context(Purpose::Steps);
         let stream = StreamId::Thread(steps);
@@ -177,8 +176,8 @@ impl Window {
             if !is_behind && !engine.needs_decisions(false) {
                 return Poll::Ready(());
             }
-            // It stays the next as long as this replica is behind: what a leader decided that had left its path is
-            // void.
+            // The outcome stays in the stream while this replica is behind: it becomes void if the leader that decided
+            // it had left its path.
             let next = engine.peek_outcome(stream);
             let wanted = next.and_then(|next| if let DecidedOutcome::Value(calls) = next { Some(calls) } else { None });
             let was_behind = std::mem::replace(&mut is_behind, wanted.is_some_and(|wanted| calls < wanted));
@@ -233,7 +232,7 @@ impl Window {
         }
     }
 
-    /// What concerns the epochs.
+    /// Serves a request that concerns epochs or the window itself.
     fn serve_control(&self, origin: u32, order: Order, ready: &mut VecDeque<Asked>) {
         match order {
             Order::Lock { exclusive, tag } => {
@@ -289,7 +288,7 @@ impl Window {
         lock(&self.served).reach.find(at)
     }
 
-    /// Receives data that come in a message of their own, to where they belong.
+    /// Receives data that come in a message of their own, directly into the window's memory.
     async fn fetch_data(self: &Arc<Self>, origin: u32, at: &Place, tag: i32) -> Done {
         let (done, target) = match self.place(at) {
             Err(class) => (Err(class), Inbox::default().target()),
@@ -315,19 +314,20 @@ impl Window {
         done
     }
 
-    /// Tells an origin that what it asked before is done, and what went wrong.
+    /// Answers an origin that all its earlier requests are done, with the class of their first error; 0 for none.
     fn report(&self, origin: u32, tag: i32) {
         let class = lock(&self.served).errors.remove(&origin).unwrap_or(0);
         self.tell(origin, tag, Box::new(class.to_ne_bytes()));
     }
 
-    /// Tells an origin how far this target has come. The own program is waiting for it (`Window::take_note`).
+    /// Answers an origin that waits for this target. After an answer to the own program the server stands still until
+    /// [`Window::take_note`].
     fn tell(&self, origin: u32, tag: i32, bytes: Box<[u8]>) {
         lock(&self.served).is_held |= origin == self.rank();
         self.answer(origin, tag, bytes);
     }
 
-    /// The program knows how far its own server has come.
+    /// Lets the server go on: the program has got its answer.
     pub(super) fn take_note(&self) {
         lock(&self.served).is_held = false;
         engine::cell().lock().requests.completions += 1;
@@ -337,7 +337,7 @@ impl Window {
         self.send(Purpose::Answers, origin, tag, Payload::Owned(bytes));
     }
 
-    /// Sends a message in one of the window's contexts; a request for it when it needs its payload for longer.
+    /// Sends a message in one of the window's contexts. Returns a request if the lent payload is needed for longer.
     pub(super) fn send(&self, purpose: Purpose, to: u32, tag: i32, payload: Payload) -> Option<RequestId> {
         if to != self.rank() {
             crate::faults::before_send(&payload);

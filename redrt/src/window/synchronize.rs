@@ -55,7 +55,7 @@ impl Window {
         [self.rank()]
     }
 
-    /// A fence; `goes_on` when an epoch begins with it.
+    /// `MPI_Win_fence`. With `goes_on` an epoch begins.
     pub fn fence(&self, goes_on: bool) -> Result {
         lock(&self.origin).epochs.check_fence()?;
         let outcome = match &self.direct {
@@ -71,7 +71,7 @@ impl Window {
     }
 
     fn served_fence(&self) -> Result {
-        // In a dynamic window only the target knows what can be reached.
+        // In a dynamic window only the target knows the memory that can be reached: errors come with its answer.
         let touched = lock(&self.origin).touched();
         let outcome = if self.is_dynamic() { self.settle(&touched, flush) } else { Ok(()) };
         self.complete_here(&touched);
@@ -81,7 +81,7 @@ impl Window {
             (origin.fence, origin.take_fence_counts())
         };
         let expected = self.sum_of_counts(&counts)?;
-        // All have come this far, and what they asked in this epoch is done here.
+        // Afterwards all members have come this far, and their operations of this epoch are done here.
         engine::cell().wait_for(|_| {
             let mut served = lock(&self.served);
             let is_done = served.by_fence.get(&number).copied().unwrap_or(0) == expected
@@ -92,7 +92,7 @@ impl Window {
         outcome
     }
 
-    /// How many operations all members have asked of this one.
+    /// Number of operations that all members have sent to this one in the epoch. `counts` are this member's, by target.
     fn sum_of_counts(&self, counts: &[u64]) -> Result<u64> {
         let mut scratch = Scratch::new(WORD_BYTES * counts.len());
         let all = scratch.region();
@@ -108,7 +108,7 @@ impl Window {
         Ok(mine.with_bytes(word))
     }
 
-    /// Begins an exposure epoch, and tells its origins unless they know.
+    /// Begins an exposure epoch. With `tell` its origins get a message; without it they know (`MPI_MODE_NOCHECK`).
     pub fn post(&self, origins: Vec<u32>, tell: bool) -> Result {
         if let Some(direct) = &self.direct {
             lock(&self.origin).epochs.check_post()?;
@@ -124,7 +124,7 @@ impl Window {
         Ok(())
     }
 
-    /// Begins an access epoch, when its targets have posted.
+    /// Begins an access epoch. With `wait`, waits until its targets have posted.
     pub fn start(&self, targets: Vec<u32>, wait: bool) -> Result {
         if let Some(direct) = &self.direct {
             lock(&self.origin).epochs.check_start()?;
@@ -178,7 +178,7 @@ impl Window {
         self.end_exposure(&origins)
     }
 
-    /// The same, if they have; whether they had.
+    /// Ends the exposure epoch if all its origins have ended their access epochs. Returns true if it has ended.
     pub fn test(&self) -> Result<bool> {
         let origins = lock(&self.origin).epochs.exposed()?;
         let have_completed = crate::decide::condition(origins.len(), |_| self.have_completed(&origins));
@@ -208,12 +208,12 @@ impl Window {
         self.change_epochs(Epochs::end_exposure).map(drop)
     }
 
-    /// Whether the program reaches the target's memory with loads and stores as soon as it has the lock.
+    /// Returns true if the program reaches the target's memory with loads and stores as soon as it has the lock.
     fn loads_from(&self, target: u32) -> bool {
         self.is_shared() || target == self.rank()
     }
 
-    /// Locks one target.
+    /// Locks one target. With `unchecked` (`MPI_MODE_NOCHECK`) the lock is not asked for.
     pub fn lock(&self, target: u32, exclusive: bool, unchecked: bool) -> Result {
         self.change_epochs(|epochs| epochs.lock(target, Held { unchecked, exclusive }))?;
         if let Some(direct) = &self.direct {
@@ -228,7 +228,7 @@ impl Window {
         Ok(())
     }
 
-    /// Gives the lock of one target back, when all is done there.
+    /// Gives back the lock of one target, after all operations on it are done.
     pub fn unlock(&self, target: u32) -> Result {
         let Some(direct) = &self.direct else {
             let held = lock(&self.origin).epochs.locked(target)?;
@@ -246,10 +246,10 @@ impl Window {
         outcome
     }
 
-    /// Locks all targets.
+    /// Locks all targets. With `unchecked` (`MPI_MODE_NOCHECK`) no lock is asked for.
     pub fn lock_all(&self, unchecked: bool) -> Result {
         self.change_epochs(|epochs| epochs.lock_all(unchecked))?;
-        // The own server comes last: it does not go on until its answer has been taken note of.
+        // The own server comes last: it stands still from its answer until the program has taken note.
         let others_first = self.all().into_iter().filter(|target| *target != self.rank()).chain(self.me());
         for target in others_first.filter(|target| !unchecked && self.loads_from(*target)) {
             if let Some(direct) = &self.direct {
@@ -264,7 +264,7 @@ impl Window {
         Ok(())
     }
 
-    /// Gives all locks back, when all is done everywhere.
+    /// Gives back all locks, after all operations are done at their targets.
     pub fn unlock_all(&self) -> Result {
         let unchecked = lock(&self.origin).epochs.locked_all()?;
         if let Some(direct) = &self.direct {
@@ -320,7 +320,8 @@ impl Window {
         Ok(())
     }
 
-    /// The memory of this process is as after all that has been asked so far, in the same state in all replicas.
+    /// `MPI_Win_sync`. Afterwards the memory of this process has all operations that were sent to it so far, the same
+    /// ones in all replicas.
     pub fn sync(&self) -> Result {
         if let Some(direct) = &self.direct {
             direct.flush();
@@ -329,20 +330,20 @@ impl Window {
         self.settle(&self.me(), flush)
     }
 
-    /// Lets others reach memory of this process, in a dynamic window.
+    /// Lets origins reach memory of this process, in a dynamic window.
     pub fn attach(&self, address: u64, size: u64) -> Result {
         self.settle(&self.me(), |tag| Order::Attach { address, size, tag })
     }
 
-    /// Does not any more.
+    /// Ends that, for the memory that begins at `address`.
     pub fn detach(&self, address: u64) -> Result {
         self.settle(&self.me(), |tag| Order::Detach { address, tag })
     }
 
-    /// Ends the window, when all members do: there are no more requests.
+    /// Ends the window, when all members do. No requests come afterwards.
     pub fn close(&self) -> Result {
         self.complete_here(&self.all());
-        // A fence may have been the last call: what followed it is done, too.
+        // Operations may have followed the last fence: they are carried out, too.
         let outcome = self.direct.as_ref().map_or(Ok(()), |direct| self.carry_out(direct, None));
         block_on(crate::coll::barrier::barrier(self.comm.blocking_peers()?))?;
         if self.direct.is_some() {

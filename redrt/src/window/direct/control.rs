@@ -1,18 +1,17 @@
-//! What the members of a window on one host share besides its memory: their locks, and what they tell each other of
-//! epochs.
+//! Words that the members of a direct window share besides its memory: their locks and latches, and counts of epochs.
 //!
 //! ```text
 //!   member 0 │ lock │ latch │ fences │ posts, by target │ completes, by origin │
 //!   member 1 │ ...
 //! ```
-//! The rest are counts, each written by one member alone: to how many fences this member has come, how often a target
-//! has posted to it, and how often an origin has ended an access epoch to it. All begins with zeros, as the kernel
-//! gives them.
+//! Fences, posts and completes are counts, each written by one member alone: the fences to which this member has come,
+//! the posts of each target to it, and the access epochs to it that each origin has ended. All words begin as zeros, as
+//! the kernel gives them.
 
 use redrt_sync::tickets::{Latch, Tickets};
 use std::sync::atomic::AtomicU32;
 
-/// What others write all the time is not in the lines that somebody waits for.
+/// A value in a cache line of its own: others' writes do not disturb the threads that wait for it.
 #[repr(C, align(64))]
 struct Line<T>(T);
 
@@ -28,15 +27,15 @@ const WORD_BYTES: usize = size_of::<AtomicU32>();
 /// Memory of members begins on a page.
 const PAGE_BYTES: usize = 4096;
 
-/// The shared words of a window.
+/// The shared words of a window, in memory that outlives this value.
 pub struct Control {
     start: *const u8,
     member_count: usize,
 }
 
-// SAFETY: - an address of memory that is mapped as long as this is; everything in it is atomic.
+// SAFETY: - usable in any thread: an address of memory that stays mapped, and consists of atomics.
 unsafe impl Send for Control {}
-// SAFETY: - shared references only read the address.
+// SAFETY: - usable by several threads: the address never changes, and the words are atomics.
 unsafe impl Sync for Control {}
 
 fn stride(member_count: usize) -> usize {
@@ -44,7 +43,7 @@ fn stride(member_count: usize) -> usize {
 }
 
 impl Control {
-    /// Bytes for a window of `member_count` members.
+    /// Number of bytes for a window of `member_count` members; whole pages.
     pub fn bytes(member_count: usize) -> usize {
         (member_count * stride(member_count)).next_multiple_of(PAGE_BYTES)
     }
@@ -57,22 +56,23 @@ impl Control {
         Self { start: std::ptr::with_exposed_provenance(start), member_count }
     }
 
-    /// Everything of a member is as it was in the beginning.
+    /// Clears all words of a member.
     ///
     /// # Safety
-    /// No member uses it any more.
+    /// No member reads or writes these words during the call.
     pub unsafe fn clear(&self, member: u32) {
         assert!((member as usize) < self.member_count, "member {member} of {}", self.member_count);
         let stride = stride(self.member_count);
         let words = std::ptr::with_exposed_provenance_mut::<u8>(self.start.addr() + member as usize * stride);
         // SAFETY: - in bounds by the assertion.
-        //         - nobody reads or writes there: as promised to this function.
+        //         - not read or written by others meanwhile: the caller's duty above.
         unsafe { words.write_bytes(0, stride) };
     }
 
     fn head(&self, member: u32) -> &Head {
         assert!((member as usize) < self.member_count, "member {member} of {}", self.member_count);
-        // SAFETY: - in bounds by the assertion; a multiple of lines from a page on; atomics only.
+        // SAFETY: - within the mapped memory by the assertion; aligned, as a multiple of lines from a page on.
+        //         - may change meanwhile: it consists of atomics.
         unsafe { &*self.start.add(member as usize * stride(self.member_count)).cast::<Head>() }
     }
 
@@ -81,12 +81,12 @@ impl Control {
         &self.head(member).tickets.0
     }
 
-    /// Held by who combines something with a member's memory.
+    /// The latch that an accumulate on a member's memory holds.
     pub fn latch(&self, member: u32) -> &Latch {
         &self.head(member).latch.0
     }
 
-    /// To how many fences a member has come.
+    /// Number of fences to which a member has come.
     pub fn fences(&self, member: u32) -> &AtomicU32 {
         &self.head(member).fences.0
     }
@@ -94,16 +94,16 @@ impl Control {
     fn word(&self, member: u32, number: usize) -> &AtomicU32 {
         let words = std::ptr::from_ref(self.head(member)).cast::<u8>();
         assert!(number < 2 * self.member_count, "word {number} of {} members", self.member_count);
-        // SAFETY: - behind the head are two words for each member.
+        // SAFETY: - within the member's words by the assertion: two for each member follow the head.
         unsafe { &*words.add(size_of::<Head>() + number * WORD_BYTES).cast::<AtomicU32>() }
     }
 
-    /// How often `target` has posted to `member`.
+    /// Number of posts of `target` to `member`.
     pub fn posts(&self, member: u32, target: u32) -> &AtomicU32 {
         self.word(member, target as usize)
     }
 
-    /// How often `origin` has ended an access epoch to `member`.
+    /// Number of access epochs to `member` that `origin` has ended.
     pub fn completes(&self, member: u32, origin: u32) -> &AtomicU32 {
         self.word(member, self.member_count + origin as usize)
     }
@@ -121,13 +121,13 @@ mod tests {
             let bytes = Control::bytes(member_count);
             let mut memory = vec![[0u64; PAGE_BYTES / 8]; bytes / PAGE_BYTES + 1];
             let start = (memory.as_mut_ptr() as usize).next_multiple_of(PAGE_BYTES);
-            // SAFETY: - a page more than that are there, all zeros, until the end of this round.
+            // SAFETY: - bytes zeros at a page, valid until the end of this round: memory has one page more.
             let control = unsafe { Control::new(start, member_count) };
             control.posts(0, 0).store(7, Ordering::Relaxed);
             let ticket = control.tickets(0).draw(true);
             assert!(!control.tickets(0).has_come(control.tickets(0).draw(true)));
             assert!(control.tickets(0).has_come(ticket));
-            // SAFETY: - nobody else has it.
+            // SAFETY: - not used by others: no other thread has the memory.
             unsafe { control.clear(0) };
             assert_eq!(control.posts(0, 0).load(Ordering::Relaxed), 0);
             assert!(control.tickets(0).has_come(control.tickets(0).draw(true)));

@@ -1,8 +1,9 @@
-//! Short puts and gets of memory that only the kernel reaches: they wait until the program wants them done (MPI-5.0
-//! §12.5), for a call of the kernel takes longer than to move some hundred bytes, and moves many blocks as well as one.
+//! Short puts and gets of memory that only the kernel reaches. They are gathered until the program wants them done
+//! (MPI-5.0 §12.5): a system call takes longer than moving some hundred bytes, and moves many blocks as well as one.
 //!
-//! What waits for a target is done in the order of its calls, and before any other operation on that target. The data
-//! of puts are copied, so that they are complete at the origin at once; what gets bring comes when they are done.
+//! Gathered operations on a target are done in the order of their calls, and before any other operation on that target.
+//! The data of puts are copied, so that they are complete at the origin at once; the data of gets come when they are
+//! done.
 
 use super::memory::cannot_be_reached;
 use crate::window::apply::Done;
@@ -13,40 +14,40 @@ use std::ffi::c_int;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longer ones do not wait: the kernel moves them for as long as it takes to call it.
+/// Maximum length of an operation that is gathered. Moving more bytes takes at least as long as the system call.
 pub const SHORT_BYTES: usize = 2048;
 
-/// Most blocks that wait for a target; what lies side by side is one.
+/// Maximum number of gathered blocks for a target. Adjacent ones are one block.
 const BLOCKS_MAX: usize = 64;
 
-/// Most bytes that do.
+/// Maximum number of gathered bytes for a target.
 const BYTES_MAX: usize = 16 << 10;
 
-/// What waits on a window, of this process.
+/// Gathered operations of this process on one window.
 #[derive(Default)]
 pub struct Gathered {
-    /// Whether anything does: the program asks more often than not when nothing does.
+    /// True if there may be gathered operations. It is a shortcut: mostly there are none.
     waits: AtomicBool,
     batches: Mutex<BTreeMap<u32, Batch>>,
 }
 
-/// What waits for one target: puts or gets.
+/// Gathered operations on one target: puts or gets, never both.
 #[derive(Default)]
 struct Batch {
-    /// The target's process.
+    /// Process id of the target.
     pid: i32,
     are_gets: bool,
     /// Number of bytes.
     size: usize,
-    /// In the target's memory.
+    /// Blocks in the target's memory.
     far: Vec<Block>,
-    /// In this process: of gets.
+    /// Blocks of gets in this process.
     near: Vec<Block>,
     /// Data of puts.
     data: Vec<u8>,
 }
 
-/// Adds a block, to the last one if it lies behind that.
+/// Adds a block. One that follows the last block directly makes that longer.
 fn add(blocks: &mut Vec<Block>, (address, bytes): Block) {
     match blocks.last_mut() {
         Some(last) if last.0 + last.1 as u64 == address => last.1 += bytes,
@@ -59,17 +60,18 @@ impl Batch {
         self.far.len().max(self.near.len()) < BLOCKS_MAX && self.size + bytes <= BYTES_MAX
     }
 
-    /// Has the kernel move all; nothing waits after that, whatever comes of it.
+    /// Carries out all operations. On an error, too, the batch is empty afterwards.
     fn carry_out(&mut self) -> Done {
         if self.size == 0 {
             return Ok(());
         }
         let data = [(self.data.as_ptr() as u64, self.data.len())];
         let moved = if self.are_gets {
-            // SAFETY: - buffers that the program has lent until its gets are complete.
+            // SAFETY: - near is valid for writes: buffers that the program has lent until its gets are complete.
             unsafe { direct::read_blocks(self.pid, &self.far, &self.near) }
         } else {
-            // SAFETY: - `data` are read; the other process has exposed this memory to writes.
+            // SAFETY: - data is valid for reads of its length.
+            //         - the target has exposed this memory to writes.
             unsafe { direct::write_blocks(self.pid, &self.far, &data) }
         };
         self.size = 0;
@@ -96,20 +98,21 @@ impl Gathered {
         done
     }
 
-    /// `data` are to be at an address of a target. An error is one of those that have waited before.
+    /// Gathers a put of `data` to an address of a target. An error is of operations that were gathered before.
     pub fn put(&self, target: u32, pid: i32, address: u64, data: &[u8]) -> Done {
         self.gather(target, pid, (address, data.len()), false, |batch| batch.data.extend_from_slice(data))
     }
 
-    /// What is at an address of a target is to come to `into`. An error is one of those that have waited before.
+    /// Gathers a get from an address of a target to `into`. An error is of operations that were gathered before.
     ///
     /// # Safety
-    /// `into` is valid for `bytes` bytes of writes until all is done.
+    /// `into` is valid for writes of `bytes` bytes until [`Gathered::carry_out`] has returned for this target.
     pub unsafe fn get(&self, target: u32, pid: i32, address: u64, into: *mut u8, bytes: usize) -> Done {
         self.gather(target, pid, (address, bytes), true, |batch| add(&mut batch.near, (into as u64, bytes)))
     }
 
-    /// Does what waits for a target, or for all. The first whose memory cannot be reached, and the class of the error.
+    /// Carries out the operations on a target, or on all for `None`. Fails with the first target whose memory cannot be
+    /// reached, and the error class.
     #[inline]
     pub fn carry_out(&self, target: Option<u32>) -> Result<(), (u32, c_int)> {
         if self.waits.load(Ordering::Relaxed) { self.carry_out_now(target) } else { Ok(()) }
@@ -133,7 +136,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One thing that a program asks for.
+    /// One call of a program.
     #[derive(Clone, Debug)]
     enum Step {
         Put(u32, usize, Vec<u8>),
@@ -156,8 +159,8 @@ mod tests {
     }
 
     proptest! {
-        /// The targets are this process: memory is as if all were done at once, and each get brings what was there when
-        /// it was asked for. Nothing waits for longer than it may.
+        /// The targets are this process. Memory is as if all operations were done at once, and each get brings the
+        /// bytes at the time of its call. No operation stays gathered for longer than it may.
         #[test]
         fn what_waits_is_done_in_order(steps in steps()) {
             let pid = std::process::id() as i32;
@@ -176,7 +179,7 @@ mod tests {
                         let expected = model[target as usize][place..][..bytes].to_vec();
                         let mut into = vec![0u8; bytes].into_boxed_slice();
                         let (start, address) = (into.as_mut_ptr(), addresses[target as usize] + place as u64);
-                        // SAFETY: - kept until it is done.
+                        // SAFETY: - valid for writes until it is done: `asked` keeps the buffer.
                         unsafe { gathered.get(target, pid, address, start, bytes).unwrap() };
                         asked.push((target, expected, into));
                     }
@@ -186,7 +189,7 @@ mod tests {
                         for (target, part) in model.iter().enumerate().filter(|(target, _)| is_done(*target as u32)) {
                             let mut there = vec![0u8; BYTES];
                             let spans = [(there.as_mut_ptr() as u64, BYTES)];
-                            // SAFETY: - as many bytes.
+                            // SAFETY: - spans is valid for writes: the buffer has as many bytes.
                             unsafe { direct::read_blocks(pid, &[(addresses[target], BYTES)], &spans).unwrap() };
                             prop_assert!(there == *part);
                         }
@@ -219,7 +222,7 @@ mod tests {
         gathered.put(3, pid, 8, &[1; 4]).unwrap();
         gathered.put(5, pid, &raw mut word as u64, &7u64.to_ne_bytes()).unwrap();
         assert_eq!(gathered.carry_out(None).unwrap_err().0, 3);
-        // SAFETY: - what the kernel has written.
+        // SAFETY: - valid for reads: a local variable. Volatile, since the kernel has written it.
         assert_eq!(unsafe { (&raw const word).read_volatile() }, 7);
         gathered.carry_out(None).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Where a member's part of a window is: in memory that all map, or in its process, from which the kernel copies.
+//! Places of members' parts of a direct window: in memory that all map, or in another process, where the kernel copies.
 
 use crate::abi::MPI_ERR_OTHER;
 use crate::window::apply::{Done, Form, Spot};
@@ -8,22 +8,22 @@ use redrt_transport::memory::Scratch;
 
 /// A member's part.
 pub enum Part {
-    /// Loads and stores reach it: its first address here.
+    /// Loads and stores reach it, at this first address.
     Mapped(usize),
-    /// It is in another process: its number, and the first address there.
+    /// It is in another process: the process id, and the first address there.
     Elsewhere(i32, u64),
 }
 
 /// Memory that an operation reaches.
 pub enum Reached {
-    /// By loads and stores.
+    /// Reached by loads and stores.
     Mapped(Spot),
-    /// By copies that the kernel makes: the process, the address that the form begins at, and the form.
+    /// Reached by copies that the kernel makes: the process id, the address of the form's origin, and the form.
     Elsewhere(i32, u64, Form),
 }
 
 impl Part {
-    /// Its first byte, where loads and stores reach it.
+    /// Address of the first byte; `None` if loads and stores do not reach the part.
     #[inline(always)]
     pub fn mapped(&self) -> Option<*mut u8> {
         match self {
@@ -32,7 +32,7 @@ impl Part {
         }
     }
 
-    /// Bytes of this form, `offset` bytes from the beginning of the part; within it, which was checked.
+    /// Memory of this form, `offset` bytes from the beginning of the part. The caller has checked that it is within.
     pub fn reach(&self, offset: i64, form: &Form) -> Reached {
         match self {
             Self::Mapped(start) => {
@@ -44,12 +44,12 @@ impl Part {
     }
 }
 
-/// The process is ending, or the program has unmapped what it has exposed.
+/// Error class for a failed copy: the process is ending, or its program has unmapped memory that it exposes.
 pub fn cannot_be_reached(_: std::io::Error) -> i32 {
     MPI_ERR_OTHER
 }
 
-/// Blocks in another process, in packing order.
+/// Blocks of a form in another process, in packing order.
 fn blocks(address: u64, form: &Form) -> Vec<direct::Block> {
     let mut found = Vec::new();
     let mut visit = |offset: i64, size: u64| found.push((address.wrapping_add_signed(offset), size as usize));
@@ -63,16 +63,17 @@ fn blocks(address: u64, form: &Form) -> Vec<direct::Block> {
 #[inline(never)]
 fn write_elsewhere(pid: i32, address: u64, form: &Form, data: &[u8]) -> Done {
     let (blocks, data) = (blocks(address, form), (data.as_ptr() as u64, data.len()));
-    // SAFETY: - `data` are read; the other process has exposed this memory to writes.
+    // SAFETY: - data is valid for reads of its length.
+    //         - the other process has exposed this memory to writes.
     unsafe { direct::write_blocks(pid, &blocks, &[data]) }.map_err(cannot_be_reached)
 }
 
 /// # Safety
-/// `into` is valid for as many bytes of writes as the form has.
+/// `into` is valid for writes of as many bytes as the form has.
 #[inline(never)]
 unsafe fn read_elsewhere(pid: i32, address: u64, form: &Form, into: *mut u8) -> Done {
     let (blocks, into) = (blocks(address, form), (into as u64, form.size()));
-    // SAFETY: - as promised to this function.
+    // SAFETY: - into is valid for writes of form.size() bytes: the caller's duty above.
     unsafe { direct::read_blocks(pid, &blocks, &[into]) }.map_err(cannot_be_reached)
 }
 
@@ -85,7 +86,7 @@ impl Reached {
         }
     }
 
-    /// Writes packed bytes; the front, if there are fewer.
+    /// Writes packed bytes; only the front, if there are fewer.
     pub fn write(&self, data: &[u8]) -> Done {
         match self {
             Self::Mapped(spot) => spot.write(data),
@@ -93,37 +94,37 @@ impl Reached {
         }
     }
 
-    /// What is there, packed, to `into`, which holds as many bytes.
+    /// Reads the bytes, packed, to `into`.
     ///
     /// # Safety
-    /// `into` is valid for that many bytes of writes.
+    /// `into` is valid for writes of [`Reached::size`] bytes.
     pub unsafe fn read_to(&self, into: *mut u8) -> Done {
         match self {
             Self::Mapped(spot) => {
-                // SAFETY: - as promised to this function.
+                // SAFETY: - into is valid for writes of the spot's size: the caller's duty above.
                 unsafe { spot.read_to(into) };
                 Ok(())
             }
-            // SAFETY: - `into` has room for all: as promised to this function.
+            // SAFETY: - into is valid for writes of the form's size: the caller's duty above.
             Self::Elsewhere(pid, address, form) => unsafe { read_elsewhere(*pid, *address, form, into) },
         }
     }
 
-    /// Runs `act` on the memory, or on a copy that is then written back. Others must be kept away.
+    /// Runs `act` on the memory, or on a copy that is then written back. The caller holds the target's latch.
     pub fn change<T>(&self, act: impl FnOnce(&Spot) -> Done<T>) -> Done<T> {
         if let Self::Mapped(spot) = self {
             return act(spot);
         }
         let mut scratch = Scratch::new(self.size());
         let copy = scratch.region();
-        // SAFETY: - it has just been made with that many bytes.
+        // SAFETY: - valid for writes of self.size() bytes: the scratch has just been made with that many.
         unsafe { self.read_to(copy.start())? };
         let done = act(&Spot::new(copy.start(), &Form::Block { offset: 0, size: self.size() }))?;
         copy.with_bytes(|bytes| self.write(bytes))?;
         Ok(done)
     }
 
-    /// What is there becomes what is there combined with `data`. Others must be kept away.
+    /// Replaces the bytes by their combination with `data`. The caller holds the target's latch.
     pub fn combine(&self, how: Combination, data: &[u8]) -> Done {
         self.change(|spot| spot.combine(how, data))
     }

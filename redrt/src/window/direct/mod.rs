@@ -1,5 +1,5 @@
-//! Windows whose members are on one host and reach each other's memory by themselves: no message, and nothing that a
-//! target would have to do.
+//! Windows whose members are on one host and reach each other's memory by themselves, without messages and without any
+//! work of the target.
 //!
 //! ```text
 //!   origin                              memory that all map
@@ -8,15 +8,15 @@
 //!     │ MPI_Accumulate  latch, combine ─▶         │
 //!     │ MPI_Win_flush ─ barrier           of the processor, not of processes
 //! ```
-//! Whether a window is one its members agree on when they make it (`window::create`): where there are no replicas, all
-//! are on one host and share its memory. It is then so for all operations on it. Two ways to one memory would be
-//! neither atomic nor ordered with respect to each other.
+//! The members agree at its creation that a window is direct (`window::create`): there are no replicas, and all members
+//! are on one host and share its memory. Then all operations on it are direct. Two ways to one memory would be neither
+//! atomic nor ordered with respect to each other.
 //!
-//! An operation is over when its call returns, so ordering needs nothing. Short puts and gets of memory that only the
-//! kernel reaches are the exception: they wait for each other (`gathered`). Accumulates, and what they fetch and
-//! compare, hold the target's latch for as long as they last; so they are atomic whatever the operation, the type and
-//! the alignment are. Locks are [`Tickets`](redrt_sync::tickets::Tickets). A thread that waits for one, for a post or
-//! for a complete waits as at a board (`engine::meeting`), and the thread that gives it wakes those that sleep.
+//! An operation is over when its call returns, so ordering needs no work. Short puts and gets of memory that only the
+//! kernel reaches are the exception: they are gathered (`gathered`). Accumulates, fetches and compares hold the
+//! target's latch while they run, so they are atomic for any operation, type and alignment. Locks are
+//! [`Tickets`](redrt_sync::tickets::Tickets). A thread that waits for a turn, a post or a complete waits as at a board
+//! (`engine::meeting`), and the thread that gives it wakes those that sleep.
 //!
 //! A process that dies holding a lock leaves it locked. No process outlives that: without replicas the job ends.
 
@@ -44,11 +44,11 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Calls that complete something after which incoming messages are drained though nobody here waits for any: others may
-/// wait for what only this process can do, or for the core that it polls the window on.
+/// Number of completing calls after which incoming messages are drained, though no thread here waits for any. Others
+/// may wait for this process's progress, or for the core on which it polls the window.
 const CALLS_PER_PROGRESS: u32 = 64;
 
-/// A window on one host, as a member reaches it.
+/// A direct window of one member.
 pub struct Direct {
     control: Control,
     parts: Box<[Part]>,
@@ -57,29 +57,29 @@ pub struct Direct {
     rank: u32,
     shares_core: bool,
     calls: AtomicU32,
-    /// How many posts of each target have begun an access epoch here.
+    /// Number of posts of each target that have begun an access epoch here.
     started: Box<[AtomicU32]>,
-    /// How many completes of each origin have ended an exposure epoch here.
+    /// Number of completes of each origin that have ended an exposure epoch here.
     ended: Box<[AtomicU32]>,
     gathered: Gathered,
-    /// Where the control words are, and the parts of a window that the library has allocated.
+    /// Memory of the control words, and of the parts if the library has allocated them.
     memory: Shared,
 }
 
-/// What a member waits for.
+/// Event that a member waits for.
 #[derive(Clone, Copy)]
 enum Awaited {
-    /// Its turn at a lock.
+    /// Its turn at the lock of a target.
     Turn(u32, Ticket),
-    /// That a target has posted so often.
+    /// The post of a target with this number.
     Post(u32, u32),
-    /// That an origin has completed so often.
+    /// The complete of an origin with this number.
     Complete(u32, u32),
-    /// That a member has come to its fence of this number.
+    /// The fence of a member with this number.
     Fence(u32, u32),
 }
 
-/// A wait that lasts.
+/// A wait that lasts, as the engine sees it.
 struct Wait {
     direct: Arc<Direct>,
     awaited: Awaited,
@@ -106,11 +106,13 @@ fn counters(count: usize) -> Box<[AtomicU32]> {
 }
 
 impl Direct {
-    /// The window of `members`, of whom this process is number `rank`, with these parts. `memory` begins with the
-    /// control words, and holds zeros.
+    /// A window of `members`, in which this process has rank `rank`. `memory` begins with the control words, and holds
+    /// zeros.
     pub fn new(segment: Segment, members: Box<[Member]>, rank: u32, parts: Box<[Part]>, memory: Shared) -> Self {
         let count = members.len();
-        // SAFETY: - the caller has mapped that much, fresh from the kernel or cleared; it is kept beside the words.
+        // SAFETY: - mapped, on a page and zeros: the caller has mapped that many bytes, fresh from the kernel or
+        //           cleared.
+        //         - stays mapped: `memory` is kept in the same value.
         let control = unsafe { Control::new(memory.start(), count) };
         let shares_core = engine::cell().lock().shares_core();
         let (started, ended, calls) = (counters(count), counters(count), AtomicU32::new(0));
@@ -118,29 +120,30 @@ impl Direct {
         Self { control, parts, members, segment, rank, shares_core, calls, started, ended, gathered, memory }
     }
 
-    /// The window is over at all members: its memory is cleared, as far as it is this member's, and kept for the next
-    /// one. `own_bytes` of it are the program's.
+    /// Ends the window, after all members have ended its use. Clears this member's words and `own_bytes` bytes of its
+    /// part, and keeps the memory for the next window.
     pub fn retire(&self, own_bytes: usize) {
         if !kept::is_worth(&self.memory) {
             return;
         }
-        // SAFETY: - all members have come to the barrier with which a window is freed, and none uses it after that.
+        // SAFETY: - no member uses these words: all have come to the barrier with which a window is freed.
         unsafe { self.control.clear(self.rank) };
         if let Some(own) = self.parts[self.rank as usize].mapped().filter(|_| own_bytes > 0) {
-            // SAFETY: - the member's part, which is as long; nobody uses it after the barrier.
+            // SAFETY: - valid for writes of own_bytes bytes: the member's part, which is as long.
+            //         - not used by others: all have come to the barrier.
             unsafe { own.write_bytes(0, own_bytes) };
         }
         kept::keep(self.memory.clone());
     }
 
-    /// A member's part.
+    /// The part of a member.
     #[inline]
     pub fn part(&self, member: u32) -> &Part {
         &self.parts[member as usize]
     }
 
     fn has_come(&self, awaited: Awaited) -> bool {
-        // Counts wrap around: the difference is small, or that of a count that is behind.
+        // Counts wrap around: the signed difference is negative if the count is behind.
         let reached = |word: &AtomicU32, count: u32| (word.load(Ordering::Acquire).wrapping_sub(count) as i32) >= 0;
         match awaited {
             Awaited::Turn(target, ticket) => self.control.tickets(target).has_come(ticket),
@@ -163,9 +166,9 @@ impl Direct {
         shm::rouse(sleeps, doorbell::poke);
     }
 
-    /// Counts one on, and wakes the member that waits for it.
+    /// Increments a count, and wakes the member that waits for it.
     fn tell(&self, word: &AtomicU32, member: u32) {
-        // This member alone writes it.
+        // Load and store instead of an addition: this member alone writes it.
         word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         self.rouse(std::slice::from_ref(&self.members[member as usize]));
     }
@@ -180,7 +183,7 @@ impl Direct {
         }
     }
 
-    /// Gives the lock back; all that was done meanwhile is seen by the next one.
+    /// Gives the lock back. The next holder sees all that was done under it.
     pub fn unlock(&self, target: u32, exclusive: bool) {
         if self.control.tickets(target).leave(exclusive) {
             self.rouse(&self.members);
@@ -188,7 +191,7 @@ impl Direct {
         self.make_progress();
     }
 
-    /// Writes packed bytes to a target, at once unless they `may_wait` until [`Direct::carry_out`].
+    /// Writes packed bytes to a target. If they `may_wait`, that may be done as late as in [`Direct::carry_out`].
     pub fn put(&self, target: u32, reached: &Reached, data: &[u8], may_wait: bool) -> Done {
         match reached {
             Reached::Elsewhere(pid, address, Form::Block { offset, .. }) if may_wait && data.len() <= SHORT_BYTES => {
@@ -198,40 +201,42 @@ impl Direct {
         }
     }
 
-    /// Reads from a target, at once unless that `may_wait` until [`Direct::carry_out`].
+    /// Reads from a target. If that `may_wait`, it may be done as late as in [`Direct::carry_out`].
     ///
     /// # Safety
-    /// `into` is valid for writes of the bytes that are read until the program wants the operation done.
+    /// `into` is valid for writes of the bytes that are read, with `may_wait` until [`Direct::carry_out`] has returned.
     pub unsafe fn get(&self, target: u32, reached: &Reached, into: *mut u8, may_wait: bool) -> Done {
         match reached {
             Reached::Elsewhere(pid, address, Form::Block { offset, size }) if may_wait && *size <= SHORT_BYTES => {
-                // SAFETY: - as promised to this function.
+                // SAFETY: - valid for writes of size bytes until it is carried out: the caller's duty above.
                 unsafe { self.gathered.get(target, *pid, address.wrapping_add_signed(*offset), into, *size) }
             }
-            // SAFETY: - as promised to this function.
+            // SAFETY: - valid for writes of the bytes that are read: the caller's duty above.
             _ => self.after_others(target).and_then(|()| unsafe { reached.read_to(into) }),
         }
     }
 
-    /// What waits for this target is done, so that something may be done at once.
+    /// Carries out gathered operations on a target, before another operation on it is done at once.
     #[inline]
     pub fn after_others(&self, target: u32) -> Done {
         self.carry_out(Some(target)).map_err(|(_, class)| class)
     }
 
-    /// Does what waits for a target, or for all. The first whose memory cannot be reached, and the class of the error.
+    /// Carries out gathered operations on a target, or on all for `None`. Fails with the first target whose memory
+    /// cannot be reached, and the error class.
     #[inline]
     pub fn carry_out(&self, target: Option<u32>) -> Result<(), (u32, c_int)> {
         self.gathered.carry_out(target)
     }
 
-    /// What was done before is done for all, before anything that is done afterwards.
+    /// Orders earlier memory operations before later ones, for all members.
     pub fn flush(&self) {
         fence::full();
         self.make_progress();
     }
 
-    /// To be called by what a program may call again and again until others have done something.
+    /// Makes progress now and then. To be called by each call that a program may repeat until others have done
+    /// something.
     pub fn make_progress(&self) {
         let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.calls.store(calls, Ordering::Relaxed);
@@ -243,7 +248,7 @@ impl Direct {
         }
     }
 
-    /// A fence: all have come, and what they did before is done.
+    /// Waits until all members have come to this fence. Their earlier operations are done then.
     pub fn fence(self: &Arc<Self>) {
         let own = self.control.fences(self.rank);
         let count = own.load(Ordering::Relaxed).wrapping_add(1);
@@ -284,13 +289,13 @@ impl Direct {
         }
     }
 
-    /// Whether they have.
+    /// Returns true if these origins have ended their access epochs.
     pub fn have_completed(&self, origins: &[u32]) -> bool {
         let next = |origin: u32| self.ended[origin as usize].load(Ordering::Relaxed).wrapping_add(1);
         origins.iter().all(|origin| self.has_come(Awaited::Complete(*origin, next(*origin))))
     }
 
-    /// A latch is not free. Its owner may need the core, and has it for a moment only.
+    /// Pauses while a latch is not free. Its owner holds it for a moment only, and may need the core.
     #[cold]
     fn pause(&self) {
         if self.shares_core { pause::yield_now() } else { std::hint::spin_loop() }
@@ -299,7 +304,7 @@ impl Direct {
     /// Holds a member's latch while `act` combines something with its memory.
     #[inline(always)]
     pub fn alone<T>(&self, target: u32, act: impl FnOnce() -> T) -> T {
-        /// Given back whatever `act` does.
+        /// Gives the latch back, also if `act` panics.
         struct Taken<'a>(&'a redrt_sync::tickets::Latch);
         impl Drop for Taken<'_> {
             fn drop(&mut self) {

@@ -1,5 +1,5 @@
-//! Where windows are in the memory that a daemon gives its processes: the region of each process begins with a
-//! directory of the windows that it is the root of.
+//! Directories of windows in the memory that a daemon gives its processes. The region of each process begins with a
+//! directory of the windows whose root it is.
 
 use crate::runtime::Job;
 use crate::window::memory::Mapping;
@@ -9,37 +9,39 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A huge page of the kernel's: windows begin at multiples of it.
+/// Size of a huge page in bytes: windows begin at multiples of it.
 pub const ALIGNMENT: u64 = 2 << 20;
 
-/// How many windows a root can have at a time.
+/// Maximum number of windows of a root at a time.
 pub const ENTRIES: usize = 4096;
 const DIRECTORY_BYTES: usize = ENTRIES * size_of::<Entry>();
 
-/// In the directory: which window is where. It is free if there is no offset.
+/// Entry of a directory: a window and its offset in the region. It is free if the offset is 0.
 #[repr(C)]
 struct Entry {
     context: AtomicU64,
     offset: AtomicU64,
 }
 
-/// Where the region begins of the process of `root` that is on this process's plane; `None` if there is no such one.
+/// Beginning of the region of the process of `root` on this process's plane; `None` if there is no such process.
 pub fn region(job: &Job, root: VirtualRank) -> Option<u64> {
     let id = ReplicaId { rank: root, ..job.welcome.me };
     job.welcome.world.contains(id).then(|| window_region(job.welcome.world.process(id)))
 }
 
-/// Maps the directory of a root's region.
+/// Maps the directory of a root's region, and runs `act` on it. Fails if the job has no such memory or region.
 fn with_directory<T>(job: &Job, root: VirtualRank, act: impl FnOnce(&[Entry]) -> T) -> io::Result<T> {
     let (Some(fd), Some(region)) = (job.welcome.windows, region(job, root)) else {
         return Err(io::ErrorKind::NotFound.into());
     };
     let mapping = Mapping::of_part(fd, region, DIRECTORY_BYTES, 0)?;
-    // SAFETY: - mapped with that many bytes until the end of this function; on a page; atomics only, of any content.
+    // SAFETY: - valid and aligned for as many entries: mapped with that many bytes, at a page, until this function
+    //           ends.
+    //         - any content is valid and may change meanwhile: entries consist of atomics.
     Ok(act(unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(mapping.start()), ENTRIES) }))
 }
 
-/// Where in its region a root has this window.
+/// Offset of a window in its root's region; `None` if the root has no such window.
 pub fn look_up(job: &Job, root: VirtualRank, context: u64) -> io::Result<Option<u64>> {
     with_directory(job, root, |entries| {
         let entries = entries.iter().map(|entry| {
@@ -51,7 +53,7 @@ pub fn look_up(job: &Job, root: VirtualRank, context: u64) -> io::Result<Option<
     })
 }
 
-/// At a root: says in its directory where a window is; nowhere, if there is no offset.
+/// At a root: enters the offset of a window in its directory. An offset of 0 frees the entry.
 pub fn note(job: &Job, entry: usize, context: u64, offset: u64) -> io::Result<()> {
     with_directory(job, job.welcome.me.rank, |entries| {
         if let Some(entry) = entries.get(entry) {
@@ -61,7 +63,8 @@ pub fn note(job: &Job, entry: usize, context: u64, offset: u64) -> io::Result<()
     })
 }
 
-/// The first place from `from` on with room for `length`, between what is taken: ranges in order.
+/// First aligned place at or after `from` with room for `length` bytes before `end`. `taken` are the used ranges, in
+/// order.
 pub fn free_place(taken: impl Iterator<Item = Range<u64>>, from: u64, end: u64, length: u64) -> Option<u64> {
     let mut place = from;
     for range in taken {
