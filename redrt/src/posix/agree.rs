@@ -1,4 +1,4 @@
-//! Outcomes of operations on files, as decisions.
+//! Outcomes of operations on files as decisions.
 
 use super::{is_agreed, locks, table, writes_alone};
 use crate::decide;
@@ -10,19 +10,19 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::time::Duration;
 
-/// After `MPI_Finalize`: how long until something that another process keeps from being done is tried again.
+/// Pause after `MPI_Finalize` before an operation is tried again that another process is in the way of.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What an operation came to: an error number, or a number and bytes.
+/// Outcome of an operation: a number and bytes, or an error number.
 pub type Found = Result<(i64, Vec<u8>), c_int>;
 
-/// Who found out what came before a change.
+/// The process that made the observation before a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Author(Option<u32>);
 
 impl Author {
-    /// Whether another process did, so that it may have made the change too. In a copy its source is another; but a
-    /// process that goes on from a line finds files as they were there.
+    /// Returns true if it was another process, so that it may have made the change too. For a copy its source is
+    /// another process. A process that goes on from a line is the same one: it finds files as they were there.
     pub fn is_another(self) -> bool {
         self.0 != Some(descriptors::copy_number())
     }
@@ -44,28 +44,28 @@ fn decode(answer: &[u8]) -> Found {
 }
 
 per_thread! {
-    /// Digest of the arguments of the program's call that is being carried out.
+    /// Digest of the arguments of the program's call that is carried out now.
     static ARGUMENTS: Cell<u64> = Cell::new(0);
 }
 
-/// What is asked for from now on, until the calling thread begins another call, is asked for this one. Replicas compare
-/// it.
+/// Begins a call of the calling thread. Its questions until the next call have the digest of this one's arguments,
+/// which replicas compare.
 pub fn begin(call: &Call) {
-    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    // SAFETY: - zero-terminated: not null, and the contract of the program's call.
     let name = |path: *const c_char| (!path.is_null()).then(|| unsafe { CStr::from_ptr(path) });
-    // A file that is not made has no permissions, and what stands in their place is whatever was there.
+    // Without O_CREAT the call has no mode: the value is undefined.
     let makes_file = call.flags & libc::O_CREAT != 0 || call.flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let makes = call.operation != Operation::Open || makes_file;
     let mode = if makes { call.mode } else { 0 };
-    // Which file it is, not the number of its descriptor: a thread of the library's own, as the cloner's agent, may
-    // have had the lowest number in one replica when the program opened the file.
+    // The file, not the number of its descriptor. A thread of the library, as the cloner's agent, may have had the
+    // lowest number in one replica when the program opened the file.
     let file = |fd: c_int| table::find(fd).map(|shared| lock(&shared).identity.inode());
     let files = [call.directory, call.other, call.fd].map(file);
     let numbers = (call.operation as u32, call.flags, mode, call.offset, call.length, call.count);
     ARGUMENTS.set(decide::digest((numbers, files, name(call.path), name(call.other_path))));
 }
 
-/// Something that changes nothing: the leader does it.
+/// Makes an observation, in the leader. `act` changes nothing. Returns the agreed finding and the process that made it.
 pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
     let here = Cell::new(None);
     let run = || {
@@ -79,22 +79,22 @@ pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
     (decode(&answer), Author(here.get()))
 }
 
-/// Something that others can see: the leader does it when its siblings hold all that was decided before. A successor
-/// may do it again.
+/// Makes a change that others can see, in the leader, when its siblings hold all earlier decisions. A successor may
+/// make it again.
 ///
-/// After `MPI_Finalize` it is done by the replica that writes alone; in the others it seems done, with `silently` for
-/// an outcome.
+/// After `MPI_Finalize` the replica that writes alone makes it. In the others it seems done: `silently` returns the
+/// outcome.
 pub fn perform(silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
     perform_writing(0, silently, act)
 }
 
-/// The same of bytes with this digest.
+/// Makes a change, as [`perform`] does, of bytes with the digest `data`.
 pub fn perform_writing(data: u64, silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
     if is_agreed() || writes_alone() { perform_once_possible(data, || Some(act())) } else { silently() }
 }
 
-/// The same of something that may not be possible yet: the leader tries again until it is. `data`: digest of what the
-/// call's arguments point to.
+/// Makes a change that may not be possible yet: the leader tries again until it is. `data` is a digest of the bytes to
+/// which the call's arguments point.
 pub fn perform_once_possible(data: u64, act: impl Fn() -> Option<Found>) -> Found {
     if is_agreed() {
         let run = || if locks::are_in_place() { act().map(|found| encode(&found)) } else { None };
@@ -113,7 +113,7 @@ pub fn outcome(result: i64) -> Found {
     if result < 0 { Err(errno()) } else { Ok((result, Vec::new())) }
 }
 
-/// The calling thread's `errno`, never 0.
+/// The calling thread's `errno`; `EIO` in place of 0.
 pub fn errno() -> c_int {
     io::Error::last_os_error().raw_os_error().filter(|error| *error != 0).unwrap_or(libc::EIO)
 }

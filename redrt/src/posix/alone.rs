@@ -1,5 +1,5 @@
-//! Calls that the C library answers in this process, where nobody has to agree: at r = 1, with `--files=all`, and for
-//! paths that replicas do not share. What they change is written down, so that the job can go back to a line.
+//! Calls that the C library carries out in this process, without agreement: at r = 1, with `--files=all`, and for paths
+//! that replicas do not share. Their changes are recorded, so that the job can go back to a line.
 
 use super::{attributes, path_of};
 use crate::runtime::call::{Call, Operation};
@@ -11,32 +11,33 @@ use std::fs;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-/// What the preloaded library is told: it calls the C library, and says when that has returned.
+/// Answer to the preloaded library: it calls the C library, and reports when that has returned.
 const WAITED_FOR: c_int = 2;
 const ANSWERED: c_int = 1;
 const LEFT: c_int = 0;
-/// More the kernel does not follow.
+/// Number of symbolic links that the kernel follows at most.
 const LINKS_MAX: usize = 40;
 
 per_thread! {
-    /// Of the call that the C library carries out now. Nothing that is dropped at the thread's end: see
-    /// `membership::cloning`.
+    /// Passage of the call that the C library carries out now. `ManuallyDrop`, since it must have no destructor at the
+    /// thread's end: see `membership::cloning`.
     static PASSAGE: RefCell<Option<ManuallyDrop<Passage>>> = RefCell::new(None);
-    /// That call may make a file.
+    /// True if that call may make a file.
     static MAKES: Cell<bool> = Cell::new(false);
 }
 
-/// A call that the C library is about to carry out.
+/// Records the change of a call that the C library is about to carry out. Returns the answer to the preloaded library.
 pub fn before(call: &mut Call) -> c_int {
     if !undo::is_recording() {
         return LEFT;
     }
     if call.operation == Operation::Fill && call.flags != 0 && range_of(call).is_some() {
-        // It would wait for what comes through a pipe, and no line could be taken. Callers read and write then.
+        // Refused: it would wait for bytes from a pipe, with a passage, and no line could be taken. Callers then read
+        // and write.
         (call.result, call.error) = (-1, libc::EINVAL);
         return ANSWERED;
     }
-    // In a handler of a signal: the call that it has interrupted has a passage, and comes to its end after this one.
+    // In a handler of a signal: the interrupted call has a passage, and ends after this one.
     if undo::is_inside() {
         let makes = MAKES.get();
         let _ = passage_for(call);
@@ -52,7 +53,7 @@ pub fn before(call: &mut Call) -> c_int {
     }
 }
 
-/// It has returned.
+/// Ends the passage of a call that has returned.
 pub fn after(call: &Call) {
     let passage = PASSAGE.take().map(ManuallyDrop::into_inner);
     if MAKES.replace(false) && passage.is_some() && call.result >= 0 {
@@ -60,7 +61,7 @@ pub fn after(call: &Call) {
     }
 }
 
-/// What a path names in the end. The path itself if nothing is there.
+/// The path of a call, with symbolic links followed if the call does so; unchanged if it names no file.
 pub fn followed(call: &Call) -> Option<PathBuf> {
     let path = path_of(call.directory, call.path)?;
     let follows = call.flags & libc::AT_SYMLINK_NOFOLLOW == 0;
@@ -107,7 +108,7 @@ fn passage_for(call: &Call) -> Option<Passage> {
     })
 }
 
-/// What renaming changes.
+/// Change that `rename` makes.
 pub fn renaming<'a>(from: &'a Path, to: &'a Path, flags: c_int) -> Change<'a> {
     match flags.cast_unsigned() & libc::RENAME_EXCHANGE {
         0 => Change::Rename(from, to),
@@ -115,13 +116,13 @@ pub fn renaming<'a>(from: &'a Path, to: &'a Path, flags: c_int) -> Change<'a> {
     }
 }
 
-/// What `fallocate` changes.
+/// Change that `fallocate` makes.
 pub fn allocation(call: &Call) -> Change<'_> {
     let mode = call.mode.cast_signed();
     let open = Subject::Open(call.fd);
     let (at, length) = (size_of(call.offset), size_of(call.length));
     if mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0 {
-        // All that is behind moves.
+        // All bytes behind the range move.
         Change::Write(open, at, u64::MAX)
     } else if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
         Change::Write(open, at, length)
@@ -130,7 +131,7 @@ pub fn allocation(call: &Call) -> Change<'_> {
     }
 }
 
-/// As the kernel takes it; it refuses negative ones.
+/// A length for a record. Negative ones, which the kernel refuses, become the maximum.
 pub fn size_of(length: i64) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
@@ -144,7 +145,8 @@ fn before_open(call: &Call) -> Option<Passage> {
     Some(passage)
 }
 
-/// What opening changes, if anything, and whether it is about to make the file.
+/// Records the change that opening makes. Returns its passage, and true if it is about to make the file; `None` without
+/// a change.
 pub fn opening(path: &Path, flags: c_int) -> Option<(Passage, bool)> {
     let (creates, cuts) = (flags & libc::O_CREAT != 0, flags & libc::O_TRUNC != 0);
     if !undo::is_recording() || !(creates || cuts) {
@@ -156,12 +158,12 @@ pub fn opening(path: &Path, flags: c_int) -> Option<(Passage, bool)> {
             Some((undo::before(Change::Resize(Subject::Named(&path), 0)), false))
         }
         Err(_) if creates => Some((undo::before(Change::Name(&end_of_links(path)?)), true)),
-        // A pipe may wait here for long.
+        // No passage for the rest: opening a pipe may wait for long.
         _ => None,
     }
 }
 
-/// The name under which a file is made that has none yet: at the end of symbolic links.
+/// The name under which a new file is made: the end of symbolic links. `None` if there are too many.
 fn end_of_links(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
@@ -171,11 +173,11 @@ fn end_of_links(path: &Path) -> Option<PathBuf> {
     None
 }
 
-/// What is written where, in a regular file.
+/// Position and length of a write to a regular file; `None` for other files.
 fn range_of(call: &Call) -> Option<(u64, u64)> {
-    // SAFETY: - all zeros are a status.
+    // SAFETY: - all zeros are a valid stat: its fields are numbers.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: - valid for writing.
+    // SAFETY: - status is valid for writes: a local variable.
     let found = unsafe { libc::fstat(call.fd, &raw mut status) };
     if found != 0 || status.st_mode & libc::S_IFMT != libc::S_IFREG {
         return None;
@@ -183,15 +185,15 @@ fn range_of(call: &Call) -> Option<(u64, u64)> {
     let length = if call.vector.is_null() {
         size_of(call.length)
     } else {
-        // SAFETY: - the program vouches for `count` stretches.
+        // SAFETY: - valid for reads of count entries: the contract of the program's call.
         let parts = unsafe { std::slice::from_raw_parts(call.vector, call.count) };
         parts.iter().map(|part| part.iov_len as u64).sum()
     };
-    // SAFETY: - touches no memory.
+    // SAFETY: - touches no memory: F_GETFL takes no pointer.
     let flags = unsafe { libc::fcntl(call.fd, libc::F_GETFL) };
     let at = match call.offset {
         _ if flags & libc::O_APPEND != 0 => status.st_size,
-        // SAFETY: - touches no memory.
+        // SAFETY: - touches no memory: lseek takes numbers.
         -1 => unsafe { libc::lseek(call.fd, 0, libc::SEEK_CUR) },
         offset => offset,
     };

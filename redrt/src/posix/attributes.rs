@@ -11,17 +11,17 @@ use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// Longest value, and longest list of names, that the kernel has (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+/// Maximum length of a value, and of a list of names, in the kernel (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const BYTES_MAX: i64 = 64 << 10;
 
-/// Whose attributes they are.
+/// File whose attributes are meant.
 enum Subject<'a> {
     Name(CString),
-    /// Lends the leader's descriptor of a file that is agreed upon.
+    /// Returns the leader's descriptor of a file that is agreed upon.
     Descriptor(&'a dyn Fn() -> Result<RawFd, i32>),
 }
 
-/// Does it with whose attributes they are; `None` if that is not agreed upon.
+/// Runs `act` on the file of a call; `None` if that is not agreed upon.
 fn with_subject(call: &Call, act: impl FnOnce(Subject) -> Outcome) -> Option<Outcome> {
     if call.path.is_null() {
         let shared = table::find(call.fd)?;
@@ -36,19 +36,21 @@ fn with_subject(call: &Call, act: impl FnOnce(Subject) -> Outcome) -> Option<Out
 pub fn look(call: &Call) -> Outcome {
     let agreed = with_subject(call, |subject| {
         let (result, bytes) = observe(|| ask(call, &subject)).0?;
-        // SAFETY: - the buffer has room for as many bytes as were asked for, as the program vouches for.
+        // SAFETY: - buffer is valid for writes of call.length bytes, by the contract of the program's call; bytes are
+        //           no more.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), call.buffer.cast::<u8>(), bytes.len()) };
         Ok(Done::Answered(result))
     });
     agreed.unwrap_or(Ok(Done::Left))
 }
 
-/// What the kernel answers: how long it is, and the bytes if there is room for any.
+/// Asks the kernel: returns the length, and the bytes if there is room for any.
 fn ask(call: &Call, subject: &Subject) -> Found {
     let room = call.length.clamp(0, BYTES_MAX) as usize;
     let mut bytes = vec![0_u8; room];
     let (into, name) = (bytes.as_mut_ptr(), call.other_path);
-    // SAFETY: - names end with NUL, or are null, which the kernel refuses; into is valid for writing room bytes.
+    // SAFETY: - zero-terminated, or null, which the kernel refuses: the names, by the contract of the program's call.
+    //         - into is valid for writes of room bytes.
     let found = unsafe {
         match (subject, call.operation, call.flags) {
             (Subject::Name(path), Operation::ListAttributes, 0) => libc::listxattr(path.as_ptr(), into.cast(), room),
@@ -64,7 +66,7 @@ fn ask(call: &Call, subject: &Subject) -> Found {
     Ok((count, bytes))
 }
 
-/// `setxattr`, `removexattr` and theirs. What fails if it is done twice is looked at before.
+/// `setxattr`, `removexattr` and theirs. A change that fails if it is made twice is preceded by an agreed look.
 pub fn change(call: &Call) -> Outcome {
     let agreed = with_subject(call, |subject| {
         let nothing = || Ok((0, Vec::new()));
@@ -94,7 +96,7 @@ pub fn change(call: &Call) -> Outcome {
     agreed.unwrap_or(Ok(Done::Left))
 }
 
-/// Writes down what the attribute is.
+/// Records the present value of the attribute.
 fn passage(call: &Call, subject: &Subject) -> Result<Passage, i32> {
     let name = name_of(call);
     Ok(match subject {
@@ -106,18 +108,19 @@ fn passage(call: &Call, subject: &Subject) -> Result<Passage, i32> {
     })
 }
 
-/// The name of the attribute that is set or removed.
+/// Name of the attribute of a call; empty for a null pointer.
 pub fn name_of(call: &Call) -> &[u8] {
     match call.other_path.is_null() {
         true => &[],
-        // SAFETY: - a C string of the program, which is there as long as its call lasts.
+        // SAFETY: - zero-terminated, and valid during the call: the contract of the program's call.
         false => unsafe { CStr::from_ptr(call.other_path) }.to_bytes(),
     }
 }
 
 fn set(call: &Call, how: i32, subject: &Subject) -> Found {
     let (name, value, size) = (call.other_path, call.buffer, call.length as usize);
-    // SAFETY: - names end with NUL, or are null, which the kernel refuses; the program vouches for the value.
+    // SAFETY: - zero-terminated, or null, which the kernel refuses: the names, by the contract of the program's call.
+    //         - value is valid for reads of size bytes: the same contract.
     let result = unsafe {
         match (subject, call.operation, call.flags) {
             (Subject::Name(path), Operation::RemoveAttribute, 0) => libc::removexattr(path.as_ptr(), name),

@@ -1,8 +1,8 @@
 //! Files of `/proc` and `/sys` in which the system counts: memory, load, energy.
 //!
-//! Each replica opens its own. What it reads there is agreed as other readings of what the system counts are
-//! (`clock::counts`): a runtime that looks at them at moments of its own parts nobody. All else in `/proc` and `/sys`
-//! is the process's or the host's own: descriptors, mappings, devices.
+//! Each replica opens its own file. Its bytes are agreed as other counts of the system are (`clock::counts`), so that a
+//! runtime which reads them at moments of its own parts no replicas. All else in `/proc` and `/sys` is the process's or
+//! the host's own: descriptors, mappings, devices.
 
 use super::open::open_here;
 use super::table::{self, Description};
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Of the host, below `/proc`.
+/// Files of the host, below `/proc`.
 const OF_HOST: [&[u8]; 16] = [
     b"buddyinfo",
     b"diskstats",
@@ -35,7 +35,7 @@ const OF_HOST: [&[u8]; 16] = [
     b"zoneinfo",
 ];
 
-/// Of a process or a thread of it.
+/// Names of files of a process or a thread, below `/proc`.
 const OF_PROCESS: [&[u8]; 11] = [
     b"io",
     b"numa_maps",
@@ -50,7 +50,7 @@ const OF_PROCESS: [&[u8]; 11] = [
     b"wchan",
 ];
 
-/// Names of files below `/sys`: memory of nodes and control groups, what processors and sensors show.
+/// Names of files below `/sys`: memory of nodes and control groups, values of processors and sensors.
 const OF_SYSTEM: [&[u8]; 14] = [
     b"cpu.stat",
     b"cpuacct.usage",
@@ -68,7 +68,7 @@ const OF_SYSTEM: [&[u8]; 14] = [
     b"vmstat",
 ];
 
-/// Whether the system counts in it. Of processes, only this one's files.
+/// Returns true if the system counts in the file. Of processes, only this one's files.
 fn is_counting(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     if let Some(below) = path.strip_prefix(b"/sys/") {
@@ -85,7 +85,7 @@ fn is_counting(path: &Path) -> bool {
     is_own && OF_PROCESS.contains(name)
 }
 
-/// Opens one, if it is one.
+/// Opens the file if the system counts in it, for reading; else the call is left.
 pub fn open(path: &Path, flags: c_int) -> Outcome {
     let agrees = || runtime::job().is_some_and(|job| job.welcome.options.determinism == Determinism::Full);
     if flags & libc::O_ACCMODE != libc::O_RDONLY || !is_agreed() || !is_counting(path) || !agrees() {
@@ -97,7 +97,7 @@ pub fn open(path: &Path, flags: c_int) -> Outcome {
     Ok(Done::Answered(fd.into()))
 }
 
-/// What is read there.
+/// Agrees on the bytes of such a file. `read` reads this process's own.
 pub fn read<E>(read: impl Fn() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
     if is_agreed() { counts::in_file(read) } else { read() }
 }

@@ -1,9 +1,9 @@
 //! Reading and writing, by position.
 //!
-//! What is appended has no position until it is there, and several ranks may append to one file. So the size is agreed
-//! upon first. Then the leader writes at the end as it is by then, with the others locked out, and that position is the
-//! outcome. A successor which does not know it looks behind the size that was agreed: what it finds there of its own
-//! bytes its predecessor has written.
+//! Appended bytes have no position until they are written, and several ranks may append to one file. So the size is
+//! agreed upon first. Then the leader writes at the end of that moment, with the others locked out, and that position
+//! is the outcome. A successor without it searches from the agreed size on: if it finds its own bytes there, its
+//! predecessor has already appended them.
 
 use super::agree::{Found, observe, outcome, perform, perform_writing};
 use super::table::{Description, Shared, find};
@@ -26,10 +26,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::MutexGuard;
 
-/// The byte that is locked to append. No program writes there.
+/// Position of the byte that is locked to append. No program writes there.
 const APPENDING_AT: i64 = i64::MAX - 1;
 
-/// The memory of a call, in stretches.
+/// The memory of a call, in parts.
 fn memory_of(call: &Call) -> Vec<libc::iovec> {
     if call.vector.is_null() {
         return vec![libc::iovec { iov_base: call.buffer, iov_len: call.length.max(0) as usize }];
@@ -37,12 +37,12 @@ fn memory_of(call: &Call) -> Vec<libc::iovec> {
     if call.count == 0 {
         return Vec::new();
     }
-    // SAFETY: - the program vouches for `count` stretches.
+    // SAFETY: - valid for reads of count entries: the contract of the program's call.
     unsafe { std::slice::from_raw_parts(call.vector, call.count) }.to_vec()
 }
 
-/// Calls `each` with the parts of the memory from byte `from` on, `length` of them: address, length, and how many came
-/// before.
+/// Calls `each` with the parts of `length` bytes of the memory, from byte `from` on: address, length, and the number of
+/// bytes before it.
 fn each_part(memory: &[libc::iovec], from: usize, length: usize, mut each: impl FnMut(*mut u8, usize, usize)) {
     let (mut skip, mut done) = (from, 0);
     for part in memory {
@@ -58,7 +58,7 @@ fn each_part(memory: &[libc::iovec], from: usize, length: usize, mut each: impl 
 fn gather(memory: &[libc::iovec], from: usize, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     each_part(memory, from, length, |address, count, at| {
-        // SAFETY: - address is valid for reading count bytes: part of what the program writes, for which it vouches.
+        // SAFETY: - valid for reads of count bytes: part of the program's buffer, by the contract of its call.
         bytes[at..at + count].copy_from_slice(unsafe { std::slice::from_raw_parts(address, count) });
     });
     bytes
@@ -66,12 +66,13 @@ fn gather(memory: &[libc::iovec], from: usize, length: usize) -> Vec<u8> {
 
 fn scatter(memory: &[libc::iovec], from: usize, bytes: &[u8]) {
     each_part(memory, from, bytes.len(), |address, count, at| {
-        // SAFETY: - address is valid for writing count bytes: part of where the program reads to, for which it vouches.
+        // SAFETY: - address is valid for writes of count bytes: part of the program's buffer, by the contract of its
+        //           call.
         unsafe { std::ptr::copy_nonoverlapping(bytes[at..].as_ptr(), address, count) };
     });
 }
 
-/// An open file that is being worked on.
+/// An open file during a call, with its description locked.
 struct Open<'a> {
     shared: &'a Shared,
     fd: RawFd,
@@ -83,10 +84,11 @@ impl<'a> Open<'a> {
         Self { shared, fd, description: RefCell::new(lock(shared)) }
     }
 
-    /// The file itself, for the leader.
+    /// The file itself, opened if need be. For the leader only.
     fn file(&self) -> Result<ManuallyDrop<File>, c_int> {
         let fd = self.description.borrow_mut().file(self.shared, self.fd)?;
-        // SAFETY: - open as long as the description is locked; it is not closed here.
+        // SAFETY: - stays open: the description is locked.
+        //         - not owned: ManuallyDrop does not close it.
         Ok(ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }))
     }
 
@@ -105,7 +107,7 @@ fn code(error: &io::Error) -> c_int {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Where a call reads or writes: `None` is the position.
+/// Offset at which a call reads or writes; `None` for the file's position.
 fn place(call: &Call) -> Result<Option<u64>, c_int> {
     match call.offset {
         -1 => Ok(None),
@@ -113,7 +115,7 @@ fn place(call: &Call) -> Result<Option<u64>, c_int> {
     }
 }
 
-/// Lengths of the pieces in which bytes are moved: the engine is held meanwhile.
+/// Offsets and lengths of the pieces in which bytes are moved. They are small, since the engine is locked meanwhile.
 fn pieces(total: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..total.max(1)).step_by(PIECE_BYTES).map(move |from| (from, PIECE_BYTES.min(total - from)))
 }
@@ -122,7 +124,7 @@ fn total_of(memory: &[libc::iovec]) -> usize {
     memory.iter().map(|part| part.iov_len).sum()
 }
 
-/// What is there of the bytes asked for.
+/// Reads `length` bytes at `at`; fewer at the end of the file.
 fn read_piece(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let found = read_at(file, at, &mut bytes)?;
@@ -130,7 +132,7 @@ fn read_piece(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The file itself, apart from the program's descriptors, which may stand for it or be for writing only. Never waits.
+/// Opens the file itself for reading. The program's descriptors may stand for it, or be for writing only. Never waits.
 fn reader(path: &Path) -> io::Result<File> {
     let path = OsStr::from_bytes(paths::as_c(path).to_bytes()).to_owned();
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
@@ -178,7 +180,7 @@ pub fn read(call: &Call) -> Outcome {
     Ok(Done::Answered(done as i64))
 }
 
-/// What the system counts, by the kernel's pieces.
+/// Reads a file in which the system counts, at most one piece for each call.
 fn read_of_system(open: &Open<'_>, explicit: Option<u64>, memory: &[libc::iovec]) -> Outcome {
     let at = explicit.unwrap_or_else(|| open.position());
     let length = total_of(memory).min(PIECE_BYTES);
@@ -191,7 +193,7 @@ fn read_of_system(open: &Open<'_>, explicit: Option<u64>, memory: &[libc::iovec]
     Ok(Done::Answered(bytes.len() as i64))
 }
 
-/// Writes as much as can be written; an error if that is nothing.
+/// Writes as many bytes as possible, and returns their number. Fails if an error comes before the first byte.
 fn write_at(file: &File, bytes: &[u8], at: u64) -> Result<usize, c_int> {
     let _passage = undo::before(Change::Write(Subject::Open(file.as_raw_fd()), at, bytes.len() as u64));
     let mut done = 0;
@@ -251,7 +253,7 @@ pub fn write(call: &Call) -> Outcome {
     Ok(Done::Answered(done as i64))
 }
 
-/// The outcome of a write: where and how much.
+/// The outcome of a write: position and number of bytes.
 fn written(at: u64, count: usize) -> (i64, Vec<u8>) {
     (at.cast_signed(), (count as u64).to_le_bytes().to_vec())
 }
@@ -283,14 +285,14 @@ fn append(open: &Open<'_>, bytes: &[u8], digest: u64) -> Found {
     )
 }
 
-/// Where a predecessor has begun to append these bytes, if it has.
+/// Position at which a predecessor has begun to append these bytes; `None` if there is no trace of them.
 fn trace_of(open: &Open<'_>, bytes: &[u8], bound: u64, end: u64) -> Result<Option<u64>, c_int> {
     let reader = reader(&open.description.borrow().path).map_err(|error| code(&error))?;
     let mut tail = vec![0; end.saturating_sub(bound) as usize];
     let found = read_at(&reader, bound, &mut tail).map_err(|error| code(&error))?;
     tail.truncate(found);
     let whole = (0..tail.len()).find(|from| tail[*from..].starts_with(bytes));
-    // Part of it, and nothing behind that: it was killed in the midst.
+    // A part of the bytes at the end of the file: the predecessor was killed in the midst of writing.
     let torn = (!tail.is_empty() && bytes.starts_with(&tail)).then_some(0);
     Ok(whole.or(torn).map(|from| bound + from as u64))
 }
@@ -299,24 +301,25 @@ fn size_of(file: &File) -> Result<u64, c_int> {
     file.metadata().map(|about| about.len()).map_err(|error| code(&error))
 }
 
-/// Appends by the kernel's own means, which other ranks may do at the same time. Where it was, and how much.
+/// Appends by the kernel's own means, while other ranks may append as well. Returns position and number of bytes.
 fn write_at_end(file: &File, bytes: &[u8], end: u64) -> Result<(u64, usize), c_int> {
     let _passage = undo::before(Change::Write(Subject::Open(file.as_raw_fd()), end, bytes.len() as u64));
     let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    // SAFETY: - the kernel reads the part, which lives through the call. At -1 it moves the position behind it.
+    // At offset -1 the kernel moves the position behind the bytes.
+    // SAFETY: - part is valid for reads, and bytes too: both are borrowed during the call.
     let (count, _) =
         outcome(unsafe { libc::pwritev2(file.as_raw_fd(), &raw const part, 1, -1, libc::RWF_APPEND) } as i64)?;
-    // SAFETY: - touches no memory.
+    // SAFETY: - touches no memory: lseek takes numbers.
     let (position, _) = outcome(unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_CUR) })?;
     Ok(((position - count).cast_unsigned(), count as usize))
 }
 
-/// Keeps other ranks from appending.
+/// Guard: other ranks do not append while it is held.
 struct AppendLock<'a>(&'a File);
 
 impl<'a> AppendLock<'a> {
-    /// `None` where there are no such locks, and where the program of this rank or another has locked the whole file:
-    /// it may wait for what is appended here.
+    /// Takes the lock. `None` where there are no such locks, or the program of a rank has locked the whole file: that
+    /// one may wait for the bytes that are appended here.
     fn new(file: &'a File) -> Option<Self> {
         let mut range = libc::flock {
             l_type: libc::F_WRLCK as i16,
@@ -325,7 +328,7 @@ impl<'a> AppendLock<'a> {
             l_len: 1,
             l_pid: 0,
         };
-        // SAFETY: - range is valid for writing and outlives the call.
+        // SAFETY: - range is valid for reads and writes: a local variable.
         outcome(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) }.into()).ok()?;
         let is_free = i32::from(range.l_type) == libc::F_UNLCK || (range.l_start, range.l_len) == (APPENDING_AT, 1);
         let locked = is_free.then(|| lock_range(file, libc::F_WRLCK, APPENDING_AT, 1));
@@ -335,7 +338,7 @@ impl<'a> AppendLock<'a> {
 
 impl Drop for AppendLock<'_> {
     fn drop(&mut self) {
-        // What cannot be unlocked is unlocked when the file is closed.
+        // If that fails, closing the file unlocks it.
         let _ = lock_range(self.0, libc::F_UNLCK, APPENDING_AT, 1);
     }
 }
@@ -355,7 +358,7 @@ pub fn seek(call: &Call) -> Outcome {
         whence => {
             let found = || {
                 let fd = open.description.borrow_mut().file(open.shared, open.fd)?;
-                // SAFETY: - touches no memory.
+                // SAFETY: - touches no memory: lseek takes numbers.
                 outcome(unsafe { libc::lseek(fd, call.offset, whence) })
             };
             let position = observe(found).0?.0;
@@ -381,7 +384,8 @@ pub fn change(call: &Call) -> Outcome {
             Operation::Allocate => Some(undo::before(alone::allocation(&Call { fd, ..*call }))),
             _ => Some(undo::before(Change::Describe(file))),
         };
-        // SAFETY: - these take numbers only, but for times, for which the program vouches.
+        // SAFETY: - touches no memory, except futimens: its times are valid for reads or null, by the contract of the
+        //           program's call.
         let result = unsafe {
             match call.operation {
                 Operation::ChangeMode => libc::fchmod(fd, call.mode),
@@ -389,7 +393,7 @@ pub fn change(call: &Call) -> Outcome {
                 Operation::SetTimes => libc::futimens(fd, call.buffer.cast()),
                 Operation::TruncateDescriptor => libc::ftruncate(fd, call.length),
                 Operation::Synchronize => libc::fsync(fd),
-                // The C library's own makes room also where the file system cannot. It returns the error.
+                // posix_fallocate makes room also where the file system cannot. It returns the error.
                 _ if call.mode == 0 => match libc::posix_fallocate(fd, call.offset, call.length) {
                     0 => 0,
                     error => return Err(error),
@@ -403,7 +407,8 @@ pub fn change(call: &Call) -> Outcome {
     Ok(Done::Answered(0))
 }
 
-/// Before a file is mapped: its descriptor must be of the file itself. Each replica maps it and writes there.
+/// Prepares the mapping of a file: its descriptor becomes one of the file itself. Each replica maps it and writes
+/// there.
 pub fn map(call: &Call) -> Outcome {
     let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
     let mut description = lock(&shared);

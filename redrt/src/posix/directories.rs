@@ -1,8 +1,7 @@
 //! Directories of the program: opened by each replica, read by one.
 //!
-//! A follower may come when its leader has already removed the directory, or put something else in its place. It then
-//! gets another directory under the number, in which nothing can be changed; what is done with the descriptor is done
-//! by the path that was agreed.
+//! A follower may come when its leader has already removed or replaced the directory. It then gets another directory
+//! under the number, in which nothing can be changed. Calls with the descriptor use the path that was agreed.
 
 use super::agree::{Found, errno, observe};
 use super::identity::Identity;
@@ -18,12 +17,12 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What stands for a directory that is not there any more.
+/// Directory that stands for one that no longer exists.
 const STAND_IN: &CStr = c"/proc";
 
 const READ_BYTES: usize = 1 << 16;
 
-/// Opens what was agreed to be a directory.
+/// Opens a path that was agreed to be a directory.
 pub fn open(name: &CStr, path: PathBuf, flags: c_int) -> Outcome {
     let made = Cell::new(None);
     let act = || {
@@ -49,7 +48,7 @@ fn open_the_same(name: &CStr, flags: c_int, identity: Identity) -> Option<RawFd>
     None
 }
 
-/// Where a directory is whose descriptor the program has.
+/// Path of a directory that the program has open; `None` if the descriptor is not of an agreed directory.
 pub fn path_of(fd: RawFd) -> Option<PathBuf> {
     let shared = find(fd)?;
     let description = lock(&shared);
@@ -80,7 +79,8 @@ pub fn next_entries(call: &Call) -> Outcome {
                 break;
             }
             let into = call.buffer.cast::<u8>().wrapping_add(done);
-            // SAFETY: - the record is of the listing, which is locked; the program vouches for as much room as it says.
+            // SAFETY: - record.address is valid for reads of its length: a record of the listing, which is locked.
+            //         - into is valid for writes of as many bytes: room for them is left in the program's buffer.
             unsafe { std::ptr::copy_nonoverlapping(record.address, into, record.length) };
             done += record.length;
             known.listing(Listing::advance);
@@ -89,7 +89,7 @@ pub fn next_entries(call: &Call) -> Outcome {
     })
 }
 
-/// `lseek`, `telldir`, `seekdir`, `rewinddir`. Left if it is no directory.
+/// `lseek`, `telldir`, `seekdir`, `rewinddir`. The call is left if the descriptor is not of a directory.
 pub fn seek(call: &Call) -> Outcome {
     with_listing(call.fd, |known| {
         let base = match call.flags {
@@ -106,13 +106,13 @@ pub fn seek(call: &Call) -> Outcome {
     })
 }
 
-/// `closedir` is about to close the descriptor.
+/// Forgets the descriptor, which `closedir` is about to close.
 pub fn forget(call: &Call) -> Outcome {
     table::remove(call.fd);
     Ok(Done::Left)
 }
 
-/// An open directory that is being listed.
+/// An open directory that is listed, with its description locked.
 struct Known<'a> {
     shared: &'a Shared,
     fd: RawFd,
@@ -133,7 +133,7 @@ impl Known<'_> {
         act(self.description.borrow_mut().listing.get_or_insert_default())
     }
 
-    /// The next record, of a piece that is agreed now if it must be; `None` at the end.
+    /// The next record; `None` at the end. A piece that is needed for it is agreed now.
     fn peek(&self) -> Result<Option<Record>, c_int> {
         loop {
             let (record, is_over) = self.listing(|listing| (listing.peek(), listing.is_over()));
@@ -151,7 +151,7 @@ impl Known<'_> {
         let mut description = self.description.borrow_mut();
         let fd = match description.file(self.shared, self.fd) {
             Ok(fd) => fd,
-            // It was removed, and holds nothing any more.
+            // The directory was removed, and has no entries any more.
             Err(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => return Ok((1, Vec::new())),
             Err(error) => return Err(error),
         };
@@ -165,16 +165,16 @@ fn read(fd: RawFd) -> Result<Vec<Entry>, c_int> {
     let mut buffer = vec![0_u8; READ_BYTES];
     let mut entries = Vec::new();
     let hidden = own_prefix();
-    // SAFETY: - touches no memory.
+    // SAFETY: - touches no memory: lseek takes numbers.
     if unsafe { libc::lseek(fd, 0, libc::SEEK_SET) } < 0 {
         return Err(errno());
     }
     loop {
-        // SAFETY: - buffer is valid for writing its length.
+        // SAFETY: - buffer is valid for writes of its length.
         let count = unsafe { libc::syscall(libc::SYS_getdents64, fd, buffer.as_mut_ptr(), buffer.len()) };
         match count {
             0 => return Ok(entries),
-            // It was removed.
+            // The directory was removed.
             _ if count < 0 && errno() == libc::ENOENT => return Ok(entries),
             _ if count < 0 => return Err(errno()),
             _ => {}

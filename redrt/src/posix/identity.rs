@@ -1,9 +1,9 @@
-//! Which file something is, so that a successor can tell whether it is what its predecessor has seen, or something new
-//! of the same name.
+//! Identities of files. By them a successor can tell the file that its predecessor has seen from a new one of the same
+//! name.
 //!
-//! A number of an inode is not enough: file systems use the numbers of removed files again, at once. Where the file
-//! system has handles for files (`name_to_handle_at`), these hold the inode's generation; beside that counts the time
-//! of birth.
+//! The trap: an inode number is not enough, since file systems use the numbers of removed files again, at once. Where
+//! the file system has handles for files (`name_to_handle_at`), these hold the inode's generation. The time of birth
+//! counts as well.
 
 use std::ffi::{CStr, c_int};
 use std::fs;
@@ -13,17 +13,17 @@ use twox_hash::XxHash3_64;
 /// Bytes of the largest handle: `MAX_HANDLE_SZ`.
 const HANDLE_BYTES: usize = 128;
 
-/// Which file it is.
+/// Identity of a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity {
     inode: u64,
-    /// Of birth and handle; these need not be the same on another host.
+    /// Digest of time of birth and handle; these need not be the same on another host.
     version: u64,
-    /// The running kernel by which the version was seen.
+    /// Digest of the id of the kernel that reported the version.
     kernel: u64,
 }
 
-/// Whether it is the same file, as far as that can be told. Only files of one name are compared, so devices, which have
+/// Equal for the same file, as far as that can be known. Only files of one name are compared, so devices, which have
 /// other numbers on other hosts, do not count.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
@@ -31,7 +31,7 @@ impl PartialEq for Identity {
     }
 }
 
-/// As the C library has it: `struct file_handle` with room for the handle.
+/// `struct file_handle` of the C library, with room for the handle.
 #[repr(C)]
 struct Handle {
     bytes: u32,
@@ -40,15 +40,16 @@ struct Handle {
 }
 
 impl Identity {
-    /// How long one is, as it is told.
+    /// Length of an encoded identity in bytes.
     pub const BYTES: usize = 24;
 
-    /// Of what a path names in a directory, with the flags of `statx`. Also gives its type and mode.
+    /// Identity of the file that a path names in a directory, with the flags of `statx`. Also returns its type and
+    /// mode.
     pub fn at(directory: c_int, path: &CStr, flags: c_int) -> Result<(Self, u32), c_int> {
-        // SAFETY: - all zeros are a statx.
+        // SAFETY: - all zeros are a valid statx: its fields are numbers.
         let mut status: libc::statx = unsafe { std::mem::zeroed() };
         let wanted = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
-        // SAFETY: - path ends with NUL; status is valid for writing.
+        // SAFETY: - zero-terminated: path is a CStr; status is valid for writes: a local variable.
         if unsafe { libc::statx(directory, path.as_ptr(), flags, wanted, &raw mut status) } != 0 {
             return Err(super::agree::errno());
         }
@@ -59,7 +60,8 @@ impl Identity {
         let follow = if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { libc::AT_SYMLINK_FOLLOW } else { 0 };
         let flags = follow | flags & libc::AT_EMPTY_PATH;
         let (place, mut mount) = ((&raw mut handle).cast::<libc::file_handle>(), 0);
-        // SAFETY: - path ends with NUL; handle has as much room as it says, mount is valid for writing.
+        // SAFETY: - zero-terminated: path is a CStr; mount is valid for writes.
+        //         - place is valid for writes of the handle: it has as many bytes as its field says.
         if unsafe { libc::name_to_handle_at(directory, path.as_ptr(), place, &raw mut mount, flags) } == 0 {
             version.write(&handle.kind.to_le_bytes());
             version.write(&handle.handle[..(handle.bytes as usize).min(HANDLE_BYTES)]);
@@ -72,29 +74,29 @@ impl Identity {
         Ok((identity, status.stx_mode.into()))
     }
 
-    /// Of an open file.
+    /// Identity of an open file.
     pub fn of(fd: c_int) -> Result<Self, c_int> {
         Self::at(fd, c"", libc::AT_EMPTY_PATH).map(|(identity, _)| identity)
     }
 
-    /// Its number in its file system.
+    /// Inode number of the file.
     pub fn inode(self) -> u64 {
         self.inode
     }
 
-    /// As it is told to siblings.
+    /// Encodes the identity for a decision.
     pub fn encode(self) -> Vec<u8> {
         [self.inode, self.version, self.kernel].map(u64::to_le_bytes).concat()
     }
 
-    /// As it was told.
+    /// Decodes an identity; `None` if there are too few bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         Some(Self { inode: word(0)?, version: word(8)?, kernel: word(16)? })
     }
 }
 
-/// Of the running kernel. Not remembered: a copy of the process may be on another host.
+/// Id of the running kernel; empty if it is unknown. Not cached: a copy of the process may be on another host.
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

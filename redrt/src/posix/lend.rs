@@ -1,20 +1,20 @@
-//! Open files that replicas of one rank share: the leader sends its descriptors to its siblings on the same host.
+//! Open files that replicas of one rank share. The leader sends its descriptors to its siblings on the same host.
 //!
 //! ```text
 //!   leader    opens, or locks ── descriptor, token ──▶ socket of each sibling on this host
 //!                │                                         │
-//!                └── decision: what came of it, token ──▶  └──▶ kept under the token until the program closes the file
+//!                └── decision: its outcome and token ───▶  └──▶ kept under the token until the program closes the file
 //! ```
-//! A sibling that takes the leader's place has the very open file then, also where it may not open it by its name: a
-//! file that was made for reading only, say. And the kernel's locks that belong to an open file stay while one of its
-//! descriptors does: there is no moment after a leader's death in which another rank could have them.
+//! A sibling that takes the leader's place then has the very open file, also if it may not open it by its name: a file
+//! that was made for reading only, say. And the kernel keeps the locks of an open file as long as one of its
+//! descriptors: there is no moment after a leader's death in which another rank could get them.
 //!
-//! What is sent is there before the decision that names it: a datagram to a socket on the same host. A sibling on
-//! another host has no socket of that name here, and gets nothing. Names come from the secret of the job's links, as
-//! those by which processes wake each other (`redrt_engine::doorbell`); but names are no secret once they are there, so
-//! what is sent is taken by its token, which nobody can guess.
+//! A descriptor arrives before the decision that names it: by a datagram to a socket on the same host. A sibling on
+//! another host has no socket of that name here, and gets nothing. Names are derived from the secret of the job's
+//! links, as those by which processes wake each other (`redrt_engine::doorbell`). But names of existing sockets are no
+//! secret, so a descriptor is taken by its token, which nobody can guess.
 //!
-//! A copy of the process has none of these descriptors. The leader sends it all when it takes its place.
+//! A copy of the process has none of these descriptors. The leader sends it all of them when it takes its place.
 
 use crate::runtime::job;
 use crate::undo;
@@ -30,20 +30,22 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Mutex;
 
-/// Names a descriptor among siblings.
+/// Name of a descriptor among siblings.
 pub type Token = [u8; TOKEN_BYTES];
 
-/// How long one is.
+/// Length of a token in bytes.
 pub const TOKEN_BYTES: usize = 16;
 
-/// Numbers in no program's way, so that those that it gets are the same in all replicas; and where fewer are allowed.
+/// Least numbers of the library's descriptors; the second where fewer are allowed. They are out of the program's way,
+/// so that it gets the same numbers in all replicas.
 const NUMBERS: [RawFd; 2] = [2048, 256];
-/// Most descriptors in one datagram; the kernel takes 253.
+/// Maximum number of descriptors in one datagram; the kernel takes 253.
 const BATCH_COUNT: usize = 128;
-/// Descriptors that came and were not asked for: their calls are still to come, or never will. Then the oldest goes.
+/// Maximum number of descriptors that came and were not asked for. Their calls are still to come, or never will. Beyond
+/// it the oldest is closed.
 const UNCLAIMED_MAX: usize = 256;
 
-/// A descriptor of the library's, in one life of the process: in a copy its number is another's.
+/// A descriptor of the library in one life of the process. In a copy its number is of another file.
 #[derive(Debug)]
 pub struct Loan {
     fd: OwnedFd,
@@ -51,17 +53,17 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// A second descriptor of an open file.
+    /// Makes a second descriptor of an open file; `None` if there is none left.
     pub fn of(fd: RawFd) -> Option<Self> {
-        // SAFETY: - touch no memory.
+        // SAFETY: - touches no memory: F_DUPFD_CLOEXEC takes a number.
         let made = NUMBERS.map(|least| move || unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) });
         let made = made.into_iter().map(|make| make()).find(|made| *made >= 0)?;
         descriptors::note(made);
-        // SAFETY: - just made, and nobody else's.
+        // SAFETY: - open, and owned by this value alone: fcntl has just made it.
         Some(Self { fd: unsafe { OwnedFd::from_raw_fd(made) }, epoch: descriptors::epoch() })
     }
 
-    /// Its number, in the life in which it was made.
+    /// Number of the descriptor; `None` in a later life of the process.
     pub fn fd(&self) -> Option<RawFd> {
         (self.epoch == descriptors::epoch()).then(|| self.fd.as_raw_fd())
     }
@@ -76,17 +78,17 @@ impl Drop for Loan {
 /// A process, in one of its lives.
 type Life = (ProcessIndex, Incarnation);
 
-/// What this process has, of its own or from siblings.
+/// Descriptors of this process, its own and siblings'.
 #[derive(Default)]
 struct Store {
-    /// Where siblings send to.
+    /// Socket to which siblings send; `None` if it could not be made.
     socket: Option<Loan>,
     kept: BTreeMap<Token, Loan>,
-    /// What came, the oldest first.
+    /// Descriptors that came and were not asked for, the oldest first.
     unclaimed: Vec<(Token, Loan)>,
-    /// How many tokens this process has made.
+    /// Number of tokens that this process has made.
     count: u64,
-    /// Who was there in the last view.
+    /// Siblings in the last view.
     siblings: Vec<Life>,
 }
 
@@ -94,13 +96,13 @@ process_local! {
     static STORE: Mutex<Option<Store>> = const { Mutex::new(None) };
 }
 
-/// No image is taken meanwhile: in a copy the store would stay locked.
+/// Locks the store. No image is taken meanwhile: in a copy the store would stay locked.
 fn with_store<T>(act: impl FnOnce(&mut Store) -> T) -> T {
     let _passage = undo::inside();
     act(lock(&STORE).get_or_insert_default())
 }
 
-/// What only processes of the job know, in one life of a process.
+/// Derives a value that only processes of the job can know, for one life of a process; `None` outside of a job.
 fn derived(life: Life, what: &str) -> Option<[u8; TOKEN_BYTES]> {
     let key = job()?.welcome.link_secret.derive(&format!("redrt {what} of {} incarnation {}", life.0.0, life.1.0));
     key.key()[..TOKEN_BYTES].try_into().ok()
@@ -116,16 +118,16 @@ fn name_of(life: Life) -> Option<Vec<u8>> {
     Some(format!("redrt-lent-{name:032x}").into_bytes())
 }
 
-/// From now on siblings may send to this process. In a copy, again: it has nothing of what its source had. Where that
-/// fails it gets nothing.
+/// Lets siblings send to this process from now on. Called again in a copy, which has none of its source's descriptors.
+/// If it fails the process gets nothing.
 pub fn begin() {
     let Some(name) = own_life().and_then(name_of) else { return };
-    // What keeps the numbers of a copy's source goes.
+    // In a copy this closes the files that hold the numbers of its source's descriptors.
     with_store(|store| *store = Store::bound(&name));
 }
 
-/// Sends descriptors with their tokens to a sibling. `false` when that has no room: it has yet to take others. One that
-/// is not on this host, or not there any more, gets nothing.
+/// Sends descriptors with their tokens to a sibling. Returns false if the sibling has no room: it has yet to take
+/// others. A sibling that is gone, or on another host, gets nothing.
 fn send(socket: RawFd, to: Life, some: &[(Token, RawFd)]) -> bool {
     name_of(to).is_none_or(|name| send_to(socket, &name, some))
 }
@@ -145,16 +147,16 @@ fn send_to(socket: RawFd, name: &[u8], some: &[(Token, RawFd)]) -> bool {
     }
 }
 
-/// Why a descriptor was not lent.
+/// Descriptor that was not lent, with the reason.
 pub struct Refusal {
-    /// The descriptor.
+    /// The descriptor, given back.
     pub loan: Loan,
-    /// A sibling has no room for it now.
+    /// True if a sibling has no room for it now; false if it cannot be lent at all.
     pub is_full: bool,
 }
 
-/// Keeps a descriptor and sends it to all siblings on this host. Called with the engine in hand, by the leader, before
-/// it decides what names the token.
+/// Keeps a descriptor and sends it to all siblings on this host. Called by the leader, with the engine locked, before
+/// the decision that names the token.
 pub fn lend(loan: Loan) -> Result<Token, Refusal> {
     with_store(|store| {
         store.count += 1;
@@ -163,7 +165,7 @@ pub fn lend(loan: Loan) -> Result<Token, Refusal> {
         let (Some(token), Some(socket), Some(fd)) = (token, socket, loan.fd()) else {
             return Err(Refusal { loan, is_full: false });
         };
-        // A sibling that has got it gets it again the next time, and nobody claims what it got first.
+        // On a failure, siblings that have got it get it again in the next attempt, and never claim the first one.
         if !store.siblings.iter().all(|to| send(socket, *to, &[(token, fd)])) {
             return Err(Refusal { loan, is_full: true });
         }
@@ -172,29 +174,29 @@ pub fn lend(loan: Loan) -> Result<Token, Refusal> {
     })
 }
 
-/// A descriptor that is kept, or has come.
+/// Number of the descriptor with this token, kept or just received; `None` if there is none.
 pub fn find(token: Token) -> Option<RawFd> {
     with_store(|store| store.find(token))
 }
 
-/// It is not needed any more.
+/// Closes the descriptor with this token.
 pub fn forget(token: Token) {
     with_store(|store| store.kept.remove(&token));
 }
 
-/// Keeps nothing any more.
+/// Closes all kept descriptors.
 pub fn end() {
     with_store(|store| store.kept.clear());
 }
 
-/// These are the siblings now: if this process leads them, those that are new get all that it keeps.
+/// Follows a new view. If this process leads, new siblings get all kept descriptors.
 pub fn meet(siblings: Vec<Life>, leads: bool) {
     with_store(|store| {
         let new: Vec<_> = siblings.iter().copied().filter(|life| !store.siblings.contains(life)).collect();
         store.siblings = siblings;
         let kept: Vec<_> = store.kept.iter().filter_map(|(token, loan)| Some((*token, loan.fd()?))).collect();
         if let Some(socket) = store.socket.as_ref().and_then(Loan::fd).filter(|_| leads) {
-            // One that has no room opens by name what it does not get.
+            // A sibling without room opens the other files by name.
             for life in new {
                 let _ = kept.chunks(BATCH_COUNT).all(|some| send(socket, life, some));
             }
@@ -203,7 +205,7 @@ pub fn meet(siblings: Vec<Life>, leads: bool) {
 }
 
 impl Store {
-    /// An empty one, to which siblings send by this name.
+    /// An empty store, to which siblings send by this name.
     fn bound(name: &[u8]) -> Self {
         let bound = SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
         let socket = bound.ok().and_then(|bound| Loan::of(bound.as_raw_fd()));
@@ -233,7 +235,7 @@ impl Store {
             };
             let tokens = bytes[..count].as_chunks().0;
             for (number, at) in numbers.into_iter().zip(0..) {
-                // SAFETY: - the kernel has just made it, for nobody else.
+                // SAFETY: - open, and owned by this value alone: the kernel has just made it for this message.
                 let came = unsafe { OwnedFd::from_raw_fd(number) };
                 if let Some((token, loan)) = tokens.get(at).copied().zip(Loan::of(came.as_raw_fd())) {
                     self.unclaimed.push((token, loan));
@@ -280,7 +282,8 @@ mod tests {
         assert_eq!(sibling.find(token(4)), None);
         let found = sibling.find(token(2)).unwrap();
         assert!(found >= NUMBERS[1], "{found} is in the program's way");
-        // SAFETY: - open as long as the store has it; it is not closed here.
+        // SAFETY: - stays open: the store has it.
+        //         - not owned: ManuallyDrop does not close it.
         let mut found = std::mem::ManuallyDrop::new(unsafe { File::from_raw_fd(found) });
         // They share the position.
         files[1].rewind().unwrap();

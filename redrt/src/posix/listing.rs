@@ -1,41 +1,41 @@
-//! What a directory holds, as all replicas of a rank are shown it.
+//! Listings of directories, the same in all replicas of a rank.
 //!
 //! ```text
 //!   leader: read the directory ──▶ entries, by name ──▶ a piece of them: agreed ──▶ records ──▶ readdir, getdents64
 //! ```
-//! The entries are in the order of their names and each piece holds names behind those of the piece before. So a
-//! replica that succeeds the leader in the midst of a listing reads the directory again and goes on behind the last
-//! name that was agreed: nothing comes twice, and what was there all the time is not left out.
+//! The entries are in the order of their names, and the names of each piece follow those of the piece before. A replica
+//! that succeeds the leader in the midst of a listing reads the directory again, and goes on behind the last name that
+//! was agreed. So no entry comes twice, and none that was there all the time is left out.
 //!
-//! What was agreed is kept until the program rewinds or closes it, in the kernel's format, so that pointers to entries
-//! stay valid and places in it can be gone back to.
+//! Agreed pieces are kept until the program rewinds or closes the directory. They are in the kernel's format, so that
+//! pointers to entries stay valid, and the program can go back to places in the listing.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
-/// The largest piece that is agreed at once.
+/// Length at which a piece ends.
 const PIECE_BYTES: usize = 1 << 16;
 
-/// Where the name begins in a record (`struct linux_dirent64`, which is the C library's `struct dirent64`).
+/// Offset of the name in a record (`struct linux_dirent64`, which is the C library's `struct dirent64`).
 const NAME_AT: usize = 19;
 const LENGTH_AT: usize = 16;
 
-/// Programs copy a whole `struct dirent64`, of which the name has this much room, whatever the length of the record.
+/// Room for a name in `struct dirent64`. Programs copy the whole structure, for any length of the record.
 const NAME_ROOM_BYTES: usize = 256;
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its name, without NUL.
+    /// Name, without NUL.
     pub name: Vec<u8>,
-    /// The number of its inode.
+    /// Inode number.
     pub inode: u64,
-    /// Of which type it is, `DT_…`.
+    /// Type, `DT_…`.
     pub kind: u8,
 }
 
 impl Entry {
-    /// The record, `position` being where the next one is.
+    /// Appends the record to `into`. `position` is that of the next entry.
     fn encode(&self, position: usize, into: &mut Vec<u8>) {
         let length = (NAME_AT + self.name.len() + 1).next_multiple_of(8);
         let end = into.len() + length;
@@ -47,7 +47,7 @@ impl Entry {
         into.resize(end, 0);
     }
 
-    /// The first entry of some records, and its length in bytes.
+    /// Decodes the first entry of records, and returns it with its length in bytes; `None` if the record is damaged.
     fn decode(records: &[u8]) -> Option<(Self, usize)> {
         let length = u16::from_ne_bytes(records.get(LENGTH_AT..LENGTH_AT + 2)?.try_into().ok()?).into();
         let name = records.get(NAME_AT..length)?.split(|byte| *byte == 0).next()?.to_vec();
@@ -55,7 +55,7 @@ impl Entry {
         Some((Self { name, inode, kind: records[NAME_AT - 1] }, length))
     }
 
-    /// All that are in records as the kernel gives them.
+    /// Decodes all entries of records in the kernel's format; `None` if one is damaged.
     pub fn decode_all(mut records: &[u8]) -> Option<Vec<Self>> {
         let mut entries = Vec::new();
         while !records.is_empty() {
@@ -70,9 +70,9 @@ impl Entry {
 /// A record of the listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Where it is; valid until the listing is rewound or dropped.
+    /// Address of the record; valid until the listing is rewound or dropped.
     pub address: *const u8,
-    /// In bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
@@ -83,23 +83,24 @@ pub struct Listing {
     pieces: Vec<Box<[u64]>>,
     /// Piece, offset in it and length of each record.
     records: Vec<(usize, usize, usize)>,
-    /// The record that comes next.
+    /// Index of the next record.
     next: usize,
     /// The last name that was agreed.
     last: Vec<u8>,
-    /// There are no more.
+    /// True once the last piece is there.
     is_whole: bool,
-    /// What this process has read and not yet told, if it leads.
+    /// Entries that this process has read as the leader and that are not agreed yet.
     ahead: VecDeque<Entry>,
 }
 
 impl Listing {
-    /// Where it is, as `telldir` tells it.
+    /// Position in the listing, as `telldir` returns it.
     pub fn position(&self) -> usize {
         self.next
     }
 
-    /// Goes to a place that `position` has told. At the beginning the directory is read anew.
+    /// Goes to a position that [`position`](Self::position) has returned. From the beginning the directory is read
+    /// anew.
     pub fn seek(&mut self, position: usize) {
         if position == 0 {
             *self = Self::default();
@@ -108,8 +109,8 @@ impl Listing {
         }
     }
 
-    /// The next record, if it is known already; `None` if a piece must be had first, or nothing comes any more
-    /// (`is_over`).
+    /// The next record, if it is known already; `None` if a piece is needed first, or the listing is over
+    /// ([`is_over`](Self::is_over)).
     pub fn peek(&self) -> Option<Record> {
         let (piece, offset, length) = *self.records.get(self.next)?;
         Some(Record { address: self.pieces[piece].as_ptr().cast::<u8>().wrapping_add(offset), length })
@@ -120,12 +121,13 @@ impl Listing {
         self.next += 1;
     }
 
-    /// Whether nothing comes any more.
+    /// Returns true if no more records come.
     pub fn is_over(&self) -> bool {
         self.is_whole && self.next >= self.records.len()
     }
 
-    /// The next piece, by the leader, which can `read` the directory: records, and whether they are the last.
+    /// Makes the next piece, in the leader, which can `read` the directory. Returns true with the last records, and the
+    /// records.
     pub fn look(&mut self, read: impl FnOnce() -> Result<Vec<Entry>, c_int>) -> Result<(bool, Vec<u8>), c_int> {
         let is_new = |entry: &Entry, last: &[u8]| last.is_empty() || *entry.name > *last;
         self.ahead.retain(|entry| is_new(entry, &self.last));
@@ -147,7 +149,7 @@ impl Listing {
         Ok((count == self.ahead.len(), records))
     }
 
-    /// Takes a piece that was agreed. `false` if it is none.
+    /// Takes a piece that was agreed. Returns false if it is damaged.
     pub fn take(&mut self, is_last: bool, records: &[u8]) -> bool {
         let Some(entries) = Entry::decode_all(records) else { return false };
         if let Some(entry) = entries.last() {
@@ -181,7 +183,7 @@ mod tests {
         Entry { name: name.into(), inode: name.len() as u64, kind: libc::DT_REG }
     }
 
-    /// What comes of a listing whose pieces are read by `read`.
+    /// The remaining names of a listing whose pieces are read by `read`.
     fn rest(listing: &mut Listing, read: impl Fn() -> Vec<Entry>) -> Vec<String> {
         let mut names = Vec::new();
         loop {
@@ -194,7 +196,7 @@ mod tests {
                 continue;
             };
             listing.advance();
-            // SAFETY: - a record of the listing, which is there.
+            // SAFETY: - valid for reads of its length: a record of the listing, which is not rewound meanwhile.
             let bytes = unsafe { std::slice::from_raw_parts(record.address, record.length) };
             names.push(String::from_utf8(Entry::decode(bytes).unwrap().0.name).unwrap());
         }

@@ -1,18 +1,18 @@
 //! Locks of files: `fcntl`, `lockf`, `flock`, and those of open files (`F_OFD_SETLK`).
 //!
 //! ```text
-//!   leader    tries, again and again, without holding anything up ── has it ──▶ decision: the lock, and a token
+//!   leader    tries, again and again, without blocking others ────── has it ──▶ decision: the lock, and a token
 //!   follower  waits for that                                                       └──▶ keeps the leader's descriptor
 //! ```
 //! The leader has the lock in the kernel, and no other replica ever asks for it there: siblings would lock each other
-//! out. Which locks the program has is memory of the process, the same in all replicas, in copies, and in what goes on
-//! from a line.
+//! out. The list of the program's locks is memory of the process: the same in all replicas, in copies, and in processes
+//! that go on from a line.
 //!
-//! In the kernel all are locks of open files: those of `flock` and of `F_OFD_…` are of the program's own open file.
-//! Those of `fcntl` and `lockf` belong to the process, whatever descriptor they were made by; in the kernel they are of
-//! an open file of the library's, one for each file. Siblings on the same host have a descriptor of it (`lend`), so the
-//! locks outlive the leader. Where there is none, a process that becomes the leader locks again what the program has
-//! locked, and the program's files are not touched before it has succeeded ([`are_in_place`]).
+//! In the kernel all are locks of open files. Locks of `flock` and of `F_OFD_…` are of the program's own open file.
+//! Locks of `fcntl` and `lockf` belong to the process, for any descriptor; in the kernel they are of an open file of
+//! the library, one for each file. Siblings on the same host have a descriptor of it (`lend`), so the locks outlive the
+//! leader. Without one, a process that becomes the leader takes the program's locks again, and does not touch the
+//! program's files before it has them ([`are_in_place`]).
 
 use super::agree::{self, Found, observe, outcome};
 use super::identity::Identity;
@@ -36,48 +36,48 @@ use std::sync::{Arc, Mutex, TryLockError};
 #[cfg(test)]
 mod tests;
 
-/// Whose a lock is, as the program means it.
+/// Owner of a lock, as the program sees it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Key {
-    /// The process's, on a file.
+    /// The process, for a file.
     Process(Identity),
-    /// An open file's: where its description is.
+    /// An open file, by the address of its description.
     Description(usize),
 }
 
-/// Somebody who has locks on a file.
+/// An owner of locks on a file, with its locks.
 struct Owner {
     key: Key,
     path: PathBuf,
     identity: Identity,
-    /// With which the file can be opened again.
+    /// Flags with which the file can be opened again.
     access: c_int,
     ranges: Ranges,
-    /// The lock of `flock`: whether nobody else has one.
+    /// The lock of `flock`: true if it is exclusive; `None` if there is none.
     whole: Option<bool>,
-    /// What has the locks in the kernel.
+    /// Descriptor that has the locks in the kernel.
     locker: Locker,
 }
 
-/// What has an owner's locks in the kernel.
+/// Descriptor that has an owner's locks in the kernel.
 enum Locker {
-    /// Nothing, in this process.
+    /// None in this process.
     None,
-    /// A descriptor that siblings have too.
+    /// A descriptor that siblings have too, by its token.
     Lent(Token),
     /// A descriptor of this process.
     Own(Loan),
-    /// There are none any more, which was said.
+    /// None any more: the locks are lost, which was reported.
     Lost,
 }
 
 process_local! {
     static OWNERS: Mutex<Vec<Owner>> = const { Mutex::new(Vec::new()) };
-    /// How many there are, so that programs without locks pay nothing.
+    /// Number of owners: programs without locks do not pay for the list.
     static COUNT: AtomicUsize = const { AtomicUsize::new(0) };
 }
 
-/// What is done to an owner's locks.
+/// Change of an owner's locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Lock(Range),
@@ -87,7 +87,7 @@ enum Change {
 }
 
 impl Change {
-    /// Replicas compare it.
+    /// Digest of the change, which replicas compare.
     fn digest(self) -> u64 {
         decide::digest(match self {
             Self::Lock(Range { start, end, is_exclusive }) => (start, end, Some(is_exclusive)),
@@ -100,12 +100,12 @@ impl Change {
         matches!(self, Self::Lock(_) | Self::Whole(Some(_)))
     }
 
-    /// Asks the kernel for it, without waiting.
+    /// Makes the change in the kernel, without waiting.
     fn make(self, fd: RawFd) -> Found {
         let set = |kind: c_int, start: i64, end: i64| {
             let length = Range { start, end, is_exclusive: false }.length();
             let range = record(kind, start, length);
-            // SAFETY: - range outlives the call.
+            // SAFETY: - range is valid for reads: a local variable.
             outcome(unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const range) }.into())
         };
         match self {
@@ -115,7 +115,7 @@ impl Change {
             Self::Unlock(start, end) => set(libc::F_UNLCK, start, end),
             Self::Whole(kind) => {
                 let operation = kind.map_or(libc::LOCK_UN, |alone| if alone { libc::LOCK_EX } else { libc::LOCK_SH });
-                // SAFETY: - touches no memory.
+                // SAFETY: - touches no memory: flock takes numbers.
                 outcome(unsafe { libc::flock(fd, operation | libc::LOCK_NB) }.into())
             }
         }
@@ -132,7 +132,8 @@ impl Owner {
         self.ranges.is_empty() && self.whole.is_none()
     }
 
-    /// The descriptor that has its locks in the kernel.
+    /// The descriptor that has the locks in the kernel; `None` if there is none, or it is of another life of the
+    /// process.
     fn fd(&self) -> Option<RawFd> {
         match &self.locker {
             Locker::Lent(token) => lend::find(*token),
@@ -155,24 +156,24 @@ impl Owner {
         }
     }
 
-    /// The leader has locked something by what it calls so.
+    /// Takes over the token of the descriptor by which the leader has locked; it may be empty.
     fn follow(&mut self, token: &[u8]) {
         let token = Token::try_from(token).ok();
         if !matches!(self.locker, Locker::Lent(known) if token == Some(known)) {
             self.put(token.map_or(Locker::None, Locker::Lent));
         }
-        // What was sent is taken from the queue, which has little room.
+        // Takes the sent descriptor from the queue, which has little room.
         token.map(lend::find);
     }
 
-    /// All that it has.
+    /// All locks of the owner, as changes.
     fn changes(&self) -> impl Iterator<Item = Change> + '_ {
         let whole = self.whole.map(|alone| Change::Whole(Some(alone)));
         self.ranges.iter().map(Change::Lock).chain(whole)
     }
 
-    /// Locks again what it has, in a process that has nothing of it in the kernel. `false` when another process has a
-    /// lock there, which may have come first: then it has none of them.
+    /// Takes all locks again, in a process that has none of them in the kernel. Returns false if another process has a
+    /// lock in the way: then this one has none of them. Locks that cannot be taken for another reason are lost.
     fn lock_again(&mut self) -> bool {
         let opened = reopen::open_by_name(&self.path, self.access).and_then(|file| {
             let is_it = Identity::of(file.as_raw_fd()) == Ok(self.identity);
@@ -200,7 +201,7 @@ impl Owner {
     }
 }
 
-/// No image is taken meanwhile: in a copy the list would stay locked.
+/// Locks the list of owners. No image is taken meanwhile: in a copy the list would stay locked.
 fn with_owners<T>(act: impl FnOnce(&mut Vec<Owner>) -> T) -> T {
     let _passage = undo::inside();
     let mut owners = lock(&OWNERS);
@@ -209,8 +210,8 @@ fn with_owners<T>(act: impl FnOnce(&mut Vec<Owner>) -> T) -> T {
     done
 }
 
-/// Whether the kernel knows of all locks that the program has, so that this process may touch its files as the leader.
-/// What it does not know of is locked again, if nobody else has a lock there.
+/// Returns true if all locks of the program are in the kernel, so that this process may touch its files as the leader.
+/// Missing ones are taken again, if no other process has a lock in the way.
 pub fn are_in_place() -> bool {
     if COUNT.load(Ordering::Acquire) == 0 {
         return true;
@@ -219,7 +220,7 @@ pub fn are_in_place() -> bool {
     with_owners(|owners| owners.iter_mut().filter(|owner| is_missing(owner)).all(|owner| owner.lock_again()))
 }
 
-/// A file has another name now.
+/// Follows the renaming of a file.
 pub fn renamed(identity: Identity, path: &Path) {
     if COUNT.load(Ordering::Acquire) > 0 {
         let is_it = |owner: &&mut Owner| owner.identity == identity;
@@ -227,7 +228,7 @@ pub fn renamed(identity: Identity, path: &Path) {
     }
 }
 
-/// An open file of the program, a lock of which is asked for.
+/// An open file of the program, in a call about its locks.
 struct Subject<'a> {
     shared: &'a Shared,
     fd: RawFd,
@@ -262,7 +263,7 @@ impl<'a> Subject<'a> {
         &mut owners[at]
     }
 
-    /// What is to have the locks in the kernel. `None` while another thread has the file in hand.
+    /// Makes the descriptor that will have the locks in the kernel. `None` while another thread uses the file.
     fn make_locker(&self) -> Option<Result<Loan, c_int>> {
         let mut description = match self.shared.try_lock() {
             Ok(description) => description,
@@ -279,7 +280,7 @@ impl<'a> Subject<'a> {
         Some(made)
     }
 
-    /// The leader's part: asks the kernel, and takes note of what it has. `None` when that is to be tried again.
+    /// The leader's part: makes the change in the kernel, and records it. `None` if it has to be tried again.
     fn attempt(&self, change: Change, waits: bool) -> Option<Found> {
         with_owners(|owners| {
             let owner = self.owner(owners);
@@ -290,7 +291,7 @@ impl<'a> Subject<'a> {
                 }
             }
             let Some(fd) = owner.fd() else {
-                // Nothing was locked, in the kernel.
+                // No lock of the owner is in the kernel.
                 owner.note(change);
                 return Some(Ok((0, Vec::new())));
             };
@@ -298,13 +299,13 @@ impl<'a> Subject<'a> {
                 Err(libc::EINTR) => return None,
                 Err(libc::EAGAIN | libc::EACCES) => {
                     if matches!(change, Change::Whole(_)) {
-                        // Another kind of lock was given back for the one that is not to be had: flock(2).
+                        // flock(2): the kernel gives the old lock back before it finds that the new one cannot be had.
                         owner.note(Change::Whole(None));
                     }
                     return (!waits).then_some(Err(libc::EAGAIN));
                 }
                 Err(error) => return Some(Err(error)),
-                // At once: an image that is taken next has what the kernel has.
+                // At once: an image that is taken next has the same locks as the kernel.
                 Ok(_) => owner.note(change),
             }
             if !change.locks() {
@@ -332,7 +333,7 @@ impl<'a> Subject<'a> {
         if is_silent() {
             return Ok(Done::Answered(0));
         }
-        // Who has asked the kernel has taken note. A copy that is made meanwhile has not locked it.
+        // The process that asked the kernel has recorded the change. A copy that is made meanwhile has not asked it.
         let locked_by = Cell::new(None);
         let found = agree::perform_once_possible(change.digest(), || {
             let found = self.attempt(change, waits)?;
@@ -372,7 +373,7 @@ pub fn lock_whole(call: &Call) -> Outcome {
     Subject::new(&shared, call.fd, false).set(Change::Whole(kind), waits)
 }
 
-/// What `fcntl` is asked for.
+/// Question or request of `fcntl`: a range and a kind of lock.
 struct Question {
     start: i64,
     end: i64,
@@ -410,7 +411,7 @@ pub fn control(call: &Call) -> Outcome {
     if asked.is_null() {
         return Err(libc::EFAULT);
     }
-    // SAFETY: - not null; the program vouches for it.
+    // SAFETY: - valid for reads and aligned: not null, and the contract of the program's call.
     let asked_for = unsafe { asked.read() };
     let is_of_process = matches!(call.flags, libc::F_SETLK | libc::F_SETLKW | libc::F_GETLK);
     if !is_of_process && asked_for.l_pid != 0 {
@@ -420,7 +421,7 @@ pub fn control(call: &Call) -> Outcome {
     let subject = Subject::new(&shared, call.fd, is_of_process);
     if matches!(call.flags, libc::F_GETLK | libc::F_OFD_GETLK) {
         let answer = subject.ask(&question)?;
-        // SAFETY: - not null; the program vouches for it.
+        // SAFETY: - valid for writes and aligned: not null, and the contract of the program's call.
         unsafe { asked.write(answer.unwrap_or(libc::flock { l_type: libc::F_UNLCK as i16, ..asked_for })) };
         return Ok(Done::Answered(0));
     }
@@ -429,7 +430,7 @@ pub fn control(call: &Call) -> Outcome {
 }
 
 impl Subject<'_> {
-    /// Which lock of somebody else keeps this one from being had.
+    /// Returns another owner's lock that is in the way of this one; `None` if there is none.
     fn ask(&self, question: &Question) -> Result<Option<libc::flock>, c_int> {
         let description = std::cell::RefCell::new(lock(self.shared));
         let look = || {
@@ -437,7 +438,7 @@ impl Subject<'_> {
             let fd = own.map_or_else(|| description.borrow_mut().file(self.shared, self.fd), Ok)?;
             let length = Range { start: question.start, end: question.end, is_exclusive: false }.length();
             let mut range = record(question.kind, question.start, length);
-            // SAFETY: - range is valid for writing and outlives the call.
+            // SAFETY: - range is valid for reads and writes: a local variable.
             outcome(unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut range) }.into())?;
             let words = [range.l_start, range.l_len, range.l_pid.into()];
             Ok((range.l_type.into(), words.map(i64::to_le_bytes).concat()))
@@ -451,8 +452,8 @@ impl Subject<'_> {
     }
 }
 
-/// The program closes a descriptor of a file, and so gives up all locks that its process has on the file; with the
-/// last descriptor of an open file also those of the open file.
+/// Gives up locks when the program closes a descriptor: all that its process has on the file and, with the last
+/// descriptor of an open file, those of the open file.
 pub fn closed(shared: &Shared, is_last: bool) {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
@@ -471,7 +472,7 @@ pub fn closed(shared: &Shared, is_last: bool) {
         Ok((0, Vec::new()))
     };
     if with_owners(|owners| owners.iter().any(|owner| ends(owner) && !owner.is_idle())) {
-        // What cannot be unlocked is unlocked when all siblings have closed it.
+        // If that fails, the kernel unlocks when all siblings have closed their descriptors.
         let _ = agree::perform(|| Ok((0, Vec::new())), unlock);
     }
     with_owners(|owners| {
@@ -480,7 +481,7 @@ pub fn closed(shared: &Shared, is_last: bool) {
     });
 }
 
-/// Another replica goes on alone: this one keeps no lock.
+/// Drops all locks of this replica: another one goes on alone.
 pub fn end() {
     with_owners(|owners| owners.clear());
     lend::end();

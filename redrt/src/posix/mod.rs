@@ -1,5 +1,5 @@
-//! POSIX files of the program in a replicated world: each is written by one replica of a rank, and all are shown what
-//! that one saw.
+//! POSIX files of the program in a replicated world: each is written by one replica of a rank, and all replicas get the
+//! outcomes of that one.
 //!
 //! ```text
 //!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs, …
@@ -7,17 +7,17 @@
 //!   leader    observe ──▶ decision ──▶ all hold it ──▶ perform ──▶ decision             ▼
 //!   follower              takes it                                 takes it     agree.rs ──▶ decide::{outside, effect}
 //! ```
-//! An operation is done by the leader and its outcome is a decision, as with the files of MPI (`crate::file`). What
-//! changes the file system is an output, so it is committed like one: it is done only when all siblings hold every
-//! decision made before. So at most one change is done that its siblings do not know of when a leader dies, and it is
-//! the one that its successor comes to next. The successor does it again, and each is made so that twice is once: bytes
-//! are written at a position that was agreed, a name is looked at first (agreed), and a replica that finds it changed
-//! after that knows that its predecessor did it.
+//! An operation is done by the leader and its outcome is a decision, as with the files of MPI (`crate::file`). A change
+//! of the file system is an output, and committed like one: it is made only when all siblings hold every earlier
+//! decision. So a leader that dies leaves at most one change that its siblings do not know of, and its successor comes
+//! to that change next. The successor makes it again, and each change is such that twice is once. Bytes are written at
+//! a position that was agreed. A name is looked at first (agreed), and a replica that finds it changed afterwards knows
+//! that its predecessor did it.
 //!
-//! A follower has another descriptor under the same number, of memory that nobody reads. The file takes its place when
-//! this replica becomes the leader (`table::Description::file`): by a descriptor that the leader sent when it opened
-//! the file, if both are on one host (`lend`), else it is opened by its name. So renaming and removing an open file is
-//! followed.
+//! A follower has another descriptor under the same number, of memory that no process reads. The file takes its place
+//! when this replica becomes the leader (`table::Description::file`). If both are on one host, it is by a descriptor
+//! that the leader sent when it opened the file (`lend`); else the file is opened by its name. For that, renaming and
+//! removing an open file is followed.
 //!
 //! After `MPI_Finalize` nothing can be agreed. The replica that led then writes alone, see `finish`.
 
@@ -57,33 +57,33 @@ const ABSENT: u8 = 0;
 const AGREED: u8 = 1;
 /// After `MPI_Finalize`: this replica writes.
 const WRITER: u8 = 2;
-/// After `MPI_Finalize`: another does.
+/// After `MPI_Finalize`: another replica writes.
 const SILENT: u8 = 3;
 
 process_local! {
     static PHASE: AtomicU8 = AtomicU8::new(ABSENT);
 }
 
-/// Nothing is agreed at any time.
+/// Nothing is ever agreed: the calls are only recorded.
 const ALONE: u8 = 4;
 
-/// After a return all processes had their locks at the same time before: if another program has one of them now, the
-/// job goes on, and the call that touches a file waits.
+/// Time for which a process that goes on from a line waits for its locks. The job's processes had them all at the line.
+/// If another program has one of them now, the job goes on, and the next call that touches a file waits.
 const LOCKING_TIME_MAX: Duration = Duration::from_secs(10);
 const LOCKING_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What is done about a call.
+/// Handling of a call.
 enum Done {
-    /// This is what it returns.
+    /// The call is done, and returns this.
     Answered(i64),
-    /// The C library does it, in each replica.
+    /// The C library carries out the call, in each replica.
     Left,
 }
 
-/// An error number, or what was done.
+/// Handling of a call, or its error number.
 type Outcome = Result<Done, c_int>;
 
-/// From now on the program's files are agreed upon. Called in `MPI_Init`.
+/// Begins to agree on the program's files. Called in `MPI_Init`.
 pub fn begin() {
     let Some(job) = runtime::job() else { return };
     let welcome = &job.welcome;
@@ -91,7 +91,7 @@ pub fn begin() {
         return;
     }
     if welcome.options.files == Files::All || welcome.world.degree(welcome.me.rank) < 2 {
-        // Only jobs that can be saved need to know.
+        // Only jobs that can be saved record changes.
         if std::env::var_os(CLONER_FD_VARIABLE).is_some() {
             PHASE.store(ALONE, Ordering::Release);
             preload::install_files(Some(answer), true);
@@ -110,15 +110,15 @@ pub fn begin() {
     }
 }
 
-/// This process is a child of one that belongs to the job: from now on what it changes in files is written down, where
-/// the file of this name says. Whether it is. The preloaded library calls it, and no program: its name is not that of a
-/// call.
+/// Begins to record changes of files in a child of a process that belongs to the job, in the logs that the file at
+/// `path` names. Returns true if they are recorded. Only the preloaded library calls it, so the name is not one of
+/// MPI's.
 ///
 /// # Safety
 /// `path` is a zero-terminated string.
 #[unsafe(export_name = "redrt_record_child")]
 unsafe extern "C" fn record_child(path: *const c_char) -> bool {
-    // SAFETY: - the caller has promised a string.
+    // SAFETY: - zero-terminated: the caller's duty above.
     let path = unsafe { CStr::from_ptr(path) };
     let is_recorded = crate::undo::children::begin(Path::new(OsStr::from_bytes(path.to_bytes())));
     if is_recorded {
@@ -128,15 +128,14 @@ unsafe extern "C" fn record_child(path: *const c_char) -> bool {
     is_recorded
 }
 
-/// Nothing can be agreed any more: what streams still hold is written, and one replica is chosen to go on. Called in
-/// `MPI_Finalize`.
+/// Ends the agreement: flushes all streams, and chooses the replica that goes on writing. Called in `MPI_Finalize`.
 pub fn finish() {
     if PHASE.load(Ordering::Acquire) != AGREED {
         return;
     }
     {
         let _program = threads::call_back();
-        // SAFETY: - null stands for all streams.
+        // SAFETY: - null is allowed: it stands for all streams.
         unsafe { libc::fflush(std::ptr::null_mut()) };
     }
     table::remove_kept();
@@ -149,8 +148,8 @@ pub fn finish() {
     }
 }
 
-/// There is another view: new siblings get what this process has open, if it is the leader. If it has just become that,
-/// it gets the locks of the program.
+/// Follows a new view. If this process is the leader, new siblings get its open files. If it has just become the
+/// leader, it takes the locks of the program.
 pub fn meet() {
     let (siblings, leads) = engine::cell().siblings();
     lend::meet(siblings, leads);
@@ -159,8 +158,8 @@ pub fn meet() {
     }
 }
 
-/// This process has become another's copy. If it goes on from a line as the leader of its rank, all wait until it has
-/// the locks of the program again.
+/// In a copy: begins to receive descriptors. In a process that goes on from a line as the leader of its rank, waits
+/// until it has the locks of the program again, for at most [`LOCKING_TIME_MAX`].
 pub fn become_copy(leads: bool) {
     if !is_agreed() {
         return;
@@ -172,24 +171,25 @@ pub fn become_copy(leads: bool) {
     }
 }
 
-/// Whether outcomes are agreed now.
+/// Returns true if outcomes are agreed now.
 fn is_agreed() -> bool {
     PHASE.load(Ordering::Acquire) == AGREED
 }
 
-/// Whether this replica is the one that writes after `MPI_Finalize`.
+/// Returns true if this replica is the one that writes after `MPI_Finalize`.
 fn writes_alone() -> bool {
     PHASE.load(Ordering::Acquire) == WRITER
 }
 
-/// Whether it is over and another replica writes: this one pretends.
+/// Returns true after `MPI_Finalize` in replicas that do not write: their changes only seem done.
 fn is_silent() -> bool {
     PHASE.load(Ordering::Acquire) == SILENT
 }
 
-/// Answers a call of the program. The preloaded library has seen to it that it is the program's.
+/// Answers a call of the program, for the preloaded library, which has checked that it is not the library's own.
+/// Returns 0 if the C library has to carry it out; else see `alone`.
 unsafe extern "C" fn answer(call: *mut Call) -> c_int {
-    // SAFETY: - the preloaded library passes a call of its own.
+    // SAFETY: - valid and not shared during the call: the preloaded library passes a local variable.
     let call = unsafe { &mut *call };
     if call.operation == Operation::Returned {
         alone::after(call);
@@ -259,12 +259,12 @@ fn carry_out(call: &Call) -> Outcome {
     }
 }
 
-/// A path of a call, made absolute; `None` for one that the kernel is to judge: null, or empty, which means the
+/// A path of a call, made absolute. `None` for a path that the kernel has to judge: null, or empty, which means the
 /// descriptor.
 fn path_of(directory: c_int, path: *const c_char) -> Option<PathBuf> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    // SAFETY: - zero-terminated: not null, and the contract of the program's call.
     paths::absolute(directory, unsafe { CStr::from_ptr(path) })
 }

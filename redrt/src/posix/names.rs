@@ -1,11 +1,11 @@
-//! Changing names: removing, renaming, linking, making directories.
+//! Changes of names: removing, renaming, linking, making directories.
 //!
 //! ```text
 //!   look at the name: agreed ──▶ change it
 //!                                  └── by a successor, who finds it changed already: its predecessor has done it
 //! ```
-//! A file that is removed while the program has it open is given another name first, because a successor could open it
-//! by none. It is removed when the program closes it, as network file systems do it.
+//! A file that is removed while the program has it open gets another name first: without one a successor could not open
+//! it. It is removed when the program closes it, as network file systems do it.
 
 use super::agree::{Found, outcome, perform};
 use super::identity::Identity;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 const NOTHING: fn() -> Found = || Ok((0, Vec::new()));
 
-/// The path that is changed, if that is agreed upon.
+/// The changed path; `None` if it is not agreed upon.
 fn subject(call: &Call) -> Option<PathBuf> {
     path_of(call.directory, call.path).filter(|path| paths::is_shared(path))
 }
@@ -52,12 +52,12 @@ pub fn unlink(call: &Call) -> Outcome {
             return NOTHING();
         }
         let _passage = undo::before(Change::Name(&path));
-        // SAFETY: - name ends with NUL.
+        // SAFETY: - zero-terminated: name is a CString.
         outcome(unsafe { libc::unlinkat(libc::AT_FDCWD, name.as_ptr(), call.flags) }.into())
     }))
 }
 
-/// Gives a file that is about to lose this name another one if the program has it open.
+/// Gives a file that is about to lose this name another one, if the program has it open.
 fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     let is_it = |shared: &table::Shared| {
         let description = lock(shared);
@@ -72,13 +72,13 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     let (from, to) = (paths::as_c(path), paths::as_c(&kept));
     let linked = perform(NOTHING, || {
         let _passage = undo::before(Change::Name(&kept));
-        // SAFETY: - both names end with NUL.
+        // SAFETY: - zero-terminated: both names are CStrings.
         match outcome(unsafe { libc::link(from.as_ptr(), to.as_ptr()) }.into()) {
             Err(libc::EEXIST) => NOTHING(),
             linked => linked,
         }
     });
-    // Where there are no links it goes on without: it is lost with this replica.
+    // A file system without links: the file is lost with this replica.
     if linked.is_ok() {
         for shared in open {
             let mut description = lock(&shared);
@@ -90,8 +90,8 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Moves files of redrt's own out of a directory that is about to be removed: the program does not see them there. One
-/// that cannot be moved keeps the directory from being removed.
+/// Moves files of redrt's own out of a directory that is about to be removed: the program does not see them there. The
+/// directory cannot be removed if one of them cannot be moved.
 fn move_kept_files(directory: &Path) {
     for shared in table::all() {
         let mut description = lock(&shared);
@@ -101,7 +101,7 @@ fn move_kept_files(directory: &Path) {
         let kept = own_name(directory);
         let to = paths::as_c(&kept);
         let moved = perform(NOTHING, || match rename_here(&description.path, &kept, 0) {
-            // By a predecessor.
+            // Moved by a predecessor.
             Err(libc::ENOENT) if Seen::at(&to, false)? != Seen::Absent => NOTHING(),
             moved => moved,
         });
@@ -151,7 +151,7 @@ pub fn rename(call: &Call) -> Outcome {
 fn rename_here(path: &Path, new_path: &Path, flags: c_int) -> Found {
     let _passage = undo::before(alone::renaming(path, new_path, flags));
     let (name, new_name) = (paths::as_c(path), paths::as_c(new_path));
-    // SAFETY: - both names end with NUL.
+    // SAFETY: - zero-terminated: both names are CStrings.
     let result = unsafe {
         match flags.cast_unsigned() {
             0 => libc::rename(name.as_ptr(), new_name.as_ptr()),
@@ -165,12 +165,13 @@ fn other(call: &Call) -> Option<PathBuf> {
     path_of(call.other, call.other_path).filter(|path| paths::is_shared(path))
 }
 
-/// The open file that `linkat` is to give a name: by its descriptor alone, or by the name of that in `/proc`.
+/// The open file to which `linkat` gives a name: named by its descriptor alone, or by that descriptor's name in
+/// `/proc`.
 fn open_source(call: &Call) -> Option<(RawFd, table::Shared)> {
     if call.path.is_null() {
         return None;
     }
-    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    // SAFETY: - zero-terminated: not null, and the contract of the program's call.
     let path = unsafe { CStr::from_ptr(call.path) };
     let number = if path.is_empty() && call.flags & libc::AT_EMPTY_PATH != 0 {
         call.directory
@@ -199,9 +200,9 @@ fn link_open(call: &Call, fd: RawFd, shared: &table::Shared) -> Outcome {
         let name = paths::as_c(Path::new(&format!("/proc/self/fd/{fd}")));
         let _passage = undo::before(Change::Name(&new_path));
         let (here, follows) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
-        // SAFETY: - both names end with NUL.
+        // SAFETY: - zero-terminated: both names are CStrings.
         match outcome(unsafe { libc::linkat(here, name.as_ptr(), here, new_name.as_ptr(), follows) }.into()) {
-            // By a predecessor.
+            // Linked by a predecessor.
             Err(libc::EEXIST) if Seen::at(&new_name, false)?.identity() == Some(identity) => NOTHING(),
             linked => linked,
         }
@@ -232,7 +233,7 @@ pub fn link(call: &Call) -> Outcome {
     }
     answered(perform(NOTHING, || {
         let _passage = undo::before(Change::Name(&new_path));
-        // SAFETY: - both names end with NUL.
+        // SAFETY: - zero-terminated: both names are CStrings.
         let linked = outcome(
             unsafe { libc::linkat(libc::AT_FDCWD, name.as_ptr(), libc::AT_FDCWD, new_name.as_ptr(), call.flags) }
                 .into(),
@@ -249,7 +250,7 @@ pub fn symbolic_link(call: &Call) -> Outcome {
         return Ok(Done::Answered(0));
     }
     let name = paths::as_c(&path);
-    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    // SAFETY: - zero-terminated: not null, and the contract of the program's call.
     let says = unsafe { CStr::from_ptr(call.other_path) };
     let (seen, author) = look(&name, false)?;
     if seen != Seen::Absent {
@@ -257,7 +258,7 @@ pub fn symbolic_link(call: &Call) -> Outcome {
     }
     answered(perform(NOTHING, || {
         let _passage = undo::before(Change::Name(&path));
-        // SAFETY: - both end with NUL.
+        // SAFETY: - zero-terminated: a CStr and a CString.
         let made = outcome(unsafe { libc::symlink(says.as_ptr(), name.as_ptr()) }.into());
         let is_ours =
             || std::fs::read_link(&path).is_ok_and(|found| found == Path::new(OsStr::from_bytes(says.to_bytes())));
@@ -278,9 +279,9 @@ pub fn make_directory(call: &Call) -> Outcome {
     }
     answered(perform(NOTHING, || {
         let _passage = undo::before(Change::Name(&path));
-        // SAFETY: - name ends with NUL.
+        // SAFETY: - zero-terminated: name is a CString.
         let made = outcome(unsafe { libc::mkdir(name.as_ptr(), call.mode) }.into());
-        // Nothing tells it from a directory that another rank has made in the moment of the leader's death.
+        // It cannot be told from a directory that another rank has made in the moment of the leader's death.
         let is_ours = made == Err(libc::EEXIST) && author.is_another() && path.is_dir();
         if is_ours { NOTHING() } else { made }
     }))
@@ -297,7 +298,8 @@ pub fn change(call: &Call) -> Outcome {
             _ => Change::Describe(Subject::Named(&changed)),
         });
         let (path, flags) = (name.as_ptr(), call.flags);
-        // SAFETY: - name ends with NUL; the program vouches for the times.
+        // SAFETY: - zero-terminated: name is a CString.
+        //         - the times are valid for reads or null: the contract of the program's call.
         let result = unsafe {
             match call.operation {
                 Operation::Truncate => libc::truncate(path, call.length),

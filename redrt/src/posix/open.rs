@@ -7,9 +7,8 @@
 //!   open, without O_EXCL ──▶ a descriptor; in followers, one that stands for it
 //!   with O_EXCL: make a file of a name of our own ─▶ link it to the name ─▶ remove the other name
 //! ```
-//! To make a file that must not be there is not the same when it is done twice. But a link fails if there is something,
-//! also when two ranks are after the same name, and a replica that finds something there can tell whether it is what
-//! its predecessor has linked.
+//! The trap: making a file with O_EXCL fails when it is done twice. A link fails as well if the name is taken, also by
+//! another rank. But a replica that finds the name taken can compare the file to the one that its predecessor linked.
 
 use super::agree::{Author, Found, errno, observe, outcome, perform, perform_once_possible};
 use super::identity::Identity;
@@ -29,7 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// What a name stands for.
+/// File that a name stands for.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Seen {
     /// Nothing.
@@ -45,7 +44,7 @@ pub enum Seen {
 }
 
 impl Seen {
-    /// What is there now; follows a symbolic link or not.
+    /// Looks at a name in this process. With `follows`, a symbolic link is followed.
     pub fn at(path: &CStr, follows: bool) -> Result<Self, c_int> {
         let flags = if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
         match Identity::at(libc::AT_FDCWD, path, flags) {
@@ -60,7 +59,7 @@ impl Seen {
         }
     }
 
-    /// As a decision.
+    /// Looks at a name, and encodes the finding for a decision.
     pub fn found(path: &CStr, follows: bool) -> Found {
         let (kind, identity) = match Self::at(path, follows)? {
             Self::Absent => (0, Identity::default()),
@@ -72,7 +71,7 @@ impl Seen {
         Ok((kind, identity.encode()))
     }
 
-    /// Of a decision.
+    /// Decodes a finding from a decision. Fails with `EIO` if it is not one.
     pub fn decided((kind, bytes): (i64, Vec<u8>)) -> Result<Self, c_int> {
         let identity = Identity::decode(&bytes).ok_or(libc::EIO)?;
         Ok(match kind {
@@ -84,7 +83,7 @@ impl Seen {
         })
     }
 
-    /// Which it is, if anything.
+    /// Identity of the file; `None` if there is none.
     pub fn identity(self) -> Option<Identity> {
         match self {
             Self::Absent => None,
@@ -95,13 +94,13 @@ impl Seen {
     }
 }
 
-/// Looks at a name: as agreed, and whether a predecessor may have gone on from there.
+/// Looks at a name: the agreed finding, and the process that made it. A predecessor may have gone on from there.
 pub fn look(path: &CStr, follows: bool) -> Result<(Seen, Author), c_int> {
     let (found, author) = observe(|| Seen::found(path, follows));
     Ok((Seen::decided(found?)?, author))
 }
 
-/// A name in the same directory that nobody else has, the same in all replicas.
+/// A unique name in the directory of `path`, the same in all replicas.
 pub fn own_name(path: &Path) -> PathBuf {
     per_thread! {
         static COUNT: Cell<u64> = Cell::new(0);
@@ -111,7 +110,7 @@ pub fn own_name(path: &Path) -> PathBuf {
     paths::parent(path).join(format!("{}{rank}-{:x}-{count}", own_prefix(), threads::number()))
 }
 
-/// How the names begin that this job makes up.
+/// Prefix of names that this job makes up.
 pub fn own_prefix() -> String {
     format!(".redrt-{:x}-", runtime::job().map_or(0, |job| job.welcome.job))
 }
@@ -139,7 +138,7 @@ pub fn open(call: &Call) -> Outcome {
     let exclusive = creates && flags & libc::O_EXCL != 0;
     let changes = creates || flags & (libc::O_TRUNC | libc::O_ACCMODE) != 0;
     if super::is_silent() {
-        // What it would write another replica writes. What it reads is there.
+        // Another replica writes in its place. Files to read are there.
         return if changes { hand_out(None, path, flags, (Identity::default(), None)) } else { Ok(Done::Left) };
     }
     let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
@@ -162,13 +161,13 @@ pub fn open(call: &Call) -> Outcome {
     let made = made.fd;
     let handed_out = hand_out(made.get(), path, flags, lent_by(&opened?.1)?);
     if exclusive && let Some(shared) = made.get().and_then(table::find) {
-        // It was opened by a name that is gone.
+        // The file was opened by a name that is gone.
         lock(&shared).refresh(&shared);
     }
     handed_out
 }
 
-/// What each replica takes from a pipe the others miss, and what they write is there as often as there are replicas.
+/// Refuses a pipe: bytes that one replica takes from it the others miss, and each replica would write its bytes again.
 fn refuse(path: &Path, author: Author) -> Outcome {
     if !author.is_another() {
         redrt_process::say(format_args!(
@@ -181,10 +180,10 @@ fn refuse(path: &Path, author: Author) -> Outcome {
     Err(libc::EOPNOTSUPP)
 }
 
-/// What stands for the name of a file that has none yet, in its directory.
+/// Name that stands for a file without one, in its directory.
 pub const UNNAMED: &str = ".redrt-unnamed";
 
-/// `O_TMPFILE`: a file without a name. Its siblings have it by the leader's descriptor alone.
+/// `O_TMPFILE`: opens a file without a name. Siblings have it by the leader's descriptor alone.
 fn open_unnamed(call: &Call, directory: &Path) -> Outcome {
     let flags = call.flags & !libc::O_TMPFILE;
     let path = directory.join(UNNAMED);
@@ -196,13 +195,13 @@ fn open_unnamed(call: &Call, directory: &Path) -> Outcome {
     hand_out(made.fd.get(), path, flags, lent_by(&opened?.1)?)
 }
 
-/// Which file it is, and by which token siblings have it.
+/// Decodes the outcome of an open: the file's identity, and the token by which siblings have its descriptor.
 fn lent_by(opened: &[u8]) -> Result<(Identity, Option<Token>), c_int> {
     let identity = Identity::decode(opened).ok_or(libc::EIO)?;
     Ok((identity, opened.get(Identity::BYTES..).and_then(|token| token.try_into().ok())))
 }
 
-/// The descriptor that this replica has opened as the leader, if it has.
+/// The descriptor that this replica has opened as the leader; `None` if it has not.
 #[derive(Default)]
 struct Made {
     fd: Cell<Option<RawFd>>,
@@ -215,8 +214,8 @@ impl Made {
         Identity::of(fd).map(|identity| (0, identity.encode()))
     }
 
-    /// The same of a file that is written: siblings get the descriptor, since they may not be able to open the file
-    /// later. `None` when one of them has no room for it yet.
+    /// Keeps a descriptor of a file that is written, and sends it to siblings, which may not be able to open the file
+    /// later. `None` if one of them has no room for it yet: then the leader tries again.
     fn lend(&self, open: impl FnOnce() -> Result<RawFd, c_int>) -> Option<Found> {
         let (fd, identity) = match self.keep(self.fd.get().map_or_else(open, Ok)).map(|(_, identity)| identity) {
             Ok(identity) => (self.fd.get()?, identity),
@@ -231,20 +230,20 @@ impl Made {
     }
 }
 
-/// The descriptor that the program gets.
+/// Enters the descriptor for the program in the table: the opened one, or one that stands for it.
 fn hand_out(made: Option<RawFd>, path: PathBuf, flags: c_int, file: (Identity, Option<Token>)) -> Outcome {
     let fd = made.map_or_else(|| table::stand_in(flags), Ok)?;
     let description = Description { is_here: made.is_some(), token: file.1, ..Description::new(path, flags, file.0) };
-    // What was sent is taken from the queue, which has little room.
+    // Takes the sent descriptor from the queue, which has little room.
     file.1.map(lend::find);
     table::insert(fd, Arc::new(Mutex::new(description)));
     Ok(Done::Answered(fd.into()))
 }
 
-/// Opens a file in this process.
+/// Opens a file in this process, and records the change if it makes or cuts one.
 pub fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
     let passage = alone::opening(Path::new(OsStr::from_bytes(path.to_bytes())), flags);
-    // SAFETY: - path ends with NUL.
+    // SAFETY: - zero-terminated: path is a CStr.
     let fd = unsafe { libc::open(path.as_ptr(), flags, mode) };
     if fd < 0 {
         return Err(errno());
@@ -255,9 +254,9 @@ pub fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
     Ok(fd)
 }
 
-/// Closes what `open_here` has opened.
+/// Closes a descriptor that `open_here` has opened.
 pub fn close_here(fd: RawFd) {
-    // SAFETY: - a descriptor that was made here and given to nobody.
+    // SAFETY: - no other owner: open_here made it, and the program has not got it.
     unsafe { libc::close(fd) };
 }
 
@@ -271,20 +270,20 @@ fn open_exclusively(name: &CStr, call: &Call, author: Author, path: &Path, made:
         || Ok((0, Vec::new())),
         || {
             let _passage = undo::before(Change::Name(&own_path));
-            // SAFETY: - the name ends with NUL.
+            // SAFETY: - zero-terminated: own is a CString.
             outcome(unsafe { libc::unlink(own.as_ptr()) }.into())
         },
     );
     opened
 }
 
-/// Makes a file under a name of our own and links it to `name`, where nothing may be but what was linked there like
-/// this.
+/// Makes a file under the name `own` and links it to `name`. Fails if `name` is taken, except by such a link of the
+/// same file.
 fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) -> Result<RawFd, c_int> {
     let fd = open_here(own, flags & !OPENING | libc::O_CREAT, mode)?;
     let linked = {
         let _passage = undo::before(Change::Name(Path::new(OsStr::from_bytes(name.to_bytes()))));
-        // SAFETY: - both names end with NUL.
+        // SAFETY: - zero-terminated: both names are CStr.
         outcome(unsafe { libc::link(own.as_ptr(), name.as_ptr()) }.into())
     };
     let identity = Identity::of(fd)?;
@@ -294,7 +293,7 @@ fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) ->
         Err(_) => close_here(fd),
     }
     match linked {
-        // There are no links on this file system. Then a predecessor's file cannot be told from another rank's.
+        // The file system has no links. Then a predecessor's file cannot be told from another rank's.
         Err(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS) => match open_here(name, flags, mode) {
             Err(libc::EEXIST) if author.is_another() => open_here(name, flags & !libc::O_EXCL, mode),
             opened => opened,

@@ -1,9 +1,9 @@
-//! Which paths are agreed upon: those that all replicas of the rank share.
+//! Paths that are agreed upon: those that all replicas of the rank share.
 //!
-//! `/proc`, `/sys` and `/dev` are of the host. Of any other file system the replicas find out whether it is the same
-//! one, when the first file of it is named: the leader says what it sees of the directory, and each sibling compares
-//! and votes. On one host it is the same if the device is. On several it is taken for the same if the directory has the
-//! same inode number, the same type of file system and the same time of birth, as far as that is told.
+//! `/proc`, `/sys` and `/dev` are of the host. For any other file system the replicas find out if it is the same one,
+//! when its first file is named. The leader describes the directory as it sees it, and each sibling compares and votes.
+//! On one host it is the same if the device is. On several it is taken for the same if the directory has the same inode
+//! number, the same type of file system and the same time of birth, as far as that is known.
 
 use super::agree::{Found, observe};
 use super::identity::boot_id;
@@ -24,7 +24,7 @@ use std::{env, fs};
 /// Directories of the host.
 const OF_THE_HOST: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// The path from the root, without empty and `.` components. `None` if that cannot be known.
+/// The path from the root, without empty and `.` components. `None` if the path is empty, or its directory is unknown.
 pub fn absolute(directory: c_int, path: &CStr) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     if path.as_os_str().is_empty() {
@@ -43,26 +43,26 @@ pub fn absolute(directory: c_int, path: &CStr) -> Option<PathBuf> {
     Some(parts.collect())
 }
 
-/// Whether it is in a directory that each host has for itself.
+/// Returns true if the path is in a directory that each host has for itself.
 pub fn is_of_host(path: &Path) -> bool {
     OF_THE_HOST.iter().any(|host| path.starts_with(host))
 }
 
-/// As a string of C.
+/// The path as a C string.
 pub fn as_c(path: &Path) -> CString {
-    // It was made from one.
+    // Without NUL inside: the path was made from a C string.
     CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// The directory in which something is.
+/// The directory of a path; the path itself for the root.
 pub fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-/// What a process sees of a directory, or of the nearest one above it that is there.
+/// Description of a directory as a process sees it, or of the nearest one above it that exists.
 #[derive(PartialEq, Eq)]
 struct Identity {
-    /// Of the running kernel: devices have numbers of their own in each.
+    /// Id of the running kernel: each numbers devices in its own way.
     boot: String,
     device: u64,
     inode: u64,
@@ -75,9 +75,9 @@ impl Identity {
         let found = directory.ancestors().find_map(|directory| Some((directory, fs::metadata(directory).ok()?)));
         let (directory, metadata) = found?;
         let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
-        // SAFETY: - all zeros are a statfs.
+        // SAFETY: - all zeros are a valid statfs: its fields are numbers.
         let mut about: libc::statfs = unsafe { std::mem::zeroed() };
-        // SAFETY: - a zero-terminated string, and a place to write to.
+        // SAFETY: - zero-terminated: a CString; about is valid for writes: a local variable.
         unsafe { libc::statfs(as_c(directory).as_ptr(), &raw mut about) };
         Some(Self {
             boot: boot_id(),
@@ -105,7 +105,7 @@ impl Identity {
         })
     }
 
-    /// Which file system it is on.
+    /// The file system of the directory: kernel and device.
     fn place(&self) -> (String, u64) {
         (self.boot.clone(), self.device)
     }
@@ -128,12 +128,12 @@ process_local! {
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 }
 
-/// Whether what this path names is agreed upon.
+/// Returns true if the file of this path is agreed upon.
 pub fn is_shared(path: &Path) -> bool {
     !is_of_host(path) && is_shared_directory(parent(path))
 }
 
-/// Whether what is in this directory is agreed upon.
+/// Returns true if files in this directory are agreed upon. The first question for a file system is decided by a vote.
 pub fn is_shared_directory(directory: &Path) -> bool {
     if is_of_host(directory) {
         return false;
@@ -160,7 +160,7 @@ pub fn is_shared_directory(directory: &Path) -> bool {
     shared
 }
 
-/// Once for each rank and file system.
+/// Reports a file system that is not shared. Called once for each, and effective in one replica of the rank.
 fn complain(directory: &Path) {
     if runtime::job().is_some_and(|job| job.welcome.me.index.0 == 0) {
         redrt_process::say(format_args!(

@@ -1,39 +1,39 @@
-//! Which ranges of a file an owner has locked, as `fcntl` counts them: a new lock replaces what it overlaps.
+//! Ranges of a file that an owner has locked, by the rules of `fcntl`: a new lock replaces the parts that it overlaps.
 
-/// Where the last range ends: at the end of the file, however long that gets.
+/// End of a range that goes to the end of the file, however long that gets.
 pub const END: i64 = i64::MAX;
 
-/// Stretches that are locked, in their order; they do not overlap.
+/// Locked ranges, in order; they do not overlap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ranges(Vec<Range>);
 
-/// One of them.
+/// A locked range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// Its first byte.
+    /// Position of the first byte.
     pub start: i64,
-    /// What is behind its last byte, or [`END`].
+    /// One past the position of the last byte, or [`END`].
     pub end: i64,
-    /// Nobody else may have a lock there.
+    /// True if no other owner may have a lock there.
     pub is_exclusive: bool,
 }
 
 impl Range {
-    /// How many bytes it has, as `struct flock` says it: 0 up to the end.
+    /// Number of bytes, as in `struct flock`: 0 stands for all up to the end.
     pub fn length(self) -> i64 {
         if self.end == END { 0 } else { self.end - self.start }
     }
 }
 
 impl Ranges {
-    /// This range is locked.
+    /// Adds a locked range.
     pub fn lock(&mut self, range: Range) {
         self.unlock(range.start, range.end);
         let at = self.0.partition_point(|other| other.start < range.start);
         self.0.insert(at, range);
     }
 
-    /// Nothing is locked from `start` up to `end`.
+    /// Removes all locks from `start` up to `end`.
     pub fn unlock(&mut self, start: i64, end: i64) {
         let rest = |range: Range| {
             let (before, behind) =
@@ -43,18 +43,18 @@ impl Ranges {
         self.0 = self.0.iter().copied().flat_map(rest).collect();
     }
 
-    /// Whether nothing is locked.
+    /// Returns true if nothing is locked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is locked.
+    /// The locked ranges, in order.
     pub fn iter(&self) -> impl Iterator<Item = Range> + '_ {
         self.0.iter().copied()
     }
 }
 
-/// The bytes that `struct flock` names, once it is known where its start counts from.
+/// Start and end of the bytes that `struct flock` names. `base` is the position from which its start counts.
 pub fn resolve(base: i64, start: i64, length: i64) -> Result<(i64, i64), i32> {
     let start = base.checked_add(start).ok_or(libc::EOVERFLOW)?;
     let (start, end) = match length {

@@ -1,4 +1,4 @@
-//! Opening a file again that the program has open, by its name or by a descriptor.
+//! Reopening of files that the program has open, by their name or by a descriptor.
 
 use super::agree::errno;
 use super::paths;
@@ -9,21 +9,21 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Opens a file again that is there. What is appended is written by position.
+/// Opens an existing file again. Without `O_APPEND`: appended bytes are written by position.
 pub fn open_as_allowed(path: &Path, flags: c_int) -> Result<File, c_int> {
     let flags = flags & !(OPENING | libc::O_APPEND) | libc::O_CLOEXEC;
-    // SAFETY: - path ends with NUL.
+    // SAFETY: - zero-terminated: a CString, which lives through the call.
     let file = unsafe { libc::open(paths::as_c(path).as_ptr(), flags) };
-    // SAFETY: - just made, and nobody else's.
+    // SAFETY: - open, and owned by this value alone: open has just made it.
     if file < 0 { Err(errno()) } else { Ok(File::from(unsafe { OwnedFd::from_raw_fd(file) })) }
 }
 
-/// The same. Its owner may not be allowed to open it so any more, or never was: a file that was made for reading only
-/// is written by the descriptor that made it. Then the owner is allowed to for a moment.
+/// Opens an existing file again, also if its owner may no longer open it so, or never could: a file that was made for
+/// reading only is written by the descriptor that made it. Then the owner gets the permission for a moment.
 pub fn open_by_name(path: &Path, flags: c_int) -> Result<File, c_int> {
     let opened = open_as_allowed(path, flags);
     let Ok(status) = std::fs::metadata(path) else { return opened };
-    // SAFETY: - touches no memory.
+    // SAFETY: - touches no memory: geteuid takes no arguments.
     let is_own = status.is_file() && status.uid() == unsafe { libc::geteuid() };
     if !matches!(opened, Err(libc::EACCES)) || !is_own {
         return opened;
@@ -37,7 +37,7 @@ pub fn open_by_name(path: &Path, flags: c_int) -> Result<File, c_int> {
     opened
 }
 
-/// Another open file of the one that has this descriptor, for reading and writing if that is allowed.
+/// Opens the file of a descriptor another time, for reading and writing if that is allowed, else as `flags` say.
 pub fn open_apart(fd: RawFd, flags: c_int) -> Option<File> {
     let path = format!("/proc/self/fd/{fd}");
     let open = |writes: bool, reads: bool| OpenOptions::new().read(reads).write(writes).open(&path).ok();

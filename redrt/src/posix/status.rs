@@ -1,4 +1,4 @@
-//! Questions about files: what the leader is told, all replicas are.
+//! Questions about files: all replicas get the answer of the leader's kernel.
 
 use super::agree::{Found, errno, observe};
 use super::{Done, Outcome, path_of, paths, table};
@@ -29,7 +29,7 @@ pub fn of_path(call: &Call) -> Outcome {
     if call.path.is_null() {
         return Ok(Done::Left);
     }
-    // SAFETY: - not null, so a zero-terminated string, as the program vouches for.
+    // SAFETY: - zero-terminated: not null, and the contract of the program's call.
     let is_empty = unsafe { CStr::from_ptr(call.path) }.is_empty();
     let is_status = matches!(call.operation, Operation::Status | Operation::ExtendedStatus);
     if is_empty && is_status && call.flags & libc::AT_EMPTY_PATH != 0 {
@@ -42,7 +42,7 @@ pub fn of_path(call: &Call) -> Outcome {
     answered(call, observe(|| ask(call, libc::AT_FDCWD, &name)).0)
 }
 
-/// How long an answer can be.
+/// Maximum length of the answer in bytes.
 fn room(call: &Call) -> usize {
     match call.operation {
         Operation::Status => size_of::<libc::stat>(),
@@ -55,9 +55,9 @@ fn room(call: &Call) -> usize {
 fn ask(call: &Call, directory: RawFd, path: &CStr) -> Found {
     let mut bytes = vec![0_u8; room(call)];
     let into = bytes.as_mut_ptr();
-    // SAFETY: - path ends with NUL; into is valid for writing as much as `room` says: one status, or the length that is
-    //           passed. No reference to the bytes as a structure is made, so they need no alignment here: the kernel
-    //           copies.
+    // SAFETY: - zero-terminated: path is a CStr.
+    //         - into is valid for writes of `room` bytes: one status, or the length that is passed.
+    //         - no alignment is needed: the kernel copies bytes, and no reference to a structure is made.
     let result = unsafe {
         match call.operation {
             Operation::Status => i64::from(libc::fstatat(directory, path.as_ptr(), into.cast(), call.flags)),
@@ -78,7 +78,7 @@ fn answered(call: &Call, found: Found) -> Outcome {
         _ => room(call),
     };
     let bytes = bytes.get(..count).ok_or(libc::EIO)?;
-    // SAFETY: - buffer is valid for writing what the call asks for, as the program vouches for; count is no more.
+    // SAFETY: - buffer is valid for writes of the answer, by the contract of the program's call; count is no more.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), call.buffer.cast::<u8>(), bytes.len()) };
     Ok(Done::Answered(result))
 }

@@ -1,7 +1,7 @@
 //! Descriptors of files that are agreed upon.
 //!
-//! Several descriptors may be of one *description* (open(2)): they share the position. It is kept here and agreed, and
-//! the kernel's is only put there as well for those who inherit the descriptor.
+//! Several descriptors may be of one *description* (open(2)): they share the position. It is kept here and agreed. The
+//! kernel's position follows only for processes that inherit the descriptor.
 
 use super::agree::{errno, outcome, perform};
 use super::identity::Identity;
@@ -31,30 +31,30 @@ pub const OPENING: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 /// An open file.
 #[derive(Debug)]
 pub struct Description {
-    /// Where it is now.
+    /// Present path of the file.
     pub path: PathBuf,
     /// Flags that it was opened with, and those set since.
     pub flags: c_int,
-    /// The position.
+    /// Position in bytes.
     pub position: u64,
-    /// Which file it is, as the leader saw it.
+    /// Identity of the file, as the leader saw it.
     pub identity: Identity,
-    /// Its descriptors are of the file itself, not of memory that stands for it.
+    /// True if its descriptors are of the file itself, not of memory that stands for it.
     pub is_here: bool,
-    /// It has no name of the program's any more: removed with its last descriptor.
+    /// True if the program has removed its name: the file is removed with its last descriptor.
     pub is_kept: bool,
-    /// The system counts in it: each replica has its own.
+    /// True if the system counts in the file: each replica has its own descriptor.
     pub is_of_system: bool,
-    /// It was said that every replica writes what is mapped.
+    /// True once it was reported that every replica writes to the mapped file.
     pub was_mapped: bool,
-    /// Of a directory: what is in it.
+    /// Listing of a directory; `None` for a file.
     pub listing: Option<Listing>,
-    /// By which siblings on the same host have a descriptor of the leader's.
+    /// Token of the leader's descriptor, which siblings on the same host have; `None` if it was not sent.
     pub token: Option<Token>,
 }
 
 impl Description {
-    /// Of a file that was just opened, whose descriptor stands for it.
+    /// Description of a file that was just opened, whose descriptor stands for it.
     pub fn new(path: PathBuf, flags: c_int, identity: Identity) -> Self {
         let (is_here, is_kept, is_of_system, was_mapped) = (false, false, false, false);
         let flags = flags & !OPENING;
@@ -62,35 +62,35 @@ impl Description {
         Self { path, flags, position, identity, is_here, is_kept, is_of_system, was_mapped, listing, token }
     }
 
-    /// Of a file in which the system counts, whose descriptor is this process's own.
+    /// Description of a file in which the system counts, whose descriptor is this process's own.
     pub fn of_system(path: PathBuf, flags: c_int) -> Self {
         Self { is_here: true, is_of_system: true, ..Self::new(path, flags, Identity::default()) }
     }
 
-    /// Whether what is written goes to the end.
+    /// Returns true if bytes are appended (`O_APPEND`).
     pub fn appends(&self) -> bool {
         self.flags & libc::O_APPEND != 0
     }
 
-    /// Whether it may be written.
+    /// Returns true if the file is open for writing.
     pub fn writes(&self) -> bool {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// The file has another name now.
+    /// Follows the renaming of the file.
     pub fn rename(&mut self, path: PathBuf) {
         locks::renamed(self.identity, &path);
         self.path = path;
     }
 
-    /// A descriptor of the file itself, `fd` being one that stands for it. If this process has only followed so far it
-    /// is the one that the leader has sent, or the file is opened.
+    /// Returns `fd`, as a descriptor of the file itself. If it stands for the file so far, the descriptor that the
+    /// leader has sent takes its place, or the file is opened by name. Fails if neither is possible.
     pub fn file(&mut self, shared: &Shared, fd: RawFd) -> Result<RawFd, c_int> {
         if !self.is_here {
             let lent = self.token.and_then(lend::find).map_or(Err(libc::ENOENT), |lent| put_in_place(shared, lent));
             lent.or_else(|_| self.replace(shared, open_by_name(&self.path, self.flags))).inspect_err(|error| {
                 match *error {
-                    // Directories may have been removed.
+                    // A directory may have been removed: that is not reported.
                     _ if self.listing.is_some() => {}
                     libc::ESTALE => self.complain("another file has its name"),
                     error => self.complain(&std::io::Error::from_raw_os_error(error).to_string()),
@@ -101,9 +101,8 @@ impl Description {
         Ok(fd)
     }
 
-    /// Puts descriptors in place that were opened by the name which the file has now. The kernel remembers of each by
-    /// which name it was opened, and the cloner carries no file of which that is gone. What cannot be opened so stays
-    /// as it is.
+    /// Replaces the descriptors by ones that were opened by the file's present name. The kernel keeps the name by which
+    /// each was opened, and the cloner carries no file whose name is gone. If that fails they stay as they are.
     pub fn refresh(&self, shared: &Shared) {
         if self.is_here {
             let _ = self.replace(shared, open_as_allowed(&self.path, self.flags));
@@ -118,7 +117,7 @@ impl Description {
         put_in_place(shared, file.as_raw_fd())
     }
 
-    /// It has no descriptor any more.
+    /// Ends the description, after its last descriptor was closed.
     fn end(&self) {
         if let Some(token) = self.token {
             lend::forget(token);
@@ -137,36 +136,36 @@ impl Description {
         ));
     }
 
-    /// Puts the kernel's position where the program's is.
+    /// Sets the kernel's position to the program's.
     pub fn tell_kernel(&self, fd: RawFd) {
         if self.is_here {
-            // SAFETY: - touches no memory.
+            // SAFETY: - touches no memory: lseek takes numbers.
             unsafe { libc::lseek(fd, self.position.cast_signed(), libc::SEEK_SET) };
         }
     }
 }
 
-/// How long an open file is, as agreed.
+/// Agreed length of an open file in bytes.
 pub fn size(shared: &Shared, fd: RawFd) -> Result<i64, c_int> {
     let description = RefCell::new(lock(shared));
     let look = || {
         let fd = description.borrow_mut().file(shared, fd)?;
-        // SAFETY: - all zeros are a status.
+        // SAFETY: - all zeros are a valid stat: its fields are numbers.
         let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: - valid for writing.
+        // SAFETY: - status is valid for writes: a local variable.
         outcome(unsafe { libc::fstat(fd, &raw mut status) }.into())?;
         Ok((status.st_size, Vec::new()))
     };
     super::agree::observe(look).0.map(|(size, _)| size)
 }
 
-/// Puts a file behind all descriptors of a description.
+/// Replaces the files of all descriptors of a description by this one.
 fn put_in_place(shared: &Shared, file: RawFd) -> Result<(), c_int> {
     for number in numbers_of(shared) {
-        // SAFETY: - touches no memory.
+        // SAFETY: - touches no memory: F_GETFD takes no pointer.
         let closes = unsafe { libc::fcntl(number, libc::F_GETFD) } & libc::FD_CLOEXEC != 0;
         let flags = if closes { libc::O_CLOEXEC } else { 0 };
-        // SAFETY: - puts the file in the place of memory that stands for it.
+        // SAFETY: - touches no memory: dup3 takes numbers. It replaces a file that only stands for this one.
         if unsafe { libc::dup3(file, number, flags) } < 0 {
             return Err(errno());
         }
@@ -179,7 +178,7 @@ pub type Shared = Arc<Mutex<Description>>;
 
 process_local! {
     static TABLE: Mutex<BTreeMap<RawFd, Shared>> = Mutex::new(BTreeMap::new());
-    /// A bit for each descriptor that is in the table, so that others cost nothing and take no lock.
+    /// A bit for each descriptor in the table: calls on others are left without a lock.
     static BITS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 }
 const WORDS: usize = 1 << 10;
@@ -189,17 +188,17 @@ fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     BITS.get(at / 64).map(|word| (word, 1 << (at % 64)))
 }
 
-/// Whether a descriptor may be of an agreed file.
+/// Returns false if a descriptor is certainly not of an agreed file.
 pub fn may_know(fd: RawFd) -> bool {
     fd >= 0 && bit(fd).is_none_or(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// What a descriptor is of, if it is agreed upon.
+/// Description of a descriptor; `None` if it is not agreed upon.
 pub fn find(fd: RawFd) -> Option<Shared> {
     if may_know(fd) { lock(&TABLE).get(&fd).cloned() } else { None }
 }
 
-/// Takes note of a descriptor.
+/// Enters a descriptor.
 pub fn insert(fd: RawFd, description: Shared) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
@@ -207,7 +206,7 @@ pub fn insert(fd: RawFd, description: Shared) {
     lock(&TABLE).insert(fd, description);
 }
 
-/// Forgets a descriptor.
+/// Removes a descriptor, and returns its description.
 pub fn remove(fd: RawFd) -> Option<Shared> {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_and(!bit, Ordering::Relaxed);
@@ -231,10 +230,11 @@ pub fn all() -> Vec<Shared> {
     found
 }
 
-/// Memory that stands for a file in a replica that does not write it: what escapes us does no harm there.
+/// Makes memory that stands for a file in a replica that does not write it. Calls that are not intercepted do no harm
+/// there.
 pub fn stand_in(flags: c_int) -> Result<RawFd, c_int> {
     let closing = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
-    // SAFETY: - the name ends with NUL.
+    // SAFETY: - zero-terminated: a C string literal.
     let fd = unsafe { libc::memfd_create(c"redrt-file".as_ptr(), closing) };
     if fd < 0 { Err(errno()) } else { Ok(fd) }
 }
@@ -245,14 +245,14 @@ pub fn close(fd: RawFd) -> Outcome {
     let is_last = Arc::strong_count(&shared) == 1;
     locks::closed(&shared, is_last);
     let may_be_run = is_last && is_executable(fd);
-    // SAFETY: - a descriptor of the program, which closes it.
+    // SAFETY: - no other owner in the library: a descriptor of the program, which closes it.
     let closed = unsafe { libc::close(fd) };
     let error = (closed < 0).then(errno);
     let description = lock(&shared);
     if is_last {
         description.end();
     }
-    // The kernel says here what it could not write on a network's file system. Who only follows has nothing to say.
+    // On a network file system the kernel reports here that bytes could not be written. Only the leader's error counts.
     if is_last && description.writes() {
         let said = || error.map_or(Ok((may_be_run.into(), Vec::new())), Err);
         drop(description);
@@ -264,14 +264,14 @@ pub fn close(fd: RawFd) -> Outcome {
 }
 
 fn is_executable(fd: RawFd) -> bool {
-    // SAFETY: - all zeros are a status.
+    // SAFETY: - all zeros are a valid stat: its fields are numbers.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: - valid for writing.
+    // SAFETY: - status is valid for writes: a local variable.
     unsafe { libc::fstat(fd, &raw mut status) == 0 && status.st_mode & 0o111 != 0 }
 }
 
-/// What the program has written may be a program that it runs now, and the kernel runs none that somebody has open for
-/// writing: siblings that have yet to close it have descriptors of it.
+/// Waits until all siblings have come here. The program may have written a program that it runs now. The kernel runs
+/// none that is open for writing, and siblings that have yet to close it have descriptors of it.
 pub fn await_siblings() {
     if is_agreed() {
         decide::unanimously(|| true);
@@ -287,7 +287,7 @@ pub fn duplicate(call: &Call) -> Outcome {
     if call.fd == call.other {
         return Ok(Done::Left);
     }
-    // SAFETY: - touches no memory.
+    // SAFETY: - touches no memory: all take numbers.
     let made = unsafe {
         match call.other {
             -1 if call.flags & libc::O_CLOEXEC != 0 => libc::fcntl(call.fd, libc::F_DUPFD_CLOEXEC, call.offset),
@@ -298,7 +298,7 @@ pub fn duplicate(call: &Call) -> Outcome {
     if made < 0 {
         return Err(errno());
     }
-    // What was there is closed, as close(2) does it, but for the number, which is taken.
+    // The former file of the number is closed, as by close(2).
     if let Some(former) = remove(made) {
         let is_last = Arc::strong_count(&former) == 1;
         locks::closed(&former, is_last);
@@ -312,21 +312,21 @@ pub fn duplicate(call: &Call) -> Outcome {
     Ok(Done::Answered(made.into()))
 }
 
-/// `fcntl(F_GETFL)`: of the file, not of what stands for it.
+/// `fcntl(F_GETFL)`: the flags of the file, not of memory that stands for it.
 pub fn flags(fd: RawFd) -> Outcome {
     let Some(shared) = find(fd) else { return Ok(Done::Left) };
     let flags = lock(&shared).flags & !(OPENING | libc::O_CLOEXEC | libc::O_NOCTTY);
     Ok(Done::Answered(flags.into()))
 }
 
-/// `fcntl(F_SETFL)`. The kernel never hears of `O_APPEND`.
+/// `fcntl(F_SETFL)`. The kernel never gets `O_APPEND`: appended bytes are written by position.
 pub fn set_flags(fd: RawFd, flags: c_int) -> Outcome {
     const SETTABLE: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
     let Some(shared) = find(fd) else { return Ok(Done::Left) };
     let mut description = lock(&shared);
     description.flags = description.flags & !SETTABLE | flags & SETTABLE;
     if description.is_here {
-        // SAFETY: - touches no memory.
+        // SAFETY: - touches no memory: F_SETFL takes a number.
         outcome(unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_APPEND) }.into())?;
     }
     Ok(Done::Answered(0))
@@ -339,7 +339,7 @@ fn forget_kept(path: &Path) {
         || Ok((0, Vec::new())),
         || {
             let _passage = undo::before(Change::Name(path));
-            // SAFETY: - name ends with NUL.
+            // SAFETY: - zero-terminated: name is a CString.
             outcome(unsafe { libc::unlink(name.as_ptr()) }.into())
         },
     );
@@ -355,12 +355,12 @@ pub fn remove_kept() {
     }
 }
 
-/// Regular files that were opened for writing before anything could be agreed are agreed upon from now on.
+/// Enters regular files that were opened for writing before anything could be agreed. They are agreed upon from now on.
 pub fn adopt_open_files() {
     const NUMBERS: RawFd = 1024;
     let mut known: Vec<(Identity, u64, Shared)> = Vec::new();
     for fd in 0..NUMBERS {
-        // SAFETY: - touches no memory.
+        // SAFETY: - touches no memory: F_GETFL takes no pointer.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         if flags < 0 || flags & libc::O_ACCMODE == libc::O_RDONLY || flags & libc::O_PATH != 0 {
             continue;
@@ -370,9 +370,9 @@ pub fn adopt_open_files() {
         if !found.is_file() || paths::is_of_host(&path) || descriptors::noted().any(|own| own == fd) {
             continue;
         }
-        // SAFETY: - touches no memory.
+        // SAFETY: - touches no memory: lseek takes numbers.
         let position = unsafe { libc::lseek(fd, 0, libc::SEEK_CUR) }.max(0).cast_unsigned();
-        // SAFETY: - touches no memory.
+        // SAFETY: - touches no memory: F_SETFL takes a number.
         unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_APPEND) };
         let Ok(identity) = Identity::of(fd) else { continue };
         let twin = known.iter().find(|(of, at, shared)| {
@@ -391,11 +391,12 @@ pub fn adopt_open_files() {
     }
 }
 
-/// Whether a descriptor shares its position with those of a description: seen by moving it.
+/// Returns true if a descriptor shares its position with those of a description. It is found by moving the position.
 fn is_same(fd: RawFd, shared: &Shared) -> bool {
     let other = lock(&TABLE).iter().find(|(_, known)| Arc::ptr_eq(known, shared)).map(|(other, _)| *other);
     let Some(other) = other else { return false };
-    // SAFETY: - touches no memory. Nobody else uses the descriptors in MPI_Init.
+    // No other thread uses the descriptors in MPI_Init, so the position can be moved.
+    // SAFETY: - touches no memory: lseek takes numbers.
     unsafe {
         let before = libc::lseek(fd, 0, libc::SEEK_CUR);
         let moved = libc::lseek(fd, before + 1, libc::SEEK_SET);

@@ -1,4 +1,4 @@
-//! Two ranks, each with a kernel owner of its own for what its program locks.
+//! Two ranks, each with an owner of its own in the kernel for the locks of its program.
 
 use super::*;
 use crate::posix::table::Description;
@@ -23,11 +23,11 @@ impl Rank {
     }
 
     fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
-        // SAFETY: - no reference to what belongs to the process leaves it.
+        // SAFETY: - no reference to process-local state is used later: the tests use no result of that kind.
         unsafe { self.process.enter(act) }
     }
 
-    /// What the leader finds, and takes note of.
+    /// Makes a change as the leader.
     fn set(&self, is_of_process: bool, change: Change, waits: bool) -> Option<Result<(), c_int>> {
         self.enter(|| {
             let subject = Subject::new(&self.shared, self.file.as_raw_fd(), is_of_process);
@@ -35,13 +35,13 @@ impl Rank {
         })
     }
 
-    /// In a process that goes on from an image that is taken now, where this one is gone.
+    /// Acts as a process that goes on from an image taken now, after the end of this one.
     fn go_on_from_image(&self) {
         self.forget_kernel();
         assert!(self.is_in_place());
     }
 
-    /// In another process that is to be this rank's leader, when the first is gone.
+    /// Acts as another process that becomes this rank's leader, after the end of the first.
     fn forget_kernel(&self) {
         self.enter(|| {
             with_owners(|owners| {
@@ -65,7 +65,7 @@ const fn range(start: i64, end: i64, is_exclusive: bool) -> Change {
     Change::Lock(Range { start, end, is_exclusive })
 }
 
-/// What two ranks want that cannot both have it, and how it is given back.
+/// Changes that exclude each other in two ranks: for process or open file, the lock, and its release.
 const CONFLICTS: [(bool, Change, Change); 4] = [
     (true, range(0, END, true), Change::Unlock(0, END)),
     (true, range(3, 9, true), Change::Unlock(2, 10)),
@@ -143,7 +143,7 @@ fn what_goes_on_from_an_image_has_what_the_kernel_had_however_soon_that_was_take
     }
     let (shared, alone) = (Change::Whole(Some(false)), Change::Whole(Some(true)));
     assert_eq!([&one, &other].map(|rank| rank.set(false, shared, true)), [Some(Ok(())); 2]);
-    // What it had is given back for what it waits for.
+    // The old lock was given back for the one that it waits for.
     assert_eq!(one.set(false, alone, true), None);
     one.go_on_from_image();
     assert_eq!(other.set(false, alone, false), Some(Ok(())));
