@@ -1,4 +1,4 @@
-//! A few numbers from each member to all.
+//! Exchange of a few numbers from each member to all.
 
 use crate::coll::gather::allgather;
 use crate::coll::{Outcome, Peers};
@@ -7,15 +7,15 @@ use crate::error::Result;
 use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 
-/// What a member tells the others. As many words at all of them.
+/// Words that a member sends to the others. All members send equally many.
 pub(crate) type Card<const WORDS: usize = 4> = [u64; WORDS];
 
-/// Every member's card, by rank. All members call it.
+/// Exchanges cards. Returns every member's card, by rank. All members call it.
 pub(crate) fn exchange<const WORDS: usize>(comm: &Comm, own: Card<WORDS>) -> Result<Vec<Card<WORDS>>> {
     Ok(block_on(exchange_among(comm.peers(), own))?)
 }
 
-/// The same among these members.
+/// Exchanges cards among these members.
 pub(crate) async fn exchange_among<const WORDS: usize>(peers: Peers, own: Card<WORDS>) -> Outcome<Vec<Card<WORDS>>> {
     let bytes = size_of_val(&own);
     let mut scratch = Scratch::new(bytes * peers.size());

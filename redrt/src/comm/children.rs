@@ -1,100 +1,100 @@
-//! The numbers that a communicator gives to those that are made of it, and how they are used again.
+//! The numbers that a communicator gives to its children, the communicators made of it, and their reuse.
 //!
-//! A context is a hash of its parent's context and a number. In a replicated world the protocol remembers of each
-//! channel how far it came, for replicas that are behind. So that a program which makes and frees communicators for
-//! ever does not collect channels, a number is given again when all members have freed what was made with it: the
-//! channels of the new communicator are those of the old one, and their messages are numbered on.
+//! A context is a hash of its parent's context and a number. In a replicated world the protocol keeps the last sequence
+//! number of each channel, for replicas that are behind. A program that makes and frees communicators for ever must not
+//! collect channels. So a number is given again when all members have freed its communicator: the new one has the
+//! channels of the old one, and their messages are numbered on.
 //!
 //! ```text
 //!   next() ──▶ open ──▶ over here ──▶ over at all members ──▶ free ──▶ next()
 //!                  MPI_Comm_free     agreed in a later call
 //!                                    that makes a communicator
 //! ```
-//! Members free at different times, and exchange nothing when they do. A call that makes a communicator says for each
-//! open number whether it is over, once there are many. That must not depend on timing, since all replicas of a rank
-//! must say the same: it is what the program has done, not what has arrived.
+//! Members free at different times, and exchange no messages when they do. Once there are many open numbers, a call
+//! that makes a communicator exchanges which of them are finished at each member. That must not depend on timing, since
+//! all replicas of a rank must send the same: it depends on calls of the program, not on messages that have arrived.
 //!
-//! A call that must not wait for others (`MPI_Comm_idup`) says it too, and what the others say is used later: by the
-//! next call that may wait, or when some more numbers were given. Either is the same call at all members.
+//! A call that must not wait for others (`MPI_Comm_idup`) sends this as well. The answers are used later: by the next
+//! call that may wait, or when some more numbers were given. Either is the same call at all members.
 //!
-//! Not all members of a communicator take part in each such call. Those that do have a series of numbers of their own:
-//! they make the same calls in the same order, so each knows which numbers are open.
+//! Not all members of a communicator take part in each such call. Members that call together have a series of numbers
+//! of their own: they make the same calls in the same order, so each knows the open numbers.
 //!
-//! The trap is a communicator that is freed while others that were made of it, or its requests, are still used. Its
-//! contexts, and those derived from them, are in use then. So a number is over when all below it is, in every series,
-//! and never if the program had requests under way.
+//! The trap: a communicator may be freed while its children or its requests are still used. Then its contexts, and
+//! those derived from them, are in use. So a number is finished when all below it is, in every series, and never if the
+//! program had open requests.
 
 use redrt_process::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// As many numbers are given before members agree which are over: a word of bits. Few in simulations, so that short
-/// programs get there.
+/// Number of open numbers at which members agree on the finished ones: a word of bits. Few in simulations, so that
+/// short programs get there.
 const FEW: usize = if cfg!(any(test, feature = "simulation")) { 2 } else { 64 };
 
-/// Who makes communicators together. Their calls are in one order.
+/// Members that make communicators together, with their calls in one order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Series {
     /// All members, of both groups if there are two.
     All,
-    /// All members, who each time choose with another group what an intercommunicator is known by. The numbers of the
-    /// other group are not known here: a pair comes again when both groups have found their half over.
+    /// All members, for their half of an intercommunicator's context. The numbers of the other group are not known
+    /// here: a pair comes again when both groups have found their half finished.
     Halves,
-    /// Some members with a tag, or of another group too: a hash of who they are.
+    /// Some members with a tag, perhaps of another group too: a hash of them.
     Group(u64),
 }
 
-/// What one communicator has given numbers to.
+/// Children of one communicator: the numbers that it has given.
 pub struct Children {
     numbers: Mutex<Numbers>,
-    /// Where its own number is from.
+    /// Origin of its own number; `None` if that is not given again.
     origin: Option<Origin>,
 }
 
-/// A number that a communicator has, and whose it was.
+/// The number of a communicator, with the parent that gave it.
 pub struct Origin {
     family: Arc<Children>,
     series: Series,
     number: u64,
 }
 
-/// What the members of a series are to agree on.
+/// Question on which the members of a series have to agree.
 pub struct Agreement {
-    /// How many they had before.
+    /// Number of earlier agreements.
     pub number: u64,
-    /// Which open numbers are over here, as bits.
+    /// Open numbers that are finished here, as bits in the order of giving.
     pub over: Vec<u64>,
 }
 
 #[derive(Default)]
 struct Numbers {
     series: BTreeMap<Series, Ledger>,
-    /// The communicator itself is freed.
+    /// True if the communicator itself is freed, with no open requests.
     is_freed: bool,
 }
 
 /// The numbers of a series.
 struct Ledger {
     next: u64,
-    /// Given, and not known to be over at all members, in the order in which they were given.
+    /// Given numbers that are not known to be finished at all members, in the order of giving.
     open: Vec<Open>,
-    /// Over at all members.
+    /// Numbers that are finished at all members.
     free: Vec<u64>,
-    /// Members agree when this many are open.
+    /// Number of open numbers at which members agree.
     agree_at: usize,
     agreement_count: u64,
-    /// What members have told each other, and not used yet.
+    /// An agreement that was begun and not used yet.
     told: Option<Told>,
 }
 
-/// What members tell each other in a call that does not wait for it.
+/// An agreement that was begun in a call that does not wait for it.
 struct Told {
     outcome: Outcome,
-    /// It is used when this number of them is open, if not before.
+    /// Number of open numbers at which it is used at the latest.
     used_at: usize,
 }
 
-/// Which of the numbers that were open are over at all members, once that is known.
+/// Open numbers that are finished at all members, as bits; unset until that is known.
 pub type Outcome = Arc<OnceLock<Vec<u64>>>;
 
 struct Open {
@@ -103,17 +103,17 @@ struct Open {
 }
 
 impl Children {
-    /// None yet, of a communicator whose own number is from there.
+    /// A record without children, of a communicator whose own number has this origin.
     pub fn new(origin: Option<Origin>) -> Self {
         Self { numbers: Mutex::default(), origin }
     }
 
-    /// A number that is not given again.
+    /// Gives a number that is not given again.
     pub fn next(&self, series: Series) -> u64 {
         lock(&self.numbers).ledger(series).first_use()
     }
 
-    /// A number that is given again when its communicator is over at all members.
+    /// Gives a number that is given again when its communicator is finished at all members.
     pub fn lend(self: &Arc<Self>, series: Series) -> Origin {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
@@ -122,12 +122,12 @@ impl Children {
         Origin { family: self.clone(), series, number }
     }
 
-    /// Whether it matters to anybody that the communicator is over.
+    /// Returns true if the communicator's number is given again once it is finished.
     pub fn can_be_over(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// The communicator is freed, with requests under way or without.
+    /// Records that the communicator is freed. With open requests (`is_busy`) its number is never finished.
     pub fn free(&self, is_busy: bool) {
         let mut numbers = lock(&self.numbers);
         numbers.is_freed = !is_busy;
@@ -138,8 +138,8 @@ impl Children {
         }
     }
 
-    /// What members of a series have to agree on now, if they have to. In a call that may not wait for others they have
-    /// to earlier, while there are numbers to be given until the outcome is used.
+    /// Question on which members of a series have to agree now; `None` if they need not. In a call that may not wait
+    /// for others it is due earlier, while there are free numbers to give until the outcome is used.
     pub fn due(&self, series: Series, may_wait: bool) -> Option<Agreement> {
         let numbers = lock(&self.numbers);
         let ledger = numbers.series.get(&series)?;
@@ -150,7 +150,8 @@ impl Children {
         is_due.then(|| Agreement { number: ledger.agreement_count, over: over() })
     }
 
-    /// What is due is being agreed on: where the outcome will be. Until it is used nothing else is due.
+    /// Notes that the due agreement was begun, and returns the place for its outcome. Until it is used nothing else is
+    /// due.
     pub fn begin(&self, series: Series) -> Outcome {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
@@ -159,8 +160,8 @@ impl Children {
         outcome
     }
 
-    /// What has to be known before the next number is given: the outcome that was begun, in a call that may wait for
-    /// others, or else when many numbers were given since.
+    /// The outcome that has to be known before the next number is given. It is needed in a call that may wait for
+    /// others, or when many numbers were given since it was begun.
     pub fn owed(&self, series: Series, may_wait: bool) -> Option<Outcome> {
         let numbers = lock(&self.numbers);
         let ledger = numbers.series.get(&series)?;
@@ -168,11 +169,11 @@ impl Children {
         Some(told.outcome.clone())
     }
 
-    /// These are over at all members.
+    /// Takes back the numbers that are finished at all members: bits in the order of giving.
     pub fn take_back(&self, series: Series, agreed: &[u64]) {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
-        // What was opened since they were asked is not among them.
+        // Numbers that were given since the question have no bits.
         let word = |at: usize| agreed.get(at / u64::BITS as usize).copied().unwrap_or_default();
         let is_agreed = |at: usize| word(at) >> (at % u64::BITS as usize) & 1 == 1;
         let (mut at, mut freed) = (0, Vec::new());
@@ -185,11 +186,11 @@ impl Children {
         ledger.free.append(&mut freed);
         ledger.told = None;
         ledger.agreement_count += 1;
-        // As many again have to be made before the next time.
+        // The next agreement comes when the open numbers have doubled.
         ledger.agree_at = FEW.max(2 * ledger.open.len());
     }
 
-    /// The hashes of groups that have made something.
+    /// The hashes of groups that have made communicators.
     pub fn groups(&self) -> Vec<u64> {
         let group = |series: &Series| match series {
             Series::Group(group) => Some(*group),
@@ -204,7 +205,7 @@ impl Numbers {
         self.series.entry(series).or_default()
     }
 
-    /// Whether neither the communicator nor what was made of it is used any more.
+    /// Returns true if neither the communicator nor its children are used any more.
     fn is_over(&self) -> bool {
         self.is_freed && self.series.values().flat_map(|ledger| &ledger.open).all(|open| open.is_over)
     }
@@ -229,7 +230,7 @@ impl Origin {
         self.number
     }
 
-    /// What has the number is over here, or this process is no member of it.
+    /// Marks the number as finished here. Its communicator and all below it are freed, or this process is not a member.
     pub fn end(&self) {
         let mut numbers = lock(&self.family.numbers);
         let open = &mut numbers.ledger(self.series).open;
@@ -290,7 +291,8 @@ mod tests {
         }
     }
 
-    /// Members that never wait for each other when they make something, in rows of `row` of which each then frees all.
+    /// The largest number given among members that never wait for each other. They make `row` communicators at a time
+    /// and then free them all.
     fn largest_of_rows(row: usize) -> u64 {
         let members = [family(), family()];
         let (mut largest, mut rows) = (0, members.each_ref().map(|_| Vec::new()));

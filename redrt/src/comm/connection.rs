@@ -1,25 +1,25 @@
-//! Which processes are connected (MPI-5.0 §11.10.4), and how they part.
+//! Connections of processes (MPI-5.0 §11.10.4), and their parting.
 //!
 //! Processes that have a communicator together are connected until all its members have let go of it: each by
-//! `MPI_Comm_free`, `MPI_Comm_disconnect` or `MPI_Finalize`, in any mixture. Whether one of another job may end is
-//! decided by that: of one that this process is connected to, the end of a link is a death.
+//! `MPI_Comm_free`, `MPI_Comm_disconnect` or `MPI_Finalize`, in any mixture. A process of another job may end only when
+//! it is not connected: the end of a link with a connected process is a death.
 //!
 //! ```text
 //!   A: lets go ── all have? ──▶ parting ── all know that? ──▶ apart, may end
 //!   B: lets go ── all have? ──▶ parting ── all know that? ──▶ apart, may end
 //! ```
-//! Two barriers of each communicator, as a task that begins when this process lets go. In the first a link that breaks
-//! is a death: nobody ends before everybody has come to the second. In the second everybody knows that all are parting.
-//! So a link that breaks then says that the other end has passed it, or has died with nothing left to do; either way
-//! all have come, and it need not be waited for any longer. The trap: others may have no link with that one, and wait
-//! for what this process still has to tell them. So that is sent in any case.
+//! Each communicator has two barriers, in a task that begins when this process lets go. In the first, a link that
+//! breaks is a death: no process ends before all have come to the second. In the second, all processes know that all
+//! are parting. So a link that breaks then means that the peer has passed it, or has died with nothing left to do.
+//! Either way all have come, and the peer need not be waited for. The trap: others may have no link with that peer, and
+//! wait for messages that this process still has to send them. So those are sent in any case.
 //!
-//! Only the waits differ. `MPI_Comm_free` waits for nothing, `MPI_Comm_disconnect` until its communicator is apart, and
-//! `MPI_Finalize`, which is collective over all that are connected, until all communicators are. It begins all barriers
-//! before it waits for one: another process may be in the disconnect of any of them.
+//! Only the waits differ. `MPI_Comm_free` waits for nothing, and `MPI_Comm_disconnect` until its communicator is apart.
+//! `MPI_Finalize`, which is collective over all connected processes, waits until all communicators are. It begins all
+//! barriers before it waits for one: another process may be in the disconnect of any of them.
 //!
 //! Jobs of one tree, of which one has spawned the other, end together by their `redrun`s, with the exit code of the one
-//! that failed first. So links between them that break say nothing.
+//! that failed first. So a link between them that breaks has no meaning.
 
 use crate::coll::barrier::barrier;
 use crate::coll::{self, Peers};
@@ -36,28 +36,28 @@ use std::pin::pin;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-/// How far the members of a communicator are with parting, as this process knows.
+/// Progress of the members of a communicator with parting, as far as this process knows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// This process has it.
+    /// This process has the communicator.
     Held,
     /// This process has let go of it.
     LettingGo,
     /// All members have let go of it.
     Parting,
-    /// The link with one of them broke after that.
+    /// The link with a member broke while all were parting.
     Over,
 }
 
 /// Processes that are connected by a communicator.
 struct Connection {
-    /// All of them, this one too, in an order that is the same for each.
+    /// All of them, this one too, in the same order at each.
     members: Arc<[VirtualRank]>,
     stage: Stage,
 }
 
 process_local! {
-    /// By [`key`].
+    /// Connections by their [`key`].
     static CONNECTIONS: LazyLock<Mutex<FxHashMap<u64, Connection>>> = LazyLock::new(Mutex::default);
 }
 
@@ -65,7 +65,7 @@ fn connections() -> MutexGuard<'static, FxHashMap<u64, Connection>> {
     CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The members of both groups, in an order that is the same for each.
+/// The members of both groups, in the same order at each.
 fn members(comm: &Comm) -> Vec<(Identity, VirtualRank)> {
     let all = comm.members.iter().chain(comm.remote.iter().flat_map(|remote| remote.iter()));
     let mut all: Vec<(Identity, VirtualRank)> = all.map(|member| (contact::identity(*member), *member)).collect();
@@ -74,12 +74,13 @@ fn members(comm: &Comm) -> Vec<(Identity, VirtualRank)> {
     all
 }
 
-/// What all members call the communicator: groups that were split off one have its context in common.
+/// Key of the communicator, the same at all members. The context is not enough: groups that were split off in one call
+/// may have it in common.
 fn key(comm: &Comm, members: &[(Identity, VirtualRank)]) -> u64 {
     comm::parting_context(comm.context, comm::hash_of(members.iter().map(|(identity, _)| *identity)))
 }
 
-/// A communicator with members of other jobs was made.
+/// Connects the members of a new communicator with members of other jobs.
 pub fn begin(comm: &Comm) {
     let members = members(comm);
     let key = key(comm, &members);
@@ -87,8 +88,8 @@ pub fn begin(comm: &Comm) {
     connections().insert(key, Connection { members, stage: Stage::Held });
 }
 
-/// `MPI_Comm_free`: lets go of the communicator. With operations under way (`is_busy`) that is left to `MPI_Finalize`:
-/// until they are complete the end of another member is a death.
+/// `MPI_Comm_free`: lets go of the communicator. With open operations (`is_busy`) that is left to `MPI_Finalize`: until
+/// they are complete the end of another member is a death.
 pub fn free(comm: &Comm, is_busy: bool) {
     if !is_busy {
         let_go(key(comm, &members(comm)), progress::help);
@@ -102,7 +103,7 @@ pub fn disconnect(comm: &Comm) {
     wait_until_apart(key);
 }
 
-/// `MPI_Finalize` is collective over all that are connected (§11.2.2).
+/// `MPI_Finalize`: lets go of all communicators, and waits for all connected processes (MPI-5.0 §11.2.2).
 pub fn finalize() {
     let keys: Vec<u64> = connections().keys().copied().collect();
     keys.iter().for_each(|key| let_go(*key, || None));
@@ -113,8 +114,8 @@ fn wait_until_apart(key: u64) {
     engine::cell().wait_for(|_| (!connections().contains_key(&key)).then_some(()));
 }
 
-/// Begins the barriers of a communicator, if that has not been done. `help` is asked for progress while the program
-/// does other things.
+/// Begins the barriers of a communicator, if that has not been done. `help` returns a guard under which progress is
+/// made while the program does other things.
 fn let_go(key: u64, help: impl FnOnce() -> Option<Helped>) {
     let members = match connections().get_mut(&key) {
         Some(connection) if connection.stage == Stage::Held => {
@@ -146,7 +147,7 @@ fn set_parting(key: u64) {
     }
 }
 
-/// The second barrier. It disseminates as any other does, but a link that breaks says as much as all messages.
+/// The second barrier. It disseminates as any other does, but a link that breaks ends it as all messages would.
 async fn part(peers: Peers, key: u64) {
     let size = peers.size();
     let mut distance = 1;
@@ -169,7 +170,7 @@ async fn until_over(parting: impl Future, key: u64) {
     .await;
 }
 
-/// The link with a process of another job broke. What that means for this one, if it cannot go on.
+/// Handles a broken link with a process of another job. Returns the error message if this process cannot go on.
 pub fn loss_of(process: ProcessIndex, name: &str) -> Option<String> {
     let number = ForeignNumber::of_process(process)?;
     let rank = number.rank();

@@ -1,8 +1,8 @@
 //! Communicators.
 //!
-//! A communicator's context is derived from its parent's by hashing what all its members know alike: the number of the
+//! A communicator's context is derived from its parent's, by hashing facts that all its members know: the number of the
 //! creating call on the parent, and the colour or group. So making one exchanges no messages for the context, and all
-//! replicas of all members arrive at the same one. Two communicators collide with a probability of about n²/2^65. In
+//! replicas of all members get the same one. Among n communicators two collide with a probability of about n²/2^65. In
 //! replicated worlds numbers are used again (`children.rs`).
 
 pub mod cards;
@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use topology::{Neighbors, Topology};
 
-/// A communicator, as this process has it.
+/// A communicator of this process.
 pub struct Comm {
     handle: OnceLock<CommHandle>,
     /// Context of its point-to-point messages.
@@ -51,40 +51,40 @@ pub struct Comm {
     pub rank: u32,
     /// The virtual rank of each member; of an intercommunicator, those of the local group.
     pub members: Arc<[VirtualRank]>,
-    /// It has members of other jobs.
+    /// True if it has members of other jobs.
     pub is_mixed: bool,
-    /// The remote group of an intercommunicator.
+    /// The remote group of an intercommunicator; `None` in others.
     pub remote: Option<Arc<[VirtualRank]>>,
     /// Error handler and attributes.
     pub attached: Arc<Attached>,
-    /// Its name.
+    /// Name that the program has given it; empty before that.
     pub name: Mutex<String>,
-    /// Its hints.
+    /// Hints of the program.
     pub info: Mutex<Arc<Info>>,
-    /// Its virtual topology.
+    /// Virtual topology, if it has one.
     pub topology: Option<Topology>,
-    /// Buffered mode: the buffer attached to it.
+    /// Buffer attached to it for buffered mode.
     pub buffer: Mutex<Option<Attachment>>,
-    /// The session that it comes from.
+    /// The session that it comes from; unset in the world model.
     pub session: OnceLock<Arc<Session>>,
-    /// How many partitioned operations were made: whether it sends, with whom, and with which tag.
+    /// Number of partitioned operations made so far, by direction (true for sends), peer and tag.
     partitioned: Mutex<HashMap<(bool, c_int, c_int), u64>>,
     children: Arc<Children>,
     collectives: AtomicU32,
     nonblocking: Nonblocking,
     persistent: AtomicU64,
     seat: Seat,
-    /// Its nonblocking collectives.
+    /// Nonblocking collectives and rounds of persistent ones.
     pub queue: Queue,
-    /// What its members say that they call, if collectives are checked.
+    /// Calls of the members, if collectives are checked.
     pub(crate) checks: Checks,
 }
 
-/// How many nonblocking collectives of one communicator may be under way at once.
+/// Maximum number of nonblocking collectives of one communicator at a time.
 ///
-/// Their messages come from any thread that makes progress, so two of them interleave differently in each replica. Each
-/// has a context of its own therefore, from a fixed set: the k-th takes number k modulo this, and waits until the one
-/// that had it before has sent and received everything.
+/// Any thread that makes progress sends their messages, so two of them interleave differently in each replica.
+/// Therefore each has a context of its own, from a fixed set: the k-th takes number k modulo this, and waits until the
+/// previous owner has sent and received everything.
 const NONBLOCKING_COUNT: u64 = 256;
 
 /// The nonblocking collectives of a communicator, by number.
@@ -96,7 +96,7 @@ struct Nonblocking {
 }
 
 impl Nonblocking {
-    /// Takes the context of an operation; `false` when it is in use.
+    /// Takes the context of an operation. Returns false if it is in use.
     fn take(&self, number: u64) -> bool {
         let (word, bit) = self.place(number);
         word.fetch_or(bit, Ordering::AcqRel) & bit == 0
@@ -145,7 +145,7 @@ pub fn install(rank: VirtualRank, rank_count: u32, world: Arc<Attached>, this: A
     let _ = SELF.set(predefined(SELF_CONTEXT, 0, alone, this, CommHandle::SELF, "MPI_COMM_SELF"));
 }
 
-/// The communicator with this handle.
+/// The communicator with this handle. Fails with `MPI_ERR_COMM` if there is none.
 #[inline]
 pub fn resolve(handle: CommHandle) -> Result<Held<Comm>> {
     let found = match handle {
@@ -196,17 +196,17 @@ impl Comm {
         self.members.len()
     }
 
-    /// Whom ranks of sources and destinations mean: the remote group, if there are two (MPI-5.0 §3.2.3).
+    /// The group in which ranks of sources and destinations count: the remote one, if there are two (MPI-5.0 §3.2.3).
     pub fn others(&self) -> &Arc<[VirtualRank]> {
         self.remote.as_ref().unwrap_or(&self.members)
     }
 
-    /// Its handle.
+    /// Handle of the communicator.
     pub fn handle(&self) -> CommHandle {
         *self.handle.get().expect("a communicator is registered when it is made")
     }
 
-    /// Checks a rank of this communicator, which may not be `MPI_PROC_NULL` or a wildcard.
+    /// The member of a rank. Fails with `MPI_ERR_RANK` for other values, also for `MPI_PROC_NULL` and wildcards.
     #[inline]
     pub fn member(&self, rank: c_int) -> Result<VirtualRank> {
         match usize::try_from(rank).ok().and_then(|rank| self.others().get(rank)) {
@@ -220,13 +220,13 @@ impl Comm {
         Error::new(MPI_ERR_RANK, format!("rank {rank} is not in 0..{} of {}", self.others().len(), self.label()))
     }
 
-    /// Its name for messages to the user.
+    /// Name of the communicator for messages to the user.
     pub fn label(&self) -> String {
         let name = lock(&self.name);
         if name.is_empty() { format!("communicator {:#x}", self.handle().0) } else { name.clone() }
     }
 
-    /// A number for a member that all members know it by.
+    /// Number of a member, the same at all members, also in other jobs.
     pub fn name_of(&self, member: VirtualRank) -> u64 {
         if self.is_mixed { hash_of([contact::identity(member)]) >> 1 } else { u64::from(member.0) }
     }
@@ -236,20 +236,20 @@ impl Comm {
         self.peers_later()()
     }
 
-    /// The next collective operation; what is returned makes the members for it, if it comes to messages.
+    /// Counts the next collective operation. The returned closure makes the members for it, if messages are needed.
     #[inline(always)]
     pub fn peers_later(&self) -> impl Fn() -> Peers + '_ {
         let number = self.count_collective();
         move || self.peers_in(self.context ^ COLLECTIVE, (number & 0x3fff_ffff) as i32)
     }
 
-    /// The members, for a blocking collective: over a board, if they have one.
+    /// The members, for the next blocking collective: over a board, if they have one.
     #[inline]
     pub fn blocking_peers(&self) -> Result<Peers> {
         Ok(self.peers_with(self.table()?.cloned()))
     }
 
-    /// The number of the next collective operation. Each takes one, also where it sends no messages: those of other
+    /// Takes the number of the next collective operation. Each takes one, also if it sends no messages here: other
     /// members may.
     #[inline(always)]
     pub fn count_collective(&self) -> u32 {
@@ -259,13 +259,13 @@ impl Comm {
         number
     }
 
-    /// The board for the next blocking collective, if they have one. To be asked once for each.
+    /// The board for the next blocking collective, if members have one. To be called once for each.
     #[inline]
     pub fn table(&self) -> Result<Option<&Arc<board::SharedBoard>>> {
         self.seat.table(self)
     }
 
-    /// The board for a blocking collective whose arguments nobody checks against those of others, if there is one.
+    /// The board for a blocking collective, if there is one; `None` if collectives are checked.
     #[inline(always)]
     pub fn unchecked_table(&self) -> Option<&Arc<board::SharedBoard>> {
         if check::is_on() { None } else { self.seat.taken() }
@@ -283,7 +283,7 @@ impl Comm {
             return Peers { context, tag, rank, members, across: None, table: None };
         };
         let across = Peers { context, tag, rank, members: remote.clone(), across: None, table: None };
-        // Each group by itself has a context too, named by its first member.
+        // Each group has a context of its own as well, derived from its first member.
         let context = mix(context, self.name_of(members[0]) + 1) | COLLECTIVE;
         Peers { context, tag, rank, members, across: Some(Arc::new(across)), table: None }
     }
@@ -304,12 +304,12 @@ impl Comm {
         self.peers_in(context, (number & 0x3fff_ffff) as i32)
     }
 
-    /// A nonblocking collective has sent and received everything.
+    /// Gives back the context of a nonblocking collective, which has sent and received everything.
     pub fn nonblocking_done(&self, number: u64) {
         self.nonblocking.give_back(number);
     }
 
-    /// The neighbours of this process in the communicator's topology.
+    /// The neighbours of this process. Fails with `MPI_ERR_TOPOLOGY` if the communicator has no topology.
     pub fn neighbors(&self) -> Result<Neighbors> {
         let Some(topology) = &self.topology else {
             return Err(Error::new(MPI_ERR_TOPOLOGY, format!("{} has no topology", self.label())));
@@ -332,14 +332,15 @@ impl Comm {
         mix(mix(self.context ^ COLLECTIVE, PERSISTENT_DETAIL), number) | COLLECTIVE
     }
 
-    /// The members, for what they tell each other of their collective with this number: part 0 is how long that is.
+    /// The members, for exchanging their calls of the collective with this number: part 0 is the length of a call, part
+    /// 1 the call.
     pub(crate) fn check_peers(&self, number: u64, part: u64) -> Peers {
         self.peers_in(self.check_context(part), (number & 0x3fff_ffff) as i32)
     }
 
-    /// Whether members tell each other of their collectives in this context.
+    /// Returns true if members exchange their calls of collectives in this context.
     fn checks_in(&self, context: u64) -> bool {
-        // Between two groups each by itself has a context, too.
+        // In an intercommunicator each group has a context of its own as well.
         let of_group = |part| self.check_peers(0, part).context == context;
         (0..2).any(|part| self.check_context(part) == context || of_group(part))
     }
@@ -357,7 +358,7 @@ impl Comm {
         mix(mix(self.context ^ COLLECTIVE, PARTITIONED_DETAIL), *number) | COLLECTIVE
     }
 
-    /// One of the contexts of the window that has this communicator to itself.
+    /// Context for a purpose of the window that owns this communicator.
     pub fn window_context(&self, purpose: u64) -> u64 {
         mix(mix(self.context, WINDOW_DETAIL), purpose) | COLLECTIVE
     }
@@ -368,7 +369,7 @@ impl Comm {
         NewContext { context: self.child_context(number, detail), origin }
     }
 
-    /// What the members choose for the context of the next intercommunicator that they make with another group.
+    /// This group's half of the context of the next intercommunicator that it makes with another group.
     pub fn next_half(&self) -> Result<NewContext> {
         self.agree(Series::Halves, |_| self.peers())?;
         let (number, origin) = self.next_number(Series::Halves);
@@ -394,8 +395,8 @@ impl Comm {
         mix(mix(self.context, number), detail) & !COLLECTIVE
     }
 
-    /// In a replicated world a number is used again when all have freed what was made with it. Without replicas that
-    /// saves nothing.
+    /// Takes the next number of a series. In a replicated world a number is used again when all members have freed the
+    /// communicator that was made with it. Without replicas that saves nothing.
     fn next_number(&self, series: Series) -> (u64, Option<Origin>) {
         if runtime::job().is_some_and(|job| job.welcome.world.is_replicated()) {
             let origin = self.children.lend(series);
@@ -405,15 +406,14 @@ impl Comm {
         }
     }
 
-    /// Agrees with the other members, of both groups if there are two, which communicators that were made of this one
-    /// all have freed, when there are many. To be called by all of them, before they make another, where they may wait
-    /// for each other.
+    /// If there are many children, agrees with the other members on those that all have freed. All members, of both
+    /// groups if there are two, call it before they make another child, where they may wait for each other.
     pub fn reclaim(&self) -> Result {
         self.agree(Series::All, |_| self.peers())
     }
 
-    /// The same where they must not wait for each other: what they agree on is used in a later call. The request of
-    /// what was begun, if anything was.
+    /// Begins such an agreement where members must not wait for each other: a later call uses its outcome. Returns the
+    /// request of the agreement, if one was begun.
     pub fn reclaim_later(self: &Arc<Self>) -> Option<RequestId> {
         self.settle(Series::All, false);
         let Agreement { over, .. } = self.children.due(Series::All, false)?;
@@ -422,14 +422,14 @@ impl Comm {
         let said = agreed(self.nonblocking_peers(number), over);
         Some(start(async move {
             let said = said.await;
-            // Without an outcome nothing is over.
+            // If it has failed, no child counts as freed.
             let _ = outcome.set(said.as_ref().map_or_else(|_| Vec::new(), Vec::clone));
             owner.nonblocking_done(number);
             said.map(drop)
         }))
     }
 
-    /// Uses what was agreed on in a call before, when it has to be: now if this one may wait for others.
+    /// Uses the agreement of an earlier call, if it is due: at once in a call that may wait for others.
     fn settle(&self, series: Series, may_wait: bool) {
         if let Some(outcome) = self.children.owed(series, may_wait) {
             let agreed = redrt_engine::cell().wait_for(|_| outcome.get().cloned());
@@ -437,7 +437,7 @@ impl Comm {
         }
     }
 
-    /// The same of a series, whose members are those of `peers` for an agreement with this number.
+    /// Agrees on the freed children of a series. `peers` returns the members for an agreement with this number.
     fn agree(&self, series: Series, peers: impl FnOnce(u64) -> Peers) -> Result {
         self.settle(series, true);
         let Some(Agreement { number, over }) = self.children.due(series, true) else { return Ok(()) };
@@ -446,7 +446,7 @@ impl Comm {
         Ok(())
     }
 
-    /// A communicator of the same members, without attributes.
+    /// Makes a communicator of the same members, with these attributes.
     pub fn duplicate(&self, attached: Arc<Attached>) -> Arc<Self> {
         let new = self.next_context(DUPLICATE_DETAIL);
         let context = if mutation::is_planted(Mutation::ContextShared) { self.context } else { new.context };
@@ -459,8 +459,8 @@ impl Comm {
         register(comm)
     }
 
-    /// An intercommunicator of this process's group and another; `None` when this process is not of the group, or the
-    /// other one is empty.
+    /// Makes an intercommunicator of this process's group and another; `None` if this process is not in the group, or
+    /// the other one is empty.
     pub fn bridge(&self, new: NewContext, local: &[VirtualRank], remote: &[VirtualRank]) -> Option<Arc<Self>> {
         let me = self.members[self.rank as usize];
         let rank = local.iter().position(|member| *member == me).filter(|_| !remote.is_empty())? as u32;
@@ -472,8 +472,8 @@ impl Comm {
         Some(register(comm))
     }
 
-    /// A communicator of some members, numbered by the creating call and `detail`; `None` when this process is not one.
-    /// All members call.
+    /// Makes a communicator of some members. `detail` tells it apart from others of the same call. `None` if this
+    /// process is not one of them. All members of this communicator call.
     pub fn derive(
         &self,
         members: &[VirtualRank],
@@ -484,7 +484,7 @@ impl Comm {
         Ok(self.part(self.next_context(detail), members, topology))
     }
 
-    /// A communicator of some members with a given context; `None` when this process is not one of them.
+    /// Makes a communicator of some members with a given context; `None` if this process is not one of them.
     pub fn with_context(&self, new: NewContext, members: &[VirtualRank]) -> Option<Arc<Self>> {
         self.part(new, members, None)
     }
@@ -500,8 +500,8 @@ impl Comm {
         Some(register(comm))
     }
 
-    /// Whether the program has begun what it has not asked the outcome of, sends aside: those have their place in the
-    /// order of messages.
+    /// Returns true if the program has open requests on the communicator. Sends do not count: they have their place in
+    /// the order of messages.
     fn is_busy(&self) -> bool {
         let is_used = |request: &Request| {
             request.comm == self.handle().0 && !request.detached && !matches!(request.operation, Operation::Send)
@@ -510,7 +510,7 @@ impl Comm {
     }
 }
 
-/// What is over at all members, of both groups if there are two, of that which is over here.
+/// Of the numbers finished here, those finished at every member, of both groups if there are two.
 async fn agreed(peers: Peers, over: Vec<u64>) -> Outcome<Vec<u64>> {
     if mutation::is_planted(Mutation::ContextReusedEarly) {
         return Ok(over);
@@ -555,10 +555,10 @@ const PARTING_DETAIL: u64 = u64::MAX - 6;
 const CHECK_DETAIL: u64 = u64::MAX - 7;
 const HALF_DETAIL: u64 = u64::MAX - 8;
 const AGREEMENT_DETAIL: u64 = u64::MAX - 9;
-/// How many contexts with messages a window has.
+/// Number of contexts with messages that a window has.
 const WINDOW_CONTEXTS: u64 = 4;
 
-/// The context of a communicator that is about to be made. If it is not made here, it is over here.
+/// The context of a communicator that is about to be made. If it is dropped unused, its number counts as finished here.
 pub struct NewContext {
     /// The context.
     pub context: u64,
@@ -566,18 +566,18 @@ pub struct NewContext {
 }
 
 impl NewContext {
-    /// One that was chosen elsewhere, and is not used again.
+    /// A context that was chosen elsewhere, and is not used again.
     pub fn given(context: u64) -> Self {
         Self { context, origin: None }
     }
 
-    /// Of an intercommunicator for which the other group has chosen `other`.
+    /// Completes the context of an intercommunicator by the other group's half.
     pub fn with_other_half(mut self, other: u64) -> Self {
         self.context = bridge_context(self.context, other);
         self
     }
 
-    /// The communicator is made: what will be made of it.
+    /// Passes the number on to the communicator, as the record of its own children.
     fn into_children(mut self) -> Arc<Children> {
         Arc::new(Children::new(self.origin.take()))
     }
@@ -589,7 +589,7 @@ impl Drop for NewContext {
     }
 }
 
-/// The context in which a group agrees on what is over.
+/// The context in which a group agrees on finished numbers.
 fn agreement_context(group: u64) -> u64 {
     mix(group, AGREEMENT_DETAIL) | COLLECTIVE
 }
@@ -604,12 +604,12 @@ fn register(comm: Comm) -> Arc<Comm> {
     comm
 }
 
-/// The handle of a communicator, `MPI_COMM_NULL` for none.
+/// The handle of a communicator; `MPI_COMM_NULL` for `None`.
 pub fn handle_of(comm: Option<Arc<Comm>>) -> CommHandle {
     comm.map_or(CommHandle::NULL, |comm| comm.handle())
 }
 
-/// Takes a communicator out of the table; it lives on as long as operations use it.
+/// Takes a communicator out of the table. It lives on as long as operations use it. Fails for predefined ones.
 pub fn remove(handle: CommHandle) -> Result {
     if handle == CommHandle::WORLD || handle == CommHandle::SELF {
         return Err(Error::new(MPI_ERR_COMM, "a predefined communicator cannot be freed"));
@@ -625,17 +625,17 @@ pub fn remove(handle: CommHandle) -> Result {
     Ok(())
 }
 
-/// A hash of processes, the same for all that know them.
+/// A hash of processes, the same in all processes that compute it.
 pub fn hash_of(processes: impl IntoIterator<Item = Identity>) -> u64 {
     processes.into_iter().fold(0, |hash, (job, rank)| mix(mix(hash, job), u64::from(rank)))
 }
 
-/// The context in which the members of a communicator with this context part: `members` is a hash of who they are.
+/// The context in which the members of a communicator with this context part. `members` is a hash of them.
 pub fn parting_context(context: u64, members: u64) -> u64 {
     mix(mix(context, members), PARTING_DETAIL) | COLLECTIVE
 }
 
-/// The context of an intercommunicator, from what each side has chosen.
+/// The context of an intercommunicator, from the halves of both groups.
 pub fn bridge_context(one: u64, other: u64) -> u64 {
     mix(one.min(other), one.max(other)) & !COLLECTIVE
 }
@@ -645,7 +645,8 @@ pub fn leaders_context(peer: &Comm, tag: c_int) -> u64 {
     mix(mix(peer.context, LEADERS_DETAIL), tag as u64) | COLLECTIVE
 }
 
-/// How a communicator of these members compares with another (MPI-5.0 §7.4.1), `identical` aside.
+/// Compares the members of two communicators (MPI-5.0 §7.4.1), `identical` aside. Returns true for the same order, and
+/// true for the same members in any order.
 pub fn same_members(left: &[VirtualRank], right: &[VirtualRank]) -> (bool, bool) {
     let same_order = left == right;
     let sorted = |members: &[VirtualRank]| {
@@ -672,20 +673,21 @@ pub fn label_of_context(context: u64) -> String {
     all().find(|comm| has(comm)).map_or_else(|| "a freed communicator".to_owned(), |comm| comm.label() + kind)
 }
 
-/// If members tell each other in this context what collectives they call: which this one has told and waits to hear of.
+/// Description of the collective that waits for the other members' calls, if members exchange their calls in this
+/// context.
 pub fn told_in_context(context: u64) -> Option<String> {
     let comm = all().find(|comm| comm.checks_in(context))?;
     let (number, call) = comm.checks.first_open()?;
     Some(format!("collective number {number} of {}, here {call}", comm.label()))
 }
 
-/// All communicators that there are.
+/// All communicators of this process.
 fn all() -> impl Iterator<Item = Arc<Comm>> {
     let predefined = [WORLD.get(), SELF.get()].into_iter().flatten().cloned();
     predefined.chain(COMMS.snapshot().into_iter().map(|(_, comm)| comm))
 }
 
-/// The value of a colour that is `MPI_UNDEFINED`: the caller gets no communicator.
+/// The colour; `None` for `MPI_UNDEFINED`, with which the caller gets no communicator.
 pub fn color(color: c_int) -> Option<c_int> {
     (color != MPI_UNDEFINED).then_some(color)
 }

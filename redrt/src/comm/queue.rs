@@ -1,9 +1,9 @@
 //! Nonblocking collectives of a communicator, and the rounds of a persistent one, over a board of their own.
 //!
-//! All members begin them in the same order (MPI-5.0 §6.12), but each moves them on when it has time, while operations
-//! over a board are numbered and follow each other at each member. So here each goes on where the one before is over at
-//! this member: what it has begun with, others have begun with too, and no member waits for one that comes later.
-//! Without a board they go on beside each other, in messages.
+//! All members begin them in the same order (MPI-5.0 §6.12), but each moves them on when it has time. Operations over a
+//! board are numbered, and follow each other at each member. So here each goes on when the one before it is over at
+//! this member. All members take them in this order, and none waits for an operation that comes later. Without a board
+//! they run side by side, in messages.
 //!
 //! ```text
 //!   1 2 3        in messages, beside each other
@@ -25,14 +25,14 @@ use std::task::Poll;
 #[derive(Default)]
 pub struct Queue {
     place: Place,
-    /// The last operation at which members have agreed, whether they have a board then or not.
+    /// Number of the last operation at which members have agreed, with or without getting a board.
     agreed: AtomicU64,
-    /// Whose turn it is, over the board.
+    /// Number of the operation whose turn it is over the board.
     turn: AtomicU64,
 }
 
 impl Queue {
-    /// Runs operation `number`, counted from 1, over the board if there is one. `run` is given the members.
+    /// Runs operation `number`, counted from 1, over the board if there is one. `run` gets the members.
     pub async fn run<F: Future<Output = Outcome>>(
         &self,
         comm: &Comm,
@@ -58,13 +58,13 @@ impl Queue {
         reach(|| self.turn.load(Ordering::Acquire) == number).await;
     }
 
-    /// An operation over the board is over: it is the next one's turn.
+    /// Ends an operation over the board, and gives the turn to the next one.
     #[inline]
     pub fn pass(&self, number: u64) {
         self.turn.store(number + 1, Ordering::Release);
     }
 
-    /// The board for this operation, when it is its turn.
+    /// Waits for the turn of an operation, and returns the board; `None` if it runs in messages.
     async fn come(&self, comm: &Comm, number: u64, peers: &Peers) -> Outcome<Option<Arc<SharedBoard>>> {
         reach(|| self.agreed.load(Ordering::Acquire) >= agreement_before(number) || self.place.table().is_some()).await;
         if let Some(table) = self.place.table() {
@@ -85,18 +85,19 @@ impl Queue {
     }
 }
 
-/// Whether members agree at this operation, if they have no board by then.
+/// Returns true if members agree at this operation, if they have no board by then.
 fn is_agreement(number: u64) -> bool {
     number >= u64::from(FIRST) && number.is_power_of_two()
 }
 
-/// The last operation before this one at which they do; 0 if no operation before it does.
+/// The last operation before this one at which members agree; 0 if there is none.
 fn agreement_before(number: u64) -> u64 {
     let before = 1 << (number - 1).max(1).ilog2();
     if is_agreement(before) { before } else { 0 }
 }
 
-/// Waits for what another operation of this process brings about; it is looked for whenever an operation is complete.
+/// Waits until another operation of this process has made a condition true. It is checked whenever an operation is
+/// complete.
 async fn reach(is_so: impl Fn() -> bool) {
     poll_fn(|_| if is_so() { Poll::Ready(()) } else { Poll::Pending }).await;
 }

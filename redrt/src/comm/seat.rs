@@ -1,8 +1,8 @@
-//! Which place on boards a communicator has: agreed by its members when it has been used for a few collectives, given
-//! back when it is freed. Those that do not block have another one (`queue.rs`).
+//! Seats of communicators: places on boards. Members agree on one after a few collectives, and give it back when the
+//! communicator is freed. Nonblocking collectives have a place of their own (`queue.rs`).
 //!
 //! A place serves one communicator after the other. The next one may have it when all members of the last have left:
-//! then nobody reads there any more.
+//! then no member reads there any more.
 
 use super::cards::{self, Card};
 use crate::coll::board::SharedBoard;
@@ -20,51 +20,52 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The members agree at this collective, and if there was no place, whenever twice as many have been.
+/// Number of the collective at which members agree on a place. If there was none, they agree again whenever the number
+/// has doubled.
 pub(super) const FIRST: u32 = 4;
 
-/// A communicator's board, or how far it is from one.
+/// A communicator's board, or its progress toward one.
 #[derive(Default)]
 pub struct Seat {
     collectives: AtomicU32,
     place: Place,
 }
 
-/// A place on boards, once it is agreed upon: given back when this is dropped.
+/// A place on boards, once it is agreed upon. Its drop gives it back.
 #[derive(Default)]
 pub(super) struct Place(OnceLock<Arc<SharedBoard>>);
 
 impl Place {
-    /// The board.
+    /// The board, if there is one.
     #[inline]
     pub fn table(&self) -> Option<&Arc<SharedBoard>> {
         self.0.get()
     }
 
-    /// Takes what was agreed upon.
+    /// Takes the agreed place.
     pub fn take(&self, table: SharedBoard) -> &Arc<SharedBoard> {
         self.0.get_or_init(|| Arc::new(table))
     }
 }
 
-/// Which collectives a board is for.
+/// Kind of collectives that a board is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Blocking,
-    /// They have half of the places at most: a communicator that blocks finds one whatever there is of them.
+    /// Nonblocking collectives get half of the places at most, so that blocking ones find a place.
     Nonblocking,
 }
 
-/// The places of those that do not block, as bits.
+/// Places for nonblocking collectives, as bits.
 const OF_NONBLOCKING: u32 = !0 << (PLACES / 2);
 
 /// The places of this process.
 struct Places {
-    /// One bit for each that is in use.
+    /// One bit for each place in use.
     taken: u32,
-    /// Members agree on a place now: two communicators must not agree on the same.
+    /// True while a communicator agrees on a place: two must not agree on the same.
     is_agreeing: bool,
-    /// Left by this process, and not yet by all others: the board, and the number that says so.
+    /// Boards left by this process and not yet by all others, with the number that marks the leaving.
     left: Vec<(Arc<Board>, u64)>,
     /// The highest number that this process has posted in any place it has left.
     highest: u64,
@@ -75,12 +76,12 @@ struct Places {
 process_local! {
     static PLACES_TAKEN: Mutex<Places> =
         Mutex::new(Places { taken: 0, is_agreeing: false, left: Vec::new(), highest: 0, readable: BTreeSet::new() });
-    /// What members try to read out of each other's memory.
+    /// Word that members try to read from each other's memory.
     static PROBE: AtomicU64 = AtomicU64::new(0x7265_6472_745f_3031);
 }
 
 impl Places {
-    /// The bits of those that may be agreed upon, by one at a time: `None` while somebody else does.
+    /// Begins an agreement, and returns the free places as bits; `None` while another communicator agrees.
     fn offer(&mut self) -> Option<u32> {
         if std::mem::replace(&mut self.is_agreeing, true) {
             return None;
@@ -96,7 +97,7 @@ impl Places {
 }
 
 impl Seat {
-    /// The table of a communicator, for its next blocking collective. All members call it for each.
+    /// The board of a communicator, for its next blocking collective. All members call it for each.
     #[inline]
     pub fn table(&self, comm: &Comm) -> Result<Option<&Arc<SharedBoard>>> {
         if let Some(table) = self.place.table() {
@@ -105,7 +106,7 @@ impl Seat {
         self.come_closer(comm)
     }
 
-    /// The table, if it has one.
+    /// The board, if there is one already.
     #[inline(always)]
     pub fn taken(&self) -> Option<&Arc<SharedBoard>> {
         self.place.table()
@@ -132,19 +133,19 @@ impl Drop for Place {
     }
 }
 
-/// Whether it is worth asking; the same at all members.
+/// Returns true if members should agree on a place; the same at all of them.
 pub fn may_have(comm: &Comm) -> bool {
     comm.size() > 1 && may_share(comm)
 }
 
-/// Whether members may use memory that they share in place of messages; the same at all of them.
+/// Returns true if members may use shared memory in place of messages; the same at all of them.
 pub(crate) fn may_share(comm: &Comm) -> bool {
     let is_plain = comm.remote.is_none() && !comm.is_mixed;
     comm.size() <= MEMBERS_MAX && is_plain && job().is_some_and(|job| !job.welcome.world.is_replicated())
 }
 
-/// The segment, and the members as processes that share it with this one. `None` when some do not, or messages are to
-/// be counted or traced.
+/// The segment, and the members as processes that share it with this one. `None` if some do not share it, or messages
+/// are needed for faults or traces.
 pub(crate) fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     let engine = engine::cell().lock();
     if engine::has_faults() || engine.traces.is_some() {
@@ -158,8 +159,7 @@ pub(crate) fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     Some((segment, comm.members.iter().map(|rank| member(*rank)).collect::<Option<_>>()?))
 }
 
-/// Agrees on a place, in messages among `peers`. Two members may offer different ones; without one that all offer there
-/// is none.
+/// Agrees on a place, in messages among `peers`. Members offer their free places; `None` if no place is offered by all.
 pub(super) async fn agree(comm: &Comm, peers: &Peers, purpose: Use) -> Outcome<Option<SharedBoard>> {
     let sharing = sharing(comm);
     let (offered, highest) = {
@@ -179,7 +179,8 @@ pub(super) async fn agree(comm: &Comm, peers: &Peers, purpose: Use) -> Outcome<O
     Ok(agreed)
 }
 
-/// The board, and whether some member shares its core: what is copied and what is read in place is the same at all.
+/// Agrees on the board, and on whether some member shares its core. Both decide between copying and reading in place,
+/// which has to be the same at all members.
 async fn agree_on(
     peers: &Peers,
     sharing: Option<(Segment, Box<[Member]>)>,
@@ -195,7 +196,7 @@ async fn agree_on(
     let reads_all = sharing
         .as_ref()
         .is_some_and(|(_, members)| members.iter().zip(&all).all(|(member, card)| can_read(member, card[2])));
-    // Asked also without a place, for what each member can is its own affair.
+    // Exchanged also without a place: members without one must not leave the others waiting.
     let all = cards::exchange_among(peers.clone(), [u64::from(reads_all), 0, 0, 0]).await?;
     let direct = all.iter().all(|card| card[0] == 1);
     let Some((segment, members)) = sharing.filter(|_| free != 0) else { return Ok(None) };
@@ -203,18 +204,18 @@ async fn agree_on(
     Ok(job().map(|_| (board(), some_share)))
 }
 
-/// The address by which others try to read this process's memory.
+/// Address by which others try to read this process's memory.
 pub(crate) fn probe() -> u64 {
     PROBE.as_ptr() as u64
 }
 
-/// Whether this process can read the memory of a member with this probe.
+/// Returns true if this process can read the memory of a member, at this probe address.
 pub(crate) fn can_read(member: &Member, probe: u64) -> bool {
     if lock(&PLACES_TAKEN).readable.contains(&member.pid) {
         return true;
     }
     let mut word = 0u64;
-    // SAFETY: - a word of this function's own.
+    // SAFETY: - valid for writes of a word: a local variable.
     let read = unsafe { direct::read(member.pid, probe, (&raw mut word).cast(), size_of::<u64>()) };
     let can = read.is_ok() && word == PROBE.load(Ordering::Relaxed);
     if can {

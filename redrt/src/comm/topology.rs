@@ -1,9 +1,9 @@
-//! Virtual topologies (MPI-5.0 chapter 8): who is whose neighbour; no communication.
+//! Virtual topologies (MPI-5.0 chapter 8): grids, graphs and the neighbours in them. Nothing here communicates.
 
 /// The virtual topology of a communicator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Topology {
-    /// A grid.
+    /// A Cartesian grid.
     Cartesian(Grid),
     /// A graph that every member knows.
     Graph(Graph),
@@ -11,7 +11,7 @@ pub enum Topology {
     Distributed(Edges),
 }
 
-/// A graph, as `MPI_Graph_create` takes it: node k has the edges `index[k - 1]..index[k]`.
+/// A graph in the format of `MPI_Graph_create`: node k has the edges `index[k - 1]..index[k]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Graph {
     /// Ends of the nodes' edges.
@@ -31,22 +31,22 @@ impl Graph {
 /// The edges of one member of a distributed graph.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Edges {
-    /// Where edges to this member come from.
+    /// Ranks from which edges lead to this member.
     pub sources: Vec<usize>,
-    /// Their weights, if there are any.
+    /// Weights of those edges, if there are any.
     pub source_weights: Option<Vec<i32>>,
-    /// Where edges from this member lead.
+    /// Ranks to which edges lead from this member.
     pub destinations: Vec<usize>,
-    /// Their weights, if there are any.
+    /// Weights of those edges, if there are any.
     pub destination_weights: Option<Vec<i32>>,
 }
 
 /// The neighbours of one member, as neighbourhood collectives see them (§8.6). `None` is `MPI_PROC_NULL`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Neighbors {
-    /// From whom it receives, by place in the receive buffer.
+    /// Ranks from which it receives, by place in the receive buffer.
     pub sources: Vec<Option<usize>>,
-    /// To whom it sends, by place in the send buffer.
+    /// Ranks to which it sends, by place in the send buffer.
     pub destinations: Vec<Option<usize>>,
     /// The places in the receive buffer in the order in which receives are posted, so that several messages between
     /// the same two members meet their places.
@@ -77,7 +77,7 @@ impl Neighbors {
 pub struct Grid {
     /// Extent of each dimension.
     pub dimensions: Vec<usize>,
-    /// Whether each dimension wraps around.
+    /// True for each dimension that wraps around.
     pub periodic: Vec<bool>,
 }
 
@@ -104,7 +104,7 @@ impl Grid {
         coordinates
     }
 
-    /// The rank at a position; coordinates of periodic dimensions wrap around, `None` when another is out of range.
+    /// The rank at a position. Coordinates of periodic dimensions wrap around; `None` if another one is out of range.
     pub fn rank(&self, coordinates: &[i64]) -> Option<usize> {
         let mut rank = 0;
         for ((extent, periodic), coordinate) in self.dimensions.iter().zip(&self.periodic).zip(coordinates) {
@@ -118,7 +118,7 @@ impl Grid {
         Some(rank)
     }
 
-    /// The neighbours of `rank` `distance` steps before and after it along `dimension`; `None` beyond an edge.
+    /// The ranks `distance` steps before and after `rank` along `dimension`; `None` beyond an edge.
     pub fn shift(&self, rank: usize, dimension: usize, distance: i64) -> (Option<usize>, Option<usize>) {
         let at = |offset: i64| {
             let mut coordinates: Vec<_> = self.coordinates(rank).into_iter().map(|c| c as i64).collect();
@@ -128,8 +128,8 @@ impl Grid {
         (at(-distance), at(distance))
     }
 
-    /// For each dimension the neighbour before and the one after. What goes to the one before arrives there as from the
-    /// one after: so that is received first, which matters where both are the same member.
+    /// For each dimension the neighbour before and the one after. A message to the one before arrives there as one from
+    /// the one after. So that is received first, which matters if both are the same member.
     fn neighbors(&self, rank: usize) -> Neighbors {
         let pairs = (0..self.dimensions.len()).map(|dimension| self.shift(rank, dimension, 1));
         let places: Vec<_> = pairs.flat_map(|(before, after)| [before, after]).collect();
@@ -138,7 +138,7 @@ impl Grid {
         Neighbors { sources: places.clone(), destinations: places, receive_order }
     }
 
-    /// The grid of the kept dimensions, and which of the sub-grids a rank is in.
+    /// The grid of the kept dimensions, and the number of the sub-grid that a rank is in.
     pub fn sub(&self, rank: usize, keep: &[bool]) -> (Self, u64) {
         let pick = |wanted: bool| move |(index, _): &(usize, &usize)| keep[*index] == wanted;
         let dimensions = self.dimensions.iter().enumerate().filter(pick(true)).map(|(_, extent)| *extent).collect();

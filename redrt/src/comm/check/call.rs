@@ -1,4 +1,4 @@
-//! What a member says of a collective it calls: all that the others must agree with, and what a person reads.
+//! A member's description of a collective that it calls: facts that the others must agree with, and text for the user.
 
 use redrt_datatype::signature::Signature;
 use serde::{Deserialize, Serialize};
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 /// One collective call, as one member makes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Call {
-    /// The function, with its `MPI_`.
+    /// Name of the function, with its `MPI_`.
     pub function: String,
-    /// Its arguments in words.
+    /// Arguments as text for the user.
     pub arguments: String,
-    /// The root, if it has one.
+    /// Root argument, if the function has one.
     pub root: Option<Root>,
-    /// The reduction, where it is significant.
+    /// Code of the reduction, where it is significant.
     pub reduction: Option<u32>,
-    /// What every member that takes part gives alike.
+    /// Signature that has to be the same at all members that take part.
     pub alike: Option<Signature>,
-    /// The counts of all members, which those of one group pass alike.
+    /// Counts of all members, which have to be the same at all members of a group.
     pub shares: Option<Vec<i64>>,
-    /// What it gives to others.
+    /// Messages that it sends to others.
     pub gives: Pieces,
-    /// What it expects of others.
+    /// Messages that it expects from others.
     pub takes: Pieces,
 }
 
 /// The root argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Root {
-    /// This rank, of the own group, or of the other if there are two.
+    /// A rank, of the own group, or of the remote one in an intercommunicator.
     Rank(u32),
     /// `MPI_ROOT`.
     Here,
@@ -38,12 +38,12 @@ pub enum Root {
 /// Messages to or from others.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Pieces {
-    /// None.
+    /// No messages.
     #[default]
     Nothing,
     /// The same for each of them.
     All(Signature),
-    /// For each the rank, in order: several of one rank are matched one by one.
+    /// Ranks and signatures, in order: several of one rank are matched one by one.
     Each(Vec<(u32, Signature)>),
 }
 

@@ -1,5 +1,5 @@
-//! Whether the calls of all members of a communicator make one collective (MPI-5.0 §6.2.1): calls in, the first two
-//! that do not fit each other out. Pure: every member has the same calls and finds the same.
+//! Comparison of the calls by which all members of a communicator make one collective (MPI-5.0 §6.2.1): calls in, the
+//! first two that do not fit each other out. Pure: every member has the same calls and finds the same.
 
 use super::call::{Call, Root};
 use crate::abi::{
@@ -13,39 +13,39 @@ pub type Member = (usize, usize);
 /// Two calls that do not fit each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// Who makes the one call.
+    /// The member that makes the first call.
     pub one: Member,
-    /// Who makes the other.
+    /// The member that makes the second call.
     pub other: Member,
-    /// What it is about.
+    /// Kind of the difference.
     pub about: About,
 }
 
-/// What two calls differ in.
+/// Difference between two calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum About {
-    /// They are different functions.
+    /// The functions differ.
     Function,
-    /// They name different roots.
+    /// The roots differ.
     Root,
-    /// They name different reductions.
+    /// The reductions differ.
     Reduction,
-    /// The counts that all are to pass alike differ.
+    /// The counts differ that have to be the same at all members.
     Shares,
-    /// Both are to have messages of one length.
+    /// The lengths differ that have to be the same at both, in bytes.
     Lengths(u64, u64),
     /// The lengths are the same, the elements are not.
     Types,
     /// The number of bytes that one sends is not the number that the other expects.
     PieceLength(u64, u64),
-    /// What one sends has other elements than the other expects.
+    /// The first sends other elements than the second expects.
     PieceTypes,
     /// The number of messages that one sends is not the number that the other expects.
     PieceCount(usize, usize),
 }
 
 impl About {
-    /// Its error class. Lengths that differ have the one that a message has that is too long, as without the check.
+    /// Error class of the difference. For lengths it is that of a message that is too long, as without the check.
     pub fn class(self) -> c_int {
         match self {
             Self::Function => MPI_ERR_OTHER,
@@ -79,7 +79,8 @@ impl std::fmt::Display for About {
     }
 }
 
-/// The first calls that do not fit each other. `groups`: the calls of the members by rank, of one group or two.
+/// The first two calls that do not fit each other; `None` if all fit. `groups` are the calls of the members by rank, of
+/// one group or two.
 pub fn compare(groups: &[Vec<Call>]) -> Option<Mismatch> {
     let members: Vec<(Member, &Call)> = groups
         .iter()
@@ -94,7 +95,7 @@ pub fn compare(groups: &[Vec<Call>]) -> Option<Mismatch> {
         .or_else(|| pieces(groups))
 }
 
-/// The first two that say something and not the same.
+/// The first two members with values that differ. Members for which `what` returns `None` do not count.
 fn unlike<'a, T: PartialEq + 'a>(
     members: &[(Member, &'a Call)],
     what: impl Fn(&'a Call) -> Option<&'a T>,
@@ -110,7 +111,7 @@ fn roots(groups: &[Vec<Call>], members: &[(Member, &Call)]) -> Option<Mismatch> 
     if groups.len() == 1 {
         return unlike(members, |call| call.root.as_ref(), |_, _| About::Root);
     }
-    // One of the two groups has the root, and one member of it is that (MPI-5.0 §6.2.3).
+    // One member of one of the two groups is the root (MPI-5.0 §6.2.3).
     members.first().filter(|(_, call)| call.root.is_some())?;
     let mismatch = |one, other| Some(Mismatch { one, other, about: About::Root });
     let heres: Vec<Member> =

@@ -1,16 +1,16 @@
-//! Whether all members of a communicator call the same collective (`redrun --check-collectives`).
+//! Check that all members of a communicator call the same collective (`redrun --check-collectives`).
 //!
 //! ```text
 //!   call k of a member ──▶ its length, and the call, to every other ──▶ all calls k ──▶ compare ──▶ it runs
 //! ```
-//! The calls of a communicator are numbered, whether they are blocking, nonblocking or make a persistent request,
-//! because the standard has all members make them in one order (MPI-5.0 §6.12, §6.13). Every member tells every other
-//! what its k-th is. A tree would take fewer messages; but who passes on what others say would wait for them in the
-//! midst of a nonblocking call, and messages that depend on who makes progress have no place among those that replicas
-//! number alike. So all is sent when the function is called, and what has to wait only receives.
+//! The calls of a communicator are numbered, be they blocking, nonblocking or for a persistent request: the standard
+//! has all members make them in one order (MPI-5.0 §6.12, §6.13). Every member sends its k-th call to every other. A
+//! tree would take fewer messages. But a member that passes on others' calls would wait for them in the midst of a
+//! nonblocking call, and messages that depend on progress cannot be among those that replicas number alike. So all
+//! messages are sent when the function is called, and waiting parts only receive.
 //!
-//! Nobody is told who makes no collective at all. Then its others wait, which the search for deadlocks finds
-//! (`passive` of `redrt-engine`), and says what they call.
+//! A member that calls no collective at all is not reported. Then the others wait, which the search for deadlocks finds
+//! (`passive` of `redrt-engine`), and reports with their calls.
 
 pub mod call;
 mod compare;
@@ -36,12 +36,12 @@ process_local! {
     static IS_ON: AtomicBool = AtomicBool::new(false);
 }
 
-/// From now on collectives are checked.
+/// Checks collectives from now on.
 pub fn begin() {
     IS_ON.store(true, Ordering::Release);
 }
 
-/// Whether collectives are checked.
+/// Returns true if collectives are checked.
 #[inline]
 pub fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
@@ -63,21 +63,21 @@ struct State {
 }
 
 impl Checks {
-    /// What a request of the communicator says that ended with this error class.
+    /// Text for a request of the communicator that ended with this error class; `None` if no check has found it.
     pub fn found(&self, class: i32) -> Option<String> {
         lock(&self.state).found.as_ref().filter(|(of, _)| *of == class).map(|(_, text)| text.clone())
     }
 
-    /// The first call of this process that others have not made yet, and its number.
+    /// The first call of this process whose check is not over, with its number.
     pub fn first_open(&self) -> Option<(u64, String)> {
         lock(&self.state).open.first_key_value().map(|(number, call)| (*number, call.clone()))
     }
 }
 
-/// Bytes of the number that tells how long a call is.
+/// Size of the message with a call's length.
 const LENGTH_BYTES: usize = 8;
 
-/// What this member calls, told to the others. Returns when all have told theirs, with an error unless they fit each
+/// Sends this member's call to the others. The future ends when all calls have come, with an error unless they fit each
 /// other.
 pub fn start(comm: &Arc<Comm>, call: Call) -> impl Future<Output = Outcome> + Send + 'static + use<> {
     let comm = comm.clone();
@@ -112,7 +112,7 @@ pub fn start(comm: &Arc<Comm>, call: Call) -> impl Future<Output = Outcome> + Se
     }
     async move {
         let outcome = gather(&comm, call, number, others, arriving, steps).await;
-        // What is sent lives until it is.
+        // The buffers live until all is sent.
         drop((length, own));
         lock(&comm.checks.state).open.remove(&number);
         outcome
@@ -164,7 +164,7 @@ async fn gather(
     for ((group, _), call) in calls {
         groups[group].push(call);
     }
-    // Both sides of two groups are to find the same.
+    // Both groups compare in the same order, and find the same.
     let is_turned = comm.remote.as_ref().is_some_and(|remote| remote[0] < comm.members[0]);
     if is_turned {
         groups.reverse();
@@ -191,7 +191,7 @@ fn describe(comm: &Comm, number: u64, groups: &[Vec<Call>], mismatch: &Mismatch,
     )
 }
 
-/// A member by its rank and where it is.
+/// A member by its rank and its hosts.
 fn place(member: VirtualRank, rank: usize) -> String {
     let hosts = engine::cell().lock().hosts_of(member);
     let hosts = if hosts.is_empty() { "another job's host".to_owned() } else { hosts.join(" and ") };
@@ -199,16 +199,16 @@ fn place(member: VirtualRank, rank: usize) -> String {
     format!("rank {rank}{world} on {hosts}")
 }
 
-/// The check of a blocking call.
+/// Checks a blocking call. Fails unless the calls fit each other.
 pub fn blocking(comm: &Arc<Comm>, call: Call) -> Result {
     Ok(block_on(start(comm, call))?)
 }
 
-/// The check of a call that may not wait, for those that will: rounds of a persistent request.
+/// The check of a call that may not wait, for later ones that may: rounds of a persistent request.
 #[derive(Clone)]
 pub struct Later(Arc<OnceLock<Verdict>>);
 
-/// Why the calls do not fit each other: class and text.
+/// Result of the check; the error is a class and its text.
 type Verdict = std::result::Result<(), (i32, String)>;
 
 impl Later {
@@ -225,8 +225,8 @@ impl Later {
         later
     }
 
-    /// Its outcome. A thread that makes progress polls it again when something has completed, and the check is such a
-    /// thing.
+    /// Outcome of the check. A thread that makes progress polls it again when an operation has completed, and the check
+    /// is one.
     pub async fn outcome(self) -> Outcome {
         let verdict = std::future::poll_fn(|_| match self.0.get() {
             Some(verdict) => Poll::Ready(verdict.clone()),

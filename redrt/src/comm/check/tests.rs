@@ -1,4 +1,4 @@
-//! Calls that fit each other, and those that do not: each difference is told by its own class, of the members that
+//! Calls that fit each other, and others that do not: each difference is reported by its own class and the members that
 //! differ.
 
 use super::call::{Call, Pieces, Root};
@@ -88,7 +88,7 @@ fn across_groups_pieces_go_to_the_other() {
 }
 
 proptest! {
-    /// An exchange as a table says it; then one entry is changed for its receiver alone.
+    /// An exchange by a table; then one entry is changed for its receiver alone.
     #[test]
     fn one_wrong_entry_is_found_where_it_is(
         counts in prop::collection::vec(prop::collection::vec(0i64..5, 4), 4), from in 0usize..4, to in 0usize..4,
