@@ -895,8 +895,8 @@ impl Cell {
     /// Makes all threads of this process look again, after a change that no frame brings.
     pub fn wake(&self) {
         self.has_news.store(true, Ordering::SeqCst);
-        // The woken thread stirs the others. The trap: without the flag, a thread that has looked in vain and is about
-        // to sleep would miss the change, as the caller has not locked the engine.
+        // The woken thread stirs the others. A notification from here could be lost: the caller has not locked the
+        // engine, and a thread may have looked in vain and be about to wait.
         self.sleeper.wake();
     }
 

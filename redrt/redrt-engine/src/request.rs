@@ -54,7 +54,7 @@ pub enum Operation {
     Persistent {
         /// Begins one round.
         start: Arc<Start>,
-        /// The round under way; `None` once the round has been completed.
+        /// The round under way; `None` when there is none.
         round: Option<RequestId>,
         /// True from its start until the application finds it complete.
         active: bool,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   leader                                   follower
-//!     │ hears of it: decides `word`             │
+//!     │ a signal comes: decides `word`          │
 //!     ├──────────── Decisions{word} ──────────► │ will not begin call 8: its program is in call 7
 //!     │ ◄──────────── Ballot{8} ────────────────┤
 //!     │ its own program is in call 5:           │

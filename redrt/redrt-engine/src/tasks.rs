@@ -21,7 +21,7 @@ pub fn block_on<T>(task: impl Future<Output = T>) -> T {
     run(task, false)
 }
 
-/// The same. With `at_once` the first poll may well end it, as over a board, so it comes first.
+/// The same. With `at_once` the first poll may well end it, as over a board, so the engine is not locked before it.
 #[inline(always)]
 pub fn run<T>(task: impl Future<Output = T>, mut at_once: bool) -> T {
     let mut task = pin!(task);

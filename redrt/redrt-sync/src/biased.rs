@@ -23,7 +23,7 @@ pub struct Biased<T> {
     bias: AtomicBool,
     /// True while the owner has the value, or is about to check that it may.
     inside: AtomicBool,
-    /// True while the mutex's holder has the value, or is about to have it.
+    /// True while the mutex's holder keeps the owner off: it has the value, or is about to have it.
     wanted: AtomicBool,
     mutex: Mutex<()>,
     /// The mutex's guard while the value is held by the mutex; `None` on the fast way. Not in [`Guard`], which thus is

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   member 0 │ 4 │ 5 │ 2 │ 3 │     operation k is in cell k modulo DEPTH of each member; here 0 is in operation 5,
-//!   member 1 │ 4 │ 1 │ 2 │ 3 │     and 1 in operation 4: whatever it reads there, nobody writes it
+//!   member 1 │ 4 │ 1 │ 2 │ 3 │     and 1 in operation 4: its reads there meet no write
 //! ```
 //! Operations are numbered, and all members take part in all of them, in order. A member that reaches operation k
 //! writes its cell, and then the cell's number. So a number k says that its member has finished all earlier operations.

@@ -9,9 +9,9 @@
 //!   │ ◀── Agent{Hello, Ready, …} ────────  │   forwarded from the processes; `Hello` was answered already
 //!   │ ◀── Observed ──────────────────────  │   of another host, unasked or because of `Probe`
 //!   │ ── Cards, View, Release ───────────▶ │   forwarded to every process that said `Hello`
-//!   │ ◀── Output ────────────────────────  │   what the processes print
+//!   │ ◀── Output ────────────────────────  │   output of the processes
 //!   │ ◀── Exited … Drained ──────────────  │   one of each for each process: dead; nothing more to print
-//!   │ ── Shutdown ───────────────────────▶ │   kills what is left and leaves
+//!   │ ── Shutdown ───────────────────────▶ │   kills all remaining processes and leaves
 //! ```
 //! `tree` says how these messages travel through the tree of daemons, and what happens when a connection breaks.
 

@@ -142,7 +142,7 @@ pub enum Parting {
     /// A thread waits for ever at a position other than that where it took a lock in its leader.
     #[error("a thread stands still elsewhere than in its leader, where it took a lock that others wait for")]
     Locks,
-    /// The same bytes of a file differ for both.
+    /// The replica and its leader read different bytes at one place of a file.
     #[error("it reads other bytes from {path} than its leader has read")]
     Read {
         /// Path of the file, or its name for the user where it has none.

@@ -5,13 +5,13 @@
 //! redrun                                  every redrtd                       helpers, one for each source
 //!   │ ── Begin ─────────────────────────────▶ │ ── start ───────────────────────▶ │   rounds of memory, while it runs
 //!   │ ◀── Ready, of each source ───────────── │                                   │
-//!   │ ── Round ─────────────────────────────▶ │ ────────────────────────────────▶ │   what was written meanwhile
+//!   │ ── Round ─────────────────────────────▶ │ ────────────────────────────────▶ │   memory written meanwhile
 //!   │ ◀── Ready, of each source ───────────── │                                   │
 //!   │ ── Stop ──────────────────────────────▶ │ ────────────────────────────────▶ │   it sends nothing any more
 //!   │ ◀── Agent{Quiet}, of each process ───── │                                   │
 //!   │ ── Rest ──────────────────────────────▶ │   LineGoes, to each source        │   its threads are stopped
 //!   │ ◀── Stopped, of each process ────────── │                                   │
-//!   │ ── Copy ──────────────────────────────▶ │ ────────────────────────────────▶ │   what is left is copied
+//!   │ ── Copy ──────────────────────────────▶ │ ────────────────────────────────▶ │   the remaining memory is copied
 //!   │ ◀── Copied, of each process ─────────── │                                   │
 //!   │ ── GoOn ──────────────────────────────▶ │ ────────────────────────────────▶ │   its threads go on
 //!   │ ◀── Saved, of each process ──────────── │                                   │   the copy is written

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  redstore put URL     ◀ Entry …   ▶ Moved …, Stored of each file, once it is there
-//!  redstore get URL     ◀ Entry …   ▶ Moved …; each file is as its facts say, also one that was there already
+//!  redstore get URL     ◀ Entry …   ▶ Moved …; each file fits its facts, also one that was there already
 //!  redstore list URL                ▶ Found, of each object below
-//!  redstore delete URL  ◀ key …     what is not there is no error
-//!  redstore create URL  ◀ key …     empty objects; one that is there already is an error, whoever was sooner
+//!  redstore delete URL  ◀ key …     a missing object is no error
+//!  redstore create URL  ◀ key …     empty objects; an existing one is an error
 //! ```
 //! A failure is one line on its standard error, and an [`Ending`].
 

@@ -3,10 +3,10 @@
 //! ```text
 //!  Dialling                                          Admitting
 //!    connects ─────────────────────────────────────▶  accepted
-//!    greeting ─────────────────────────────────────▶  hears it
-//!    hears it ◀──────────────────────────────────────  answer
-//!    proof, name ──────────────────────────────────▶  hears them
-//!    hears it ◀──────────────────────────────────────  admitted
+//!    greeting ─────────────────────────────────────▶  reads it
+//!    reads it ◀──────────────────────────────────────  answer
+//!    proof, name ──────────────────────────────────▶  reads them
+//!    reads it ◀──────────────────────────────────────  admitted
 //!  Sender                                            Incoming
 //! ```
 //! The last byte matters for lines (`membership::cloning`): while one is taken a process admits nobody, and frames sent
