@@ -1,6 +1,6 @@
-//! Calls into the program: each is a safe function because the program promised, when it handed the callback in, that
-//! it has the type the standard prescribes. No lock of the library may be held around a call. Clocks and random bytes
-//! are agreed in it as they are outside of MPI calls, where replicas agree when it is made.
+//! Calls into the program. Each is a safe function: a callback has the type that the standard prescribes, by the
+//! contract of the MPI call that took it. No lock of the library may be held around a call. If replicas agree on its
+//! moment, clocks and random bytes are agreed in it as they are outside of MPI calls.
 
 use crate::abi::{Callback, Count, Offset, Status, ToolHandle};
 use crate::handle::DatatypeHandle;
@@ -21,7 +21,8 @@ type ExtentFunction = unsafe extern "C" fn(DatatypeHandle, *mut isize, *mut c_vo
 
 /// A function of the program without a state of its own: a reduction or an error handler.
 ///
-/// Of a program of another family's ABI its façade's adapter is called, with the function first; it knows the types.
+/// In a program with another family's ABI, the adapter of its façade is called, with the function as first argument.
+/// The adapter knows the types.
 #[derive(Clone, Copy, Debug)]
 pub struct UserFunction {
     function: Callback,
@@ -42,7 +43,7 @@ impl UserFunction {
         Self { function, adapter: Some(adapter), by: Callback(0) }
     }
 
-    /// The same with a function of MPI-2's bindings for C++: the adapter is told of a further one that goes with it.
+    /// Adds a further function for the adapter, as MPI-2's bindings for C++ need it.
     #[must_use]
     pub fn called_by(self, by: Callback) -> Self {
         Self { by, ..self }
@@ -57,15 +58,15 @@ pub fn call_errhandler(user: UserFunction, mut handle: usize, mut code: c_int) -
     let _calling_back = threads::call_back();
     let UserFunction { function, adapter, by } = user;
     if let Some(adapter) = adapter {
-        // SAFETY: - the type of a façade's `call_errhandler`.
+        // SAFETY: - the type is that of a façade's `call_errhandler`.
         let adapter = unsafe { adapter.function::<ErrhandlerAdapter>() };
-        // SAFETY: - the function that came with the adapter.
+        // SAFETY: - the function fits the adapter: both came together from the façade.
         return unsafe { adapter(function.0, by.0, handle, code) };
     }
-    // SAFETY: - the type of MPI_Comm_errhandler_function and its siblings, whose handles are all pointer-sized.
+    // SAFETY: - the type is that of MPI_Comm_errhandler_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<ErrhandlerFunction>() };
     // MPI-5.0 section 9.3.1: handle and code go by reference, so that Fortran can use them.
-    // SAFETY: - both pointers are to locals that outlive the call.
+    // SAFETY: - both pointers are valid for reads and writes: they are to locals.
     unsafe { function(&mut handle, &mut code) };
     code
 }
@@ -80,10 +81,10 @@ pub fn call_copy_attribute(
 ) -> (c_int, Option<usize>) {
     let _calling_back = threads::call_back();
     let (mut copied, mut flag) = (0usize, 0);
-    // SAFETY: - the type of MPI_Comm_copy_attr_function and its siblings, whose handles are all pointer-sized.
+    // SAFETY: - the type is that of MPI_Comm_copy_attr_function and its siblings, whose handles are all pointer-sized.
     let function = unsafe { function.function::<CopyFunction>() };
     let (extra_state, value) = (pointer(extra_state), pointer(value));
-    // SAFETY: - the out pointers are to locals that outlive the call; the others are the program's own values.
+    // SAFETY: - the out pointers are valid for writes: they are to locals. The others are the program's own values.
     let code = unsafe { function(object, keyval, extra_state, value, (&raw mut copied).cast(), &mut flag) };
     (code, (flag != 0).then_some(copied))
 }
@@ -97,14 +98,15 @@ pub fn call_delete_attribute(
     extra_state: usize,
 ) -> c_int {
     let _calling_back = threads::call_back();
-    // SAFETY: - the type of MPI_Comm_delete_attr_function and its siblings, whose handles are all pointer-sized.
+    // SAFETY: - the type is that of MPI_Comm_delete_attr_function and its siblings, whose handles are all
+    //           pointer-sized.
     let function = unsafe { function.function::<DeleteFunction>() };
-    // SAFETY: - the pointers are the program's own values.
+    // SAFETY: - the pointers are the program's own values, which only its function uses.
     unsafe { function(object, keyval, pointer(value), pointer(extra_state)) }
 }
 
-/// Calls a reduction function of the program, of the `int` or the large-count type. Both buffers hold `count` elements
-/// of `datatype`, which is the promise of the MPI call that is being served.
+/// Calls a reduction function of the program, of the `int` or the large-count type (`wide`). Both buffers hold `count`
+/// elements of `datatype`, by the contract of the MPI call that is served.
 pub fn call_user_operation(
     user: UserFunction,
     wide: bool,
@@ -116,57 +118,57 @@ pub fn call_user_operation(
     let _calling_back = threads::call_back();
     let UserFunction { function, adapter, by } = user;
     if let Some(adapter) = adapter {
-        // SAFETY: - the type of a façade's `call_operation`.
+        // SAFETY: - the type is that of a façade's `call_operation`.
         let adapter = unsafe { adapter.function::<OperationAdapter>() };
-        // SAFETY: - buffers: the C call's promise; the function came with the adapter.
+        // SAFETY: - the buffers hold count elements: the contract of the MPI call. The function came with the adapter.
         unsafe { adapter(function.0, by.0, input.cast(), in_out.cast(), count, datatype.0) };
     } else if wide {
         let mut count = count;
-        // SAFETY: - the program created the operation with MPI_Op_create_c.
+        // SAFETY: - the type is that of MPI_Op_create_c, which created the operation.
         let function = unsafe { function.function::<OperationFunctionLarge>() };
-        // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
+        // SAFETY: - the buffers hold count elements: the contract of the MPI call. The other pointers are to locals.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     } else {
         let mut count = c_int::try_from(count).expect("Op::reduce splits counts that do not fit an int");
-        // SAFETY: - the program created the operation with MPI_Op_create.
+        // SAFETY: - the type is that of MPI_Op_create, which created the operation.
         let function = unsafe { function.function::<OperationFunction>() };
-        // SAFETY: - buffers: the C call's promise; the other pointers are to locals that outlive the call.
+        // SAFETY: - the buffers hold count elements: the contract of the MPI call. The other pointers are to locals.
         unsafe { function(input.cast(), in_out.cast(), &mut count, &mut datatype) };
     }
 }
 
-/// What a conversion function is to do.
+/// Arguments of a conversion function.
 #[derive(Clone, Copy, Debug)]
 pub struct Conversion {
     /// The program's buffer.
     pub memory: *mut c_void,
-    /// What lies in it.
+    /// Type of the elements.
     pub handle: DatatypeHandle,
     /// Number of basic elements.
     pub count: i64,
     /// The bytes of the file.
     pub file: *mut c_void,
-    /// The first basic element in the buffer.
+    /// Index of the first basic element in the buffer.
     pub position: i64,
 }
 
-/// Calls a conversion function of a data representation, of the `int` or the large-count type. Returns its code. The
-/// buffer is the program's, with room for the elements, which is the promise of the MPI call that is being served;
-/// `file` has room for them.
+/// Calls a conversion function of a data representation, of the `int` or the large-count type (`wide`). Returns its
+/// code. The program's buffer has room for the elements, by the contract of the MPI call that is served; `file` has
+/// room for them.
 pub fn call_conversion(function: Callback, wide: bool, conversion: Conversion, extra_state: usize) -> c_int {
     let _calling_back = threads::call_back();
     let Conversion { memory, handle, count, file, position } = conversion;
     let state = pointer(extra_state);
     if wide {
-        // SAFETY: - the program gave it to MPI_Register_datarep_c.
+        // SAFETY: - the type is that of MPI_Register_datarep_c, which took the function.
         let function = unsafe { function.function::<ConversionFunctionLarge>() };
-        // SAFETY: - buffers: the caller's and the C call's promise; the state is the program's own value.
+        // SAFETY: - memory and file have room for the elements: the contract of the MPI call, and the caller.
         unsafe { function(memory, handle, count, file, position, state) }
     } else {
         let count = c_int::try_from(count).expect("counts that do not fit an int are split");
-        // SAFETY: - the program gave it to MPI_Register_datarep.
+        // SAFETY: - the type is that of MPI_Register_datarep, which took the function.
         let function = unsafe { function.function::<ConversionFunction>() };
-        // SAFETY: - buffers: the caller's and the C call's promise; the state is the program's own value.
+        // SAFETY: - memory and file have room for the elements: the contract of the MPI call, and the caller.
         unsafe { function(memory, handle, count, file, position, state) }
     }
 }
@@ -175,47 +177,47 @@ pub fn call_conversion(function: Callback, wide: bool, conversion: Conversion, e
 pub fn call_datarep_extent(function: Callback, datatype: DatatypeHandle, extra_state: usize) -> (c_int, isize) {
     let _calling_back = threads::call_back();
     let mut extent = 0;
-    // SAFETY: - the type of MPI_Datarep_extent_function.
+    // SAFETY: - the type is that of MPI_Datarep_extent_function.
     let function = unsafe { function.function::<ExtentFunction>() };
-    // SAFETY: - the extent is a local that outlives the call; the state is the program's own value.
+    // SAFETY: - the extent is valid for writes: a local. The state is the program's own value.
     let code = unsafe { function(datatype, &mut extent, pointer(extra_state)) };
     (code, extent)
 }
 
 /// Calls a generalized request's query function. Returns its code.
 pub fn call_request_query(function: Callback, extra_state: usize, status: &mut Status) -> c_int {
-    // SAFETY: - the type of MPI_Grequest_query_function.
+    // SAFETY: - the type is that of MPI_Grequest_query_function.
     let function = unsafe { function.function::<unsafe extern "C" fn(*mut c_void, *mut Status) -> c_int>() };
-    // SAFETY: - the status outlives the call; the other pointer is the program's own value.
+    // SAFETY: - the status is valid for writes: a reference. The other pointer is the program's own value.
     unsafe { function(pointer(extra_state), status) }
 }
 
 /// Calls a generalized request's free function. Returns its code.
 pub fn call_request_free(function: Callback, extra_state: usize) -> c_int {
-    // SAFETY: - the type of MPI_Grequest_free_function.
+    // SAFETY: - the type is that of MPI_Grequest_free_function.
     let function = unsafe { function.function::<unsafe extern "C" fn(*mut c_void) -> c_int>() };
-    // SAFETY: - the pointer is the program's own value.
+    // SAFETY: - the pointer is the program's own value, which only its function uses.
     unsafe { function(pointer(extra_state)) }
 }
 
 /// Calls a generalized request's cancel function. Returns its code.
 pub fn call_request_cancel(function: Callback, extra_state: usize, complete: bool) -> c_int {
-    // SAFETY: - the type of MPI_Grequest_cancel_function.
+    // SAFETY: - the type is that of MPI_Grequest_cancel_function.
     let function = unsafe { function.function::<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>() };
-    // SAFETY: - the pointer is the program's own value.
+    // SAFETY: - the pointer is the program's own value, which only its function uses.
     unsafe { function(pointer(extra_state), c_int::from(complete)) }
 }
 
-/// Tells a tool of an event.
+/// Calls a tool's function for an event.
 pub fn call_event(function: Callback, instance: ToolHandle, registration: ToolHandle, safety: c_int, user_data: usize) {
     type Function = unsafe extern "C" fn(ToolHandle, ToolHandle, c_int, *mut c_void);
-    // SAFETY: - the type of MPI_T_event_cb_function.
+    // SAFETY: - the type is that of MPI_T_event_cb_function.
     let function = unsafe { function.function::<Function>() };
-    // SAFETY: - the pointer is the program's own value.
+    // SAFETY: - the pointer is the program's own value, which only its function uses.
     unsafe { function(instance, registration, safety, pointer(user_data)) }
 }
 
-/// Tells a tool how many events it is not told of.
+/// Calls a tool's function for `count` dropped events.
 pub fn call_dropped(
     function: Callback,
     count: Count,
@@ -225,18 +227,18 @@ pub fn call_dropped(
     user_data: usize,
 ) {
     type Function = unsafe extern "C" fn(Count, ToolHandle, c_int, c_int, *mut c_void);
-    // SAFETY: - the type of MPI_T_event_dropped_cb_function.
+    // SAFETY: - the type is that of MPI_T_event_dropped_cb_function.
     let function = unsafe { function.function::<Function>() };
-    // SAFETY: - the pointer is the program's own value.
+    // SAFETY: - the pointer is the program's own value, which only its function uses.
     unsafe { function(count, registration, source, safety, pointer(user_data)) }
 }
 
-/// Tells a tool that nothing of a registration runs any more.
+/// Calls a tool's function for a freed registration, of which no callback runs any more.
 pub fn call_freed(function: Callback, registration: ToolHandle, safety: c_int, user_data: usize) {
     type Function = unsafe extern "C" fn(ToolHandle, c_int, *mut c_void);
-    // SAFETY: - the type of MPI_T_event_free_cb_function.
+    // SAFETY: - the type is that of MPI_T_event_free_cb_function.
     let function = unsafe { function.function::<Function>() };
-    // SAFETY: - the pointer is the program's own value.
+    // SAFETY: - the pointer is the program's own value, which only its function uses.
     unsafe { function(registration, safety, pointer(user_data)) }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 /// The result of an MPI function.
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
-/// Why an MPI function failed: an error code (mostly a class) and a sentence for the user. Boxed, so that the
+/// Failure of an MPI function: an error code (mostly a class) and a sentence for the user. Boxed, so that the
 /// successful path returns in one register.
 #[derive(Debug)]
 pub struct Error(Box<Detail>);
@@ -22,22 +22,22 @@ struct Detail {
 }
 
 impl Error {
-    /// An error of class or code `code`. The message says what is wrong with which value; it needs no function name.
+    /// An error of class or code `code`. The message names the wrong value and the reason; it needs no function name.
     #[must_use]
     #[cold]
     pub fn new(code: c_int, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Detail { code, message: message.into(), scope: None, is_unsupported: false }))
     }
 
-    /// The call cannot be served in a job like this one, and could be in another. The message says which. The user is
-    /// told of it whatever the program does about the error.
+    /// An error of a call that cannot be served in a job like this one, and could be in another. The message says in
+    /// which. It is shown to the user however the program handles the error.
     #[must_use]
     #[cold]
     pub fn unsupported(code: c_int, message: &'static str) -> Self {
         Self(Box::new(Detail { code, message: message.into(), scope: None, is_unsupported: true }))
     }
 
-    /// Whether the call could be served in another job.
+    /// Returns true if the call could be served in another job.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.0.is_unsupported
@@ -85,7 +85,7 @@ macro_rules! fail {
     };
 }
 
-/// Whose error handler deals with an error (MPI-5.0 section 9.3).
+/// Object whose error handler deals with an error (MPI-5.0 section 9.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
     /// The call has no such object: `MPI_COMM_SELF`, `MPI_COMM_WORLD` if that has an error handler of the program's and

@@ -61,8 +61,8 @@ handles! {
     WinHandle;
 }
 
-/// An object that a call works on. To count references takes the processor as long as a short message takes: predefined
-/// objects live forever and need none.
+/// An object in use by a call. Counting references takes as long as a short message: predefined objects live forever
+/// and need no count.
 pub enum Held<T: 'static> {
     /// A predefined one.
     Forever(&'static Arc<T>),
@@ -93,7 +93,7 @@ impl<T> Clone for Held<T> {
 }
 
 impl<T> Held<T> {
-    /// The object, for who keeps it.
+    /// The object with a reference that can be kept.
     pub fn shared(self) -> Arc<T> {
         match self {
             Self::Forever(object) => Arc::clone(object),
@@ -189,7 +189,7 @@ impl<T> HandleTable<T> {
         if entry.generation == generation { entry.object.clone() } else { None }
     }
 
-    /// Puts another object in the place of one; whoever holds that keeps it. Nothing happens where there is none.
+    /// Replaces an object by one made from it. Holders of the old object keep it. Without an object it has no effect.
     pub fn replace(&self, value: usize, with: impl FnOnce(&T) -> T) {
         let Some((index, generation)) = split(value) else { return };
         let Some(place) = self.existing_place(index) else { return };

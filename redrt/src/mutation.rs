@@ -14,7 +14,7 @@ pub enum Mutation {
     ScanShort,
     /// An allgather puts the first piece that it has received where its own belongs.
     GatherMisplaced,
-    /// An alltoall waits for what it receives, and not for what it sends.
+    /// An alltoall waits for its receives, and not for its sends.
     AlltoallUnawaited,
     /// Nonblocking collectives have one context and one tag.
     NonblockingMixed,
@@ -26,11 +26,11 @@ pub enum Mutation {
     FenceUncounted,
     /// Exclusive locks are given while others have the lock.
     LockIgnored,
-    /// What is to be accumulated replaces what is there.
+    /// An accumulate replaces the target's elements in place of combining them.
     AccumulateReplaces,
     /// An access epoch of groups begins before its targets have posted.
     PostIgnored,
-    /// A follower takes the request that is complete here, not the one that was for its leader.
+    /// A follower takes the request that is complete here, not the one that was complete at its leader.
     FirstByItself,
     /// A follower tests by itself.
     TestByItself,
@@ -38,17 +38,17 @@ pub enum Mutation {
     ProbeByItself,
     /// A receive is cancelled without asking siblings.
     CancelByItself,
-    /// A line is cut while messages are on their way that have no numbers.
+    /// A line is cut while messages without numbers are in flight.
     LineUnquiet,
-    /// A line has any replica of a rank, not the one that has done what the rank has done outside.
+    /// A line has any replica of a rank, not the one that has made the rank's changes outside.
     LineOfFollowers,
-    /// Siblings of those that are saved do not hear that from now on changes of files are written down anew.
+    /// Siblings of saved processes are not told to begin new records of changes of files.
     SiblingsUntold,
-    /// What a daemon says in one go with the word that a line goes is not heeded.
+    /// Messages that a daemon sends together with the one that a line goes are lost.
     ReadTogetherLost,
-    /// A process that goes on from a line does not say again that it is in `MPI_Finalize`.
+    /// A process that goes on from a line does not report again that it is in `MPI_Finalize`.
     FinalizingOnce,
-    /// A job that goes back to a line does not say who is in it.
+    /// A job that goes back to a line does not send its view.
     ViewUnsaid,
     /// A process that has asked for a line, and goes on from it, does not know that it was taken.
     LineUntold,
@@ -56,14 +56,14 @@ pub enum Mutation {
     LineByItself,
     /// Each replica raises a signal by itself, at its next call.
     SignalByItself,
-    /// A follower that has said how far it is goes on before the call of a signal is decided.
+    /// A follower that has reported its place goes on before the call of a signal is decided.
     SignalUnwaited,
     /// A process does not look whether hosts answer.
     SilenceUnheard,
 }
 
 impl Mutation {
-    /// All of them.
+    /// All mutations.
     #[cfg(any(test, feature = "simulation"))]
     pub const ALL: [Self; 28] = [
         Self::BarrierShort,
@@ -99,11 +99,11 @@ impl Mutation {
 
 #[cfg(any(test, feature = "simulation"))]
 process_local! {
-    /// The one that this process has.
+    /// The bug that is planted in this process.
     pub(crate) static PLANTED: std::sync::OnceLock<Mutation> = std::sync::OnceLock::new();
 }
 
-/// Whether this process has this bug.
+/// Returns true if this bug is planted in this process.
 #[inline(always)]
 pub(crate) fn is_planted(mutation: Mutation) -> bool {
     #[cfg(any(test, feature = "simulation"))]

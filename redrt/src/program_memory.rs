@@ -1,42 +1,42 @@
-//! The memory of the program, without the library's own, as the kernel and the C library's allocator tell: its static
-//! data, its heap and its large blocks. The library has a heap of its own.
+//! The memory of the program, without the library's own: static data, heap and large blocks, as found from the kernel
+//! and the C library's allocator. The library has a heap of its own.
 //!
-//! Large blocks are mappings among others that nobody names. What tells them is the word that GNU's allocator keeps
-//! before each: its size, with a mark for a mapping of its own. Where another allocator is used they are not found, and
-//! nothing else is taken for one.
+//! Large blocks are mappings without a name, among others. They are known by the word that GNU's allocator keeps before
+//! each: its size, with a mark for a mapping of its own. With another allocator they are not found, and no other
+//! mapping is taken for one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const PAGE_BYTES: u64 = redrt_wire::scrub::PAGE_BYTES;
-/// The mark of a block with a mapping of its own, among the bits of a block's size that are no part of it.
+/// Mark of a block with a mapping of its own: a flag among the low bits of the size.
 const IS_MAPPED: u64 = 2;
 const FLAGS: u64 = 7;
-/// Number of pages that are searched for the beginning of a block: what is before it may belong to somebody else.
+/// Number of pages that are searched for the beginning of a block: pages before it may have another owner.
 const STRANGE_PAGES_MAX: u64 = 512;
 
 /// A stretch of memory that the program may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// Its first address.
+    /// First address.
     pub start: u64,
-    /// The address after its last.
+    /// One past the last address.
     pub end: u64,
-    /// What it is.
+    /// Kind of the memory.
     pub kind: Kind,
 }
 
-/// What a region is.
+/// Kind of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// `.data` and `.bss` of the program's file.
     Static,
-    /// What the C library's allocator gets by `brk`.
+    /// Memory that the C library's allocator gets by `brk`.
     Heap,
     /// A block that is so large that it has a mapping of its own.
     Block,
-    /// Nobody says what.
+    /// A mapping without a name, of unknown use.
     Unknown,
 }
 
@@ -51,17 +51,17 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// Static data and heap of this process; nothing if the kernel does not tell.
+/// Static data and heap of this process; empty if the kernel's list cannot be read.
 pub fn small_regions() -> Vec<Region> {
     let mut regions = mappings();
     regions.retain(|region| region.kind != Kind::Unknown);
     regions
 }
 
-/// These and the large blocks, by address.
+/// Static data, heap and large blocks of this process, by address.
 pub fn regions() -> Vec<Region> {
     let Ok(memory) = File::open("/proc/self/mem") else { return small_regions() };
-    // Read through the file, because a mapping of somebody else may go away meanwhile.
+    // Read through the file, because a mapping of another owner may go away meanwhile.
     let head = |page: u64| {
         let mut bytes = [0; 16];
         memory.read_exact_at(&mut bytes, page).ok()?;
@@ -90,7 +90,7 @@ fn listed(maps: &str, program: &Path) -> Vec<Region> {
         let name = fields.nth(3).unwrap_or_default().trim_start();
         let Some((start, end)) = range.split_once('-') else { continue };
         let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
-        // What the file does not hold of `.bss` is a mapping without a name behind it.
+        // The part of `.bss` that is not in the file is a mapping without a name behind it.
         let is_rest = || regions.last().is_some_and(|last| last.kind == Kind::Static && last.end == start);
         let kind = match name {
             "[heap]" => Kind::Heap,
@@ -106,7 +106,7 @@ fn listed(maps: &str, program: &Path) -> Vec<Region> {
     regions
 }
 
-/// The blocks in a mapping, one after the other, `head` being the first two words of a page.
+/// The blocks in a mapping, one after the other. `head` returns the first two words of a page.
 fn blocks(mapping: Region, head: impl Fn(u64) -> Option<[u64; 2]>) -> Vec<Region> {
     let mut found = Vec::new();
     let (mut page, mut strange) = (mapping.start, 0);
@@ -179,14 +179,14 @@ mod tests {
     #[test]
     fn static_data_and_a_large_block_of_this_process_are_found() {
         static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(7);
-        // SAFETY: - gives memory or null; it is freed below.
+        // SAFETY: - no duty: malloc takes a size, and returns memory or null.
         let block = unsafe { libc::malloc(64 << 20) };
         let found = regions();
         let kind_of =
             |address: u64| found.iter().find(|one| (one.start..one.end).contains(&address)).map(|one| one.kind);
         assert_eq!(kind_of(NUMBER.as_ptr() as u64), Some(Kind::Static), "{found:x?}");
         assert!(block.is_null() || kind_of(block as u64 + (32 << 20)) == Some(Kind::Block), "{found:x?}");
-        // SAFETY: - malloc gave it, and nobody has it any more.
+        // SAFETY: - malloc returned it, and it is not used or freed elsewhere.
         unsafe { libc::free(block) };
     }
 }

@@ -227,7 +227,7 @@ fn is_simulated(place: &UndoPlace) -> bool {
     false
 }
 
-/// Waits until no thread has a passage; `None` after [`STILL_TIME_MAX`].
+/// Waits until no thread has a passage; `None` after `STILL_TIME_MAX`.
 pub fn still() -> Option<Still> {
     let begun = Instant::now();
     IS_CLOSING.store(true, Ordering::Release);

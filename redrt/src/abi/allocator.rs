@@ -19,7 +19,7 @@ static HEAP: MiMalloc = MiMalloc;
 const REMOTE: usize = 0x5800_0000_0000;
 const PAGE: usize = 4096;
 
-/// Where the next mapping goes, if there is room.
+/// Address of the next mapping, if there is room.
 static NEXT: AtomicUsize = AtomicUsize::new(REMOTE);
 
 std::arch::global_asm!(
@@ -30,7 +30,8 @@ std::arch::global_asm!(
     map = sym map,
 );
 
-/// `mmap` for all that is linked into this library. Anonymous memory without a wish goes apart from the program's.
+/// `mmap` for all code that is linked into this library. Anonymous memory without a wish is mapped apart from the
+/// program's.
 unsafe extern "C" fn map(
     wish: *mut c_void,
     bytes: usize,
@@ -46,6 +47,6 @@ unsafe extern "C" fn map(
         wish
     };
     // The same function under a name that is not wrapped.
-    // SAFETY: - as the caller's call of mmap, with a hint where it gave none.
+    // SAFETY: - the duties of mmap are those of this function's caller; only a hint is added where it gave none.
     unsafe { libc::mmap64(wish, bytes, protection, flags, fd, at) }
 }

@@ -1,7 +1,7 @@
 //! Arguments of a C call, wrapped so that the implementation needs no unsafe code of its own.
 //!
-//! The exports wrap every pointer on the way in; by calling the function, the program has promised that it is null or
-//! valid as MPI says. Each wrapper also converts into the bare pointer, for implementations that keep it.
+//! The exports wrap every pointer on the way in. It is null or valid as MPI says: that is the contract of the C call.
+//! Each wrapper also converts into the bare pointer, for implementations that keep it.
 
 use super::{MPI_ERR_ARG, MPI_ERR_VALUE_TOO_LARGE};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ impl Callback {
     pub unsafe fn function<F: Copy>(self) -> F {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
         // SAFETY: - same size: asserted above.
-        //         - a function of type F: promised by the caller.
+        //         - a function of type F: the caller's duty above.
         unsafe { std::mem::transmute_copy(&self.0) }
     }
 }
@@ -38,7 +38,7 @@ impl<T> Input<T> {
         Self(pointer)
     }
 
-    /// Whether nothing is there (also `MPI_STATUS_IGNORE` and its like).
+    /// Returns true for a null pointer (also `MPI_STATUS_IGNORE` and its like).
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.0.is_null()
@@ -76,7 +76,7 @@ impl<T: Copy> Input<T> {
         if self.0.is_null() {
             return Err(null_pointer());
         }
-        // SAFETY: - not null: checked; valid for reads: the C call's promise.
+        // SAFETY: - not null: checked; valid for reads: the contract of the C call.
         Ok(unsafe { *self.0 })
     }
 
@@ -92,7 +92,7 @@ impl<T: Copy> Input<T> {
         if self.0.is_null() {
             return Err(null_pointer());
         }
-        // SAFETY: - not null: checked; valid for `length` elements during the call: the C call's promise.
+        // SAFETY: - not null: checked; valid for `length` elements during the call: the contract of the C call.
         Ok(unsafe { std::slice::from_raw_parts(self.0, length) })
     }
 }
@@ -106,7 +106,7 @@ impl Input<c_char> {
         if self.0.is_null() {
             return Err(null_pointer());
         }
-        // SAFETY: - not null: checked; ends with a NUL: the C call's promise.
+        // SAFETY: - not null: checked; ends with a NUL: the contract of the C call.
         let text = unsafe { CStr::from_ptr(self.0) };
         Ok(text.to_string_lossy().into_owned())
     }
@@ -133,12 +133,12 @@ impl<T> Output<T> {
         Self(std::ptr::null_mut())
     }
 
-    /// Where an untyped address argument of the C call points, which the standard says is a `T`.
+    /// Wraps an untyped address argument of the C call, which the standard says is a `T`.
     pub(crate) fn from_address(address: *mut c_void) -> Self {
         Self(address.cast())
     }
 
-    /// Whether nothing is to be written (also `MPI_STATUS_IGNORE` and its like).
+    /// Returns true if nothing is to be written (also `MPI_STATUS_IGNORE` and its like).
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.0.is_null()
@@ -163,7 +163,7 @@ impl<T: Copy> Output<T> {
     /// Writes the element unless the pointer is null, as for statuses.
     pub fn set_if_wanted(&self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: - not null: checked; valid for one write: the C call's promise.
+            // SAFETY: - not null: checked; valid for one write: the contract of the C call.
             unsafe { self.0.write(value) };
         }
     }
@@ -176,7 +176,7 @@ impl<T: Copy> Output<T> {
         if self.0.is_null() {
             return Err(null_pointer());
         }
-        // SAFETY: - not null: checked; the array has element `index`: the C call's promise.
+        // SAFETY: - not null: checked; the array has element `index`: the contract of the C call.
         unsafe { self.0.add(index).write(value) };
         Ok(())
     }
@@ -201,7 +201,7 @@ impl<T: Copy> Output<T> {
         if self.0.is_null() {
             return Err(null_pointer());
         }
-        // SAFETY: - not null: checked; valid for `length` elements during the call: the C call's promise.
+        // SAFETY: - not null: checked; valid for `length` elements during the call: the contract of the C call.
         Ok(unsafe { std::slice::from_raw_parts(self.0, length) })
     }
 }
@@ -221,7 +221,7 @@ impl Output<c_char> {
             length -= 1;
         }
         if capacity > 0 {
-            // SAFETY: - not null: checked; capacity bytes are there: the C call's promise.
+            // SAFETY: - not null: checked; capacity bytes are there: the contract of the C call.
             //         - length < capacity, and the text is ours, so the two do not overlap.
             unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), self.0, length) };
             self.set_at(length, 0)?;
@@ -260,7 +260,7 @@ impl Counts {
         Self { pointer: pointer.cast(), wide: true }
     }
 
-    /// Whether there is no array: the argument is not significant here.
+    /// Returns true if there is no array: the argument is not significant here.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.pointer.is_null()
@@ -273,10 +273,10 @@ impl Counts {
             return 0;
         }
         if self.wide {
-            // SAFETY: - not null: checked; has element `index`: the C call's promise.
+            // SAFETY: - not null: checked; has element `index`: the contract of the C call.
             unsafe { *self.pointer.cast::<i64>().add(index) }
         } else {
-            // SAFETY: - not null: checked; has element `index`: the C call's promise.
+            // SAFETY: - not null: checked; has element `index`: the contract of the C call.
             i64::from(unsafe { *self.pointer.cast::<c_int>().add(index) })
         }
     }
@@ -294,7 +294,7 @@ impl Counts {
     }
 }
 
-/// Where a count goes: to a C `int` or to a 64-bit integer; or an array of them.
+/// Destination of a count: a C `int`, a 64-bit integer, or an array of them.
 #[derive(Clone, Copy, Debug)]
 pub struct CountOut {
     pointer: *mut c_void,
@@ -310,19 +310,19 @@ impl CountOut {
         Self { pointer: pointer.cast(), wide: true }
     }
 
-    /// Nowhere: the function called does not have this argument.
+    /// No destination: the function does not have this argument.
     #[must_use]
     pub fn null() -> Self {
         Self { pointer: std::ptr::null_mut(), wide: true }
     }
 
-    /// Whether it goes nowhere.
+    /// Returns true if there is no destination.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.pointer.is_null()
     }
 
-    /// Whether it holds 64 bits.
+    /// Returns true if it holds 64 bits.
     #[must_use]
     pub fn is_wide(&self) -> bool {
         self.wide
@@ -337,14 +337,14 @@ impl CountOut {
             return Err(null_pointer());
         }
         if self.wide {
-            // SAFETY: - not null: checked; valid for one write: the C call's promise.
+            // SAFETY: - not null: checked; valid for one write: the contract of the C call.
             unsafe { self.pointer.cast::<i64>().write(value) };
             return Ok(());
         }
         let Ok(value) = c_int::try_from(value) else {
             return Err(Error::new(MPI_ERR_VALUE_TOO_LARGE, format!("{value} does not fit an int")));
         };
-        // SAFETY: - not null: checked; valid for one write: the C call's promise.
+        // SAFETY: - not null: checked; valid for one write: the contract of the C call.
         unsafe { self.pointer.cast::<c_int>().write(value) };
         Ok(())
     }

@@ -20,6 +20,6 @@ pub fn allocate(size: usize) -> Option<*mut c_void> {
 /// Frees a block that [`allocate`] returned, or null.
 #[allow(clippy::not_unsafe_ptr_arg_deref)] // On the program's promise, like the export it serves.
 pub fn free(block: *mut c_void) {
-    // SAFETY: - the program passes what MPI_Alloc_mem returned.
+    // SAFETY: - null, or returned by aligned_alloc and not freed: the contract of MPI_Free_mem.
     unsafe { libc::free(block) };
 }

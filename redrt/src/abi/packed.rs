@@ -9,7 +9,7 @@ pub fn readable<'a>(buffer: *const c_void, position: i64, length: usize) -> &'a 
         return &[];
     }
     let begin = buffer.cast::<u8>().wrapping_offset(position as isize);
-    // SAFETY: - the buffer has these bytes and nothing writes to them during the call: the C call's promise.
+    // SAFETY: - valid for reads of length bytes, and not written to during the call: the contract of the C call.
     //         - the callers have checked that the buffer is not null.
     unsafe { std::slice::from_raw_parts(begin, length) }
 }
@@ -21,7 +21,8 @@ pub fn writable<'a>(buffer: *mut c_void, position: i64, length: usize) -> &'a mu
         return &mut [];
     }
     let begin = buffer.cast::<u8>().wrapping_offset(position as isize);
-    // SAFETY: - the buffer has these bytes and nothing else uses them during the call: the C call's promise.
+    // SAFETY: - valid for reads and writes of length bytes, and not used by others during the call: the contract of the
+    //           C call.
     //         - the callers have checked that the buffer is not null.
     unsafe { std::slice::from_raw_parts_mut(begin, length) }
 }

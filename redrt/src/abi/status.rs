@@ -3,7 +3,8 @@
 use super::{MPI_UNDEFINED, Output};
 use std::ffi::c_int;
 
-/// `MPI_Status` of the standard ABI: three public ints and five of ours. The Fortran status has the same layout.
+/// `MPI_Status` of the standard ABI: three public ints and five of the library's. The Fortran status has the same
+/// layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Status {
@@ -50,7 +51,7 @@ impl Status {
         self.internal[1] = (byte_count >> 32) as u32 as c_int;
     }
 
-    /// Whether the operation was cancelled.
+    /// Returns true if the operation was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.internal[2] != 0
@@ -63,7 +64,7 @@ impl Status {
 }
 
 impl Output<Status> {
-    /// Writes the outcome of one operation, unless the pointer is null. Its error is what the call returns.
+    /// Writes the outcome of one operation, unless the pointer is null. The call itself returns the error.
     pub fn set_outcome(&self, outcome: Status) {
         // MPI-5.0 section 3.2.5: message-passing calls do not modify the error field, but those that complete several
         // operations. An empty status has MPI_SUCCESS there, and is not written by this (section 3.7.3).
@@ -75,7 +76,7 @@ impl Output<Status> {
     }
 }
 
-/// `value` when it fits the C `int` that is asked for, else `MPI_UNDEFINED`.
+/// `value` if it fits a C `int`, else `MPI_UNDEFINED`.
 #[must_use]
 pub fn int_or_undefined(value: i64) -> c_int {
     c_int::try_from(value).unwrap_or(MPI_UNDEFINED)

@@ -1,4 +1,4 @@
-//! All-to-all: everything at once while pieces are short, else in pairs.
+//! All-to-all: all messages at once while pieces are short, else in pairs.
 
 use super::board::Call;
 use super::{Outcome, Peers, all, board};
@@ -33,7 +33,7 @@ pub async fn alltoall(peers: Peers, out: Vec<Region>, into: Vec<Region>) -> Outc
     all(steps).await
 }
 
-/// The same with one set of pieces, each replaced by what its member sent (`MPI_IN_PLACE`).
+/// All-to-all with one set of pieces, each replaced by the one that its member sent (`MPI_IN_PLACE`).
 pub async fn alltoall_in_place(peers: Peers, pieces: Vec<Region>) -> Outcome {
     let (size, rank) = (peers.size(), peers.rank);
     for step in 0..size {

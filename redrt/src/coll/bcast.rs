@@ -20,7 +20,8 @@ pub async fn bcast(peers: Peers, buffer: Region, root: usize) -> Outcome {
     }
 }
 
-/// Parent of a member of the binomial tree, and the distance to it; members are numbered from the root.
+/// Parent of a member of the binomial tree, `None` for the root, and the distance to it; members are numbered from the
+/// root.
 fn parent(number: usize, size: usize) -> (Option<usize>, usize) {
     let mut mask = 1;
     while mask < size {

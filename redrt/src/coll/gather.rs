@@ -5,11 +5,11 @@ use super::{Outcome, Peers, all, board};
 use crate::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
-/// Below this many bytes in all, allgather takes few steps (Bruck); above it moves each byte along a ring.
+/// Total length below which allgather takes few steps (Bruck); from it on each byte moves along a ring.
 const RING_BYTES_MIN: usize = 64 << 10;
 
-/// Brings `mine` of every member to its piece of `pieces` at `root`; `pieces` is read there only. `None` for `mine` at
-/// the root: its piece is in place already.
+/// Brings `mine` of every member to its piece of `pieces` at `root`; `pieces` is used only there. `mine` may be `None`
+/// at the root: its piece is in place already.
 pub async fn gather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>, root: usize) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
         let arguments = board::Gather { mine, pieces: pieces.as_slice(), root };
@@ -26,7 +26,8 @@ pub async fn gather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>, roo
     all(steps).await
 }
 
-/// Brings each piece of `pieces` at `root` to `mine` of its member. `None` for `mine` at the root: it keeps its piece.
+/// Brings each piece of `pieces` at `root` to `mine` of its member. `mine` may be `None` at the root: it keeps its
+/// piece.
 pub async fn scatter(peers: Peers, pieces: Vec<Region>, mine: Option<Region>, root: usize) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
         let arguments = board::Scatter { pieces: pieces.as_slice(), mine, root };
@@ -51,7 +52,7 @@ pub(super) fn copy(from: Region, into: Region) -> Outcome {
     Ok(())
 }
 
-/// Brings `mine` of every member to its piece at all. `None` where it is in place already.
+/// Brings `mine` of every member to its piece at all. `mine` is `None` if it is in place already.
 pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
         let arguments = board::Allgather { mine, pieces: pieces.as_slice() };
@@ -67,8 +68,8 @@ pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) 
     }
 }
 
-/// What a member contributes. Others read it where the program has it, which they have done before, and it is brought
-/// to its place meanwhile.
+/// Contribution of a member. Others read it from the program's buffer, which they have read before; meanwhile it is
+/// copied to its place.
 pub(super) struct Mine {
     /// The bytes.
     pub bytes: Region,

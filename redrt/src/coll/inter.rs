@@ -1,11 +1,11 @@
-//! Collectives between two groups (MPI-5.0 §6.2.3). `peers` is the own group, `peers.across` the other one, and member
-//! 0 of each speaks for it where one has to.
+//! Collectives between two groups (MPI-5.0 §6.2.3). `peers` is the own group, `across` the other one. Member 0 of each
+//! exchanges messages for its group where one suffices.
 
 use super::reduce::{Combine, reduce, stretches};
 use super::{Outcome, Peers, all, barrier::barrier as local_barrier, bcast::bcast as local_bcast, gather::scatter};
 use redrt_transport::memory::{Region, Scratch};
 
-/// Who a member is in a collective with a root.
+/// Role of a member in a collective with a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// The root; its group takes no part otherwise.
@@ -16,7 +16,7 @@ pub enum Role {
     Member(usize),
 }
 
-/// Begins and ends after all members of both groups have begun.
+/// Returns once all members of both groups have called it.
 pub async fn barrier(peers: Peers, across: &Peers) -> Outcome {
     local_barrier(peers.clone()).await?;
     if peers.rank == 0 {
@@ -25,7 +25,7 @@ pub async fn barrier(peers: Peers, across: &Peers) -> Outcome {
     local_barrier(peers).await
 }
 
-/// From the root to all members of the other group.
+/// Brings `buffer` of the root to all members of the other group.
 pub async fn bcast(peers: Peers, across: &Peers, buffer: Region, role: Role) -> Outcome {
     match role {
         Role::Root => across.send(0, buffer).await,
@@ -39,7 +39,7 @@ pub async fn bcast(peers: Peers, across: &Peers, buffer: Region, role: Role) -> 
     }
 }
 
-/// `mine` of every member of the other group to its piece at the root.
+/// Brings `mine` of every member of the other group to its piece at the root.
 pub async fn gather(across: &Peers, mine: Region, pieces: Vec<Region>, role: Role) -> Outcome {
     match role {
         Role::Root => {
@@ -50,7 +50,7 @@ pub async fn gather(across: &Peers, mine: Region, pieces: Vec<Region>, role: Rol
     }
 }
 
-/// Each piece at the root to its member of the other group.
+/// Brings each piece at the root to its member of the other group.
 pub async fn spread(across: &Peers, pieces: Vec<Region>, mine: Region, role: Role) -> Outcome {
     match role {
         Role::Root => all((0..pieces.len()).map(|to| across.start_send(to, pieces[to])).collect::<Vec<_>>()).await,
@@ -59,7 +59,7 @@ pub async fn spread(across: &Peers, pieces: Vec<Region>, mine: Region, role: Rol
     }
 }
 
-/// `out[k]`, or the only one, to each member k of the other group, and its piece into `into[k]`.
+/// Sends `out[k]`, or the only piece, to each member k of the other group, and receives its piece into `into[k]`.
 pub async fn alltoall(across: &Peers, out: Vec<Region>, into: Vec<Region>) -> Outcome {
     let mut steps: Vec<_> = (0..into.len()).map(|from| across.start_receive(from, into[from])).collect();
     steps.extend((0..across.size()).map(|to| across.start_send(to, *out.get(to).unwrap_or(&out[0]))));
@@ -88,7 +88,7 @@ pub async fn reduce_to(
     }
 }
 
-/// Combines `operand` of each group and leaves in `result` of member 0 what the other group's was.
+/// Combines `operand` of each group, and leaves the other group's combination in `result` of member 0.
 async fn swap(peers: &Peers, across: &Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     let mut scratch = Scratch::spare(if peers.rank == 0 { operand.len() } else { 0 });
     let all = scratch.region();

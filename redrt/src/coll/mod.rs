@@ -1,11 +1,11 @@
 //! Collectives over replicated point-to-point messages.
 //!
-//! Every algorithm is an `async fn` over [`Peers`]: a blocking collective polls it on the caller's stack, a nonblocking
-//! one boxes it and lets any waiting thread poll it (`engine::tasks`). So there is one text of each algorithm. They
-//! name every source, hence need no decisions, and combine operands in an order that depends on ranks alone, so that
+//! Every algorithm is an `async fn` over [`Peers`]. A blocking collective polls it on the caller's stack, a nonblocking
+//! one boxes it and lets any waiting thread poll it (`engine::tasks`). So each algorithm is written once. Algorithms
+//! name every source, hence need no decisions. They combine operands in an order that depends on ranks alone, so that
 //! replicas compute the same bits.
 //!
-//! Buffers are packed: the caller packs and unpacks what is not contiguous.
+//! Buffers are packed: the caller packs and unpacks data that are not contiguous.
 
 pub mod alltoall;
 pub mod barrier;
@@ -32,20 +32,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What a collective's steps return.
+/// Result of a collective and its steps.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// Why a collective ended early.
+/// Reason for which a collective ended early.
 #[derive(Debug)]
 pub enum Failure {
     /// A message was longer or shorter than its place: the members' arguments do not fit each other.
     Mismatched,
-    /// The reduction was refused, or the members call different things.
+    /// The reduction was refused, or the members call different collectives.
     Refused(Error),
 }
 
 impl Failure {
-    /// Its error class.
+    /// Error class of the failure.
     pub fn class(&self) -> i32 {
         match self {
             Self::Mismatched => MPI_ERR_TRUNCATE,
@@ -67,7 +67,7 @@ impl From<Failure> for Error {
 }
 
 pin_project! {
-    /// A collective as a task. What it holds is where it was put, and not moved once more as in an `async` block.
+    /// A collective as a task. Its state stays in place; an `async` block would move it once more.
     struct Aside<F> {
         #[pin]
         collective: F,
@@ -84,13 +84,13 @@ impl<F: Future<Output = Outcome>> Future for Aside<F> {
     }
 }
 
-/// Begins a collective that any waiting thread moves on, at a moment that differs between replicas.
+/// Begins a collective that any waiting thread moves on, at moments that differ between replicas. Returns its request.
 #[inline]
 pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
     tasks::start(Aside { collective })
 }
 
-/// The members of a communicator, as one collective operation sees them.
+/// The members of a communicator in one collective operation.
 #[derive(Clone)]
 pub struct Peers {
     /// Context of the communicator's collectives.
@@ -101,9 +101,9 @@ pub struct Peers {
     pub rank: usize,
     /// The members.
     pub members: Arc<[VirtualRank]>,
-    /// In a collective of two groups, the other group: messages between them have another context.
+    /// The other group in a collective of two groups; messages between them have another context.
     pub across: Option<Arc<Peers>>,
-    /// The board of the communicator, in a blocking collective if it has one.
+    /// The board of the communicator, if the collective runs over one.
     pub table: Option<Arc<board::SharedBoard>>,
 }
 
@@ -115,7 +115,7 @@ impl Peers {
 
     /// Begins to send all of `region` to a member.
     pub fn start_send(&self, to: usize, region: Region) -> Step {
-        // SAFETY: - the region stays valid until the step completes: collectives await their steps.
+        // SAFETY: - valid for reads until the step completes: the region's owner, the collective, awaits its steps.
         let payload = unsafe { Payload::user(region.start(), region.len()) };
         if to != self.rank {
             crate::faults::before_send(&payload);
@@ -149,13 +149,13 @@ impl Peers {
         self.start_send(to, region).await
     }
 
-    /// Receives up to all of `region` from a member.
+    /// Receives exactly all of `region` from a member. Fails for a message of another length.
     pub async fn receive(&self, from: usize, region: Region) -> Outcome {
         self.start_receive(from, region).await
     }
 
-    /// Sends to one member while receiving from another. What others wait for goes out first, if it is not for this
-    /// process itself.
+    /// Sends to one member while receiving from another. The send comes first, since others wait for it, unless it is
+    /// to this process itself.
     pub async fn exchange(&self, to: usize, out: Region, from: usize, into: Region) -> Outcome {
         let (send, receive) = if to == self.rank {
             let receive = self.start_receive(from, into);
@@ -169,16 +169,16 @@ impl Peers {
     }
 }
 
-/// One message of a collective, under way.
+/// One message of a collective, sent or received.
 #[must_use = "a step that is not awaited leaves its buffer in use"]
 pub struct Step {
     request: Option<RequestId>,
-    /// What a receive takes: nothing else fits.
+    /// Length that a received message must have; `None` for a send.
     length: Option<u64>,
 }
 
 impl Step {
-    /// A step that is over.
+    /// A step that is complete.
     pub fn done() -> Self {
         Self { request: None, length: None }
     }
@@ -208,7 +208,7 @@ impl Drop for Step {
     }
 }
 
-/// Awaits all steps, the first failure last.
+/// Awaits all steps. Returns the first failure, after all have ended.
 pub async fn all(steps: impl IntoIterator<Item = Step>) -> Outcome {
     let mut outcome = Ok(());
     for step in steps {

@@ -1,4 +1,4 @@
-//! Reductions. Which operands are combined in which order depends on ranks and lengths alone, so that every member and
+//! Reductions. The order in which operands are combined depends on ranks and lengths alone, so that every member and
 //! replica gets the same bits. For operations that do not commute, the operand of a lower rank stands to the left.
 
 use super::board::Call;
@@ -10,15 +10,16 @@ use redrt_transport::memory::{Region, Scratch};
 /// From this length on, allreduce gives each member a share to combine.
 pub(super) const RING_BYTES_MIN: usize = 64 << 10;
 
-/// How elements are combined.
+/// Operation that combines elements.
 pub trait Combine: Send + Sync {
     /// `right[k] = left[k] op right[k]` for `right.len() / element` elements.
     fn combine(&self, left: Region, right: Region) -> Result<(), crate::error::Error>;
     /// Bytes of one element.
     fn element_bytes(&self) -> usize;
-    /// Whether operands may change places.
+    /// Returns true if operands may change places.
     fn commutes(&self) -> bool;
-    /// Whether combining short operands takes less time than a message does. Nobody knows of functions of the program.
+    /// Returns true if combining short operands takes less time than a message. For functions of the program that is
+    /// unknown, so false.
     fn is_fast(&self) -> bool;
 }
 
@@ -45,7 +46,7 @@ pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcom
     combine.combine(left, right).map_err(Failure::Refused)
 }
 
-/// Combines `operand` of all members into `result` of `root`, where they may be the same; elsewhere there is none.
+/// Combines `operand` of all members into `result` of `root`, where they may be the same. Other members have no result.
 pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn Combine, root: usize) -> Outcome {
     if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(operand.len(), peers.size())) {
         let arguments = board::Reduce { operand, result, combine, root };
@@ -57,7 +58,7 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
     let base = if combine.commutes() { root } else { 0 };
     let number = (peers.rank + size - base) % size;
     let rank_of = |number: usize| (number + base) % size;
-    // Each has those behind it whose numbers differ from its own in one bit below its lowest.
+    // Children of a member: their numbers differ from its own in one bit below its lowest set one.
     let masks = (0..usize::BITS).map(|bit| 1usize << bit).take_while(|mask| number & mask == 0);
     let children: Vec<_> = masks.take_while(|mask| number + mask < size).map(|mask| number + mask).collect();
     let is_lost = |step: usize| step > 0 && mutation::is_planted(Mutation::ReduceChildLost);
@@ -92,7 +93,7 @@ pub(super) fn table_for<'a>(peers: &'a Peers, combine: &dyn Combine) -> Option<&
     peers.table.as_deref().filter(|_| combine.is_fast())
 }
 
-/// Where a member receives what it combines: two places by turns, the last of which is the result's, if it has one.
+/// Places where a member receives operands: two by turns. The last one used is the result's, if it has one.
 struct Places {
     turns: [Region; 2],
     _scratch: Scratch,
@@ -190,7 +191,7 @@ async fn doubling(peers: &Peers, buffer: Region, combine: &dyn Combine) -> Outco
 }
 
 /// Leaves in `mine` the combination of `operands[rank]` of all members; it may be the operand's place. Each share goes
-/// once round the ring, and who has it combines its own operand with what arrived, in this order.
+/// once round the ring, and each member on its way combines its own operand, to the left, with it.
 async fn ring_reduce(peers: &Peers, operands: &[Region], mine: Region, combine: &dyn Combine) -> Outcome {
     let (rank, size) = (peers.rank, peers.size());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -213,7 +214,7 @@ async fn ring_reduce(peers: &Peers, operands: &[Region], mine: Region, combine: 
     Ok(())
 }
 
-/// Combines `operand` of all members and leaves in `mine` the stretch of it that belongs to this member; stretch k is
+/// Combines `operand` of all members, and leaves in `mine` the stretch that belongs to this member; stretch k is
 /// `bounds[k]..bounds[k + 1]` bytes.
 pub async fn reduce_scatter(
     peers: Peers,
@@ -237,7 +238,7 @@ pub async fn reduce_scatter(
     scatter(peers, shares, Some(mine), 0).await
 }
 
-/// Stretch k is bytes `bounds[k]..bounds[k + 1]`.
+/// Splits a region into stretches: stretch k is bytes `bounds[k]..bounds[k + 1]`.
 pub(super) fn stretches(all: Region, bounds: &[usize]) -> Vec<Region> {
     bounds.windows(2).map(|bound| all.part(bound[0], bound[1] - bound[0])).collect()
 }

@@ -1,4 +1,4 @@
-//! How a datatype was made (MPI-5.0 section 5.1.13).
+//! Envelopes of datatypes: constructor and arguments (MPI-5.0 section 5.1.13).
 
 use super::Datatype;
 use std::ffi::c_int;
@@ -41,7 +41,7 @@ impl Envelope {
         if self.wide {
             self.counts.extend_from_slice(values);
         } else {
-            // They were ints when they came in.
+            // The values came as ints.
             self.integers.extend(values.iter().map(|value| *value as c_int));
         }
         self
@@ -65,7 +65,7 @@ impl Envelope {
         self
     }
 
-    /// Whether only the large-count queries can return the arguments.
+    /// Returns true if only the large-count queries can return the arguments.
     #[must_use]
     pub fn is_wide(&self) -> bool {
         self.wide && !self.counts.is_empty()

@@ -1,7 +1,7 @@
-//! MPI's datatype objects (MPI-5.0 chapter 5): a type map, and what MPI keeps with it.
+//! MPI's datatype objects (MPI-5.0 chapter 5): a type map, with the data that MPI keeps for it.
 //!
-//! `redrt-datatype` has the type maps: what an element consists of, and packing. A [`Datatype`] adds the handle, the
-//! name, the attributes, whether it is committed, and an [`Envelope`] that tells how it was made. A type map is
+//! `redrt-datatype` has the type maps: the parts of an element, and packing. A [`Datatype`] adds the handle, the name,
+//! the attributes, the mark of a committed type, and an [`Envelope`] with constructor and arguments. A type map is
 //! complete when it is constructed, so `MPI_Type_commit` only marks the object.
 
 mod envelope;
@@ -42,7 +42,7 @@ impl From<redrt_datatype::Error> for Error {
     }
 }
 
-/// A datatype. Its type map answers what does not depend on it being an object of MPI.
+/// A datatype. It dereferences to its type map for questions that are independent of MPI's objects.
 #[derive(Debug)]
 pub struct Datatype {
     map: TypeMap,
@@ -81,7 +81,8 @@ impl Datatype {
         }
     }
 
-    /// The same type once more (`MPI_Type_dup`), committed if the old one is. The caller copies the attributes.
+    /// Duplicates the type (`MPI_Type_dup`); the new one is committed if the old one is. The caller copies the
+    /// attributes.
     #[must_use]
     pub fn duplicate(old: &Arc<Self>) -> Self {
         let envelope = Envelope::new(MPI_COMBINER_DUP, false).datatype(old);
@@ -92,7 +93,7 @@ impl Datatype {
         new
     }
 
-    /// How the type was made.
+    /// Constructor and arguments of the type.
     #[must_use]
     pub fn envelope(&self) -> &Envelope {
         &self.envelope
@@ -105,7 +106,7 @@ impl Datatype {
         self.predefined
     }
 
-    /// Whether the type may be used in communication.
+    /// Returns true if the type may be used in communication.
     #[must_use]
     pub fn is_committed(&self) -> bool {
         self.committed.load(Ordering::Relaxed)
@@ -116,7 +117,7 @@ impl Datatype {
         self.committed.store(true, Ordering::Relaxed);
     }
 
-    /// The name, empty when none was set.
+    /// The name; empty if none was set.
     #[must_use]
     pub fn name(&self) -> String {
         self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -176,7 +177,7 @@ pub fn predefined(handle: DatatypeHandle) -> Option<&'static Datatype> {
     predefined::find(handle).map(|datatype| &**datatype)
 }
 
-/// The predefined type of a basic element of `datatype`: the one that it was made from, if the envelopes tell.
+/// The predefined type of a basic element of `datatype`: the one that it was made from, if the envelopes have it.
 #[must_use]
 pub fn handle_of_basic(datatype: &Datatype, basic: Basic) -> DatatypeHandle {
     fn leaf(datatype: &Datatype, basic: Basic) -> Option<DatatypeHandle> {
@@ -201,7 +202,7 @@ pub fn resolve_committed(handle: DatatypeHandle) -> Result<Held<Datatype>> {
     Err(Error::new(MPI_ERR_TYPE, "the datatype is not committed"))
 }
 
-/// A datatype that an inactive operation will use: it stays when the program frees its handle (MPI-5.0 §5.1.9).
+/// A datatype for an inactive operation: it stays when the program frees its handle (MPI-5.0 §5.1.9).
 pub struct Kept {
     handle: DatatypeHandle,
     is_derived: bool,
@@ -219,7 +220,7 @@ pub fn keep(handle: DatatypeHandle) -> Result<Kept> {
 }
 
 impl Kept {
-    /// The handle it is kept under.
+    /// Handle under which it is kept.
     pub fn handle(&self) -> DatatypeHandle {
         self.handle
     }

@@ -21,7 +21,7 @@ const fn of(scalar: Scalar, class: Class) -> Basic {
     Basic::new(scalar, class)
 }
 
-/// The types that are one basic element. The size in external32 is given where it is not that in memory.
+/// The types that are one basic element. The size in external32 is given if it differs from that in memory.
 const BASICS: &[(H, Basic)] = &[
     (H::AINT, of(I64, MultiLanguage)),
     (H::COUNT, of(I64, MultiLanguage)),

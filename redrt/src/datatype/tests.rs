@@ -1,4 +1,4 @@
-//! Datatypes as objects: predefined ones, handles, and what keeps them alive.
+//! Datatypes as objects: predefined ones, handles, and lifetimes.
 
 use super::*;
 use redrt_datatype::contiguous;

@@ -1,4 +1,4 @@
-//! `redrt_checkpoint`: the program says that now is a good time for a line.
+//! `redrt_checkpoint`: the program asks for a line at a good time.
 //!
 //! ```text
 //!  all ranks      rank 0, its leader        redrun
@@ -6,9 +6,9 @@
 //!                   ◀─ taken, or not ──────   when they go on
 //!    ◀── bcast ──   an outcome, as others
 //! ```
-//! A process that goes on from the image of such a line has nobody who would answer it: it knows by itself that the
-//! line was taken. A leader asks again when it has become one, or is a copy, since the answer goes to who has asked;
-//! what comes of that is one line more.
+//! A process that goes on from the image of such a line gets no answer: it knows by itself that the line was taken. A
+//! replica that has become the leader, or is a copy, asks again, since the answer goes to the process that has asked.
+//! Then one more line may be taken.
 
 use super::redrun::Question;
 use crate::coll::{barrier, bcast};
@@ -26,19 +26,19 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The images are copied, and will be written.
+/// Result: the line is taken. Its images are copied, and will be written.
 const TAKEN: c_int = 0;
-/// This job takes none.
+/// Result: this job takes no lines.
 pub const NONE: c_int = 1;
-/// Not now; `redrun` has said why.
+/// Result: no line was taken now; `redrun` has reported the reason.
 const NOT_TAKEN: c_int = 2;
 
 process_local! {
-    /// This process waits for an answer of `redrun`, or for its leader's.
+    /// True while this process waits for an answer of `redrun`, or for its leader's outcome.
     static IS_ASKING: AtomicBool = AtomicBool::new(false);
-    /// It has asked `redrun`, whose answer no count of messages shows.
+    /// True while this process waits for `redrun`, whose answer does not show in counts of messages.
     static HAS_ASKED: AtomicBool = AtomicBool::new(false);
-    /// It goes on from an image that was made meanwhile.
+    /// True if this process goes on from an image that was made during the question.
     static IS_RESTORED: AtomicBool = AtomicBool::new(false);
 }
 
@@ -49,7 +49,7 @@ pub fn checkpoint() -> c_int {
     if !is_saved {
         return NONE;
     }
-    // A peer of these is lost for good where they fail, and this process soon is.
+    // If one of these fails, a peer is lost for good, and this process soon is.
     let (arrivals, answers) = (world.peers(), world.peers());
     if block_on(barrier::barrier(arrivals)).is_err() {
         return NOT_TAKEN;
@@ -66,7 +66,7 @@ pub fn checkpoint() -> c_int {
     c_int::try_from(code).unwrap_or(NOT_TAKEN)
 }
 
-/// What `redrun` answers, as the leader hears it.
+/// The answer of `redrun` to the leader, as a result.
 fn ask() -> u64 {
     let asked: RefCell<Option<((ReplicaId, Incarnation), Question)>> = RefCell::new(None);
     IS_RESTORED.store(false, Ordering::SeqCst);
@@ -91,18 +91,18 @@ fn ask() -> u64 {
     code
 }
 
-/// Whether it waits for something that no message of another process brings. A follower waits for its leader, as for
-/// any outcome: one that asks for nothing any more has left its path.
+/// Returns true if this process waits for `redrun`, not for a message of another process. A follower waits for its
+/// leader, as for any outcome: a leader that asks for nothing any more has left its path.
 pub fn has_asked() -> bool {
     HAS_ASKED.load(Ordering::SeqCst)
 }
 
-/// This process goes on from its image. Takes no memory.
+/// Notes that this process goes on from its image. Allocates no memory.
 pub fn note_restored() {
     IS_RESTORED.store(!mutation::is_planted(Mutation::LineUntold), Ordering::SeqCst);
 }
 
-/// All processes of the job are known again.
+/// Wakes a process that asks for a line, when all processes of the job are known again.
 pub fn go_on() {
     if IS_ASKING.load(Ordering::SeqCst) {
         engine::cell().tell_waiting();

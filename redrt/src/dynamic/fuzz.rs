@@ -1,4 +1,4 @@
-//! What jobs that meet tell each other, damaged.
+//! Damaged messages between jobs that meet.
 
 use super::port::Terms;
 use super::{Told, contacts, contacts_from_words, words_of_contacts};
@@ -48,7 +48,7 @@ proptest! {
             frames.push(part);
             match frames.next::<Terms>() {
                 Ok(None) => {}
-                // None of them takes less than a byte.
+                // Each member takes at least a byte.
                 Ok(Some(terms)) => prop_assert!(terms.members.len() <= bytes.len()),
                 Err(_) => break,
             }

@@ -1,4 +1,4 @@
-//! Taking in processes of other jobs, and saying how this one is reached by them.
+//! Contacts of processes: entry of those of other jobs, and this process's own.
 
 use crate::abi::MPI_ERR_OTHER;
 use crate::error::Result;
@@ -19,10 +19,10 @@ fn own_rank(process: ProcessIndex) -> Option<VirtualRank> {
     (process.0 < world.process_count()).then(|| world.replica(process).rank)
 }
 
-/// How communicators hold these processes, which are taken in if they were not known; some may be of this job.
+/// Ranks by which communicators hold these processes. Unknown ones are entered; some may be of this job.
 ///
 /// # Errors
-/// `MPI_ERR_OTHER` when one cannot be.
+/// `MPI_ERR_OTHER` when one cannot be entered.
 pub fn learn(contacts: Vec<Contact>) -> Result<Vec<VirtualRank>> {
     let own = job().map_or(0, |job| job.welcome.job);
     let mut ranks = Vec::with_capacity(contacts.len());
@@ -47,7 +47,7 @@ pub fn learn(contacts: Vec<Contact>) -> Result<Vec<VirtualRank>> {
     Ok(ranks)
 }
 
-/// How others reach this process. It accepts links of other jobs from now on, if it did not.
+/// Contact by which processes of other jobs reach this one. It accepts their links from now on.
 ///
 /// # Errors
 /// `MPI_ERR_OTHER` when no socket can be had.

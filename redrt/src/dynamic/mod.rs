@@ -1,5 +1,5 @@
-//! Jobs that meet: started by one another, or over a port (MPI-5.0 §11.8 to §11.10). Where the world is not replicated
-//! only: replicas could not agree on which life of another job's process they speak to.
+//! Jobs that meet: started by one another, or over a port (MPI-5.0 §11.8 to §11.10). Only in worlds that are not
+//! replicated: replicas could not agree on the life of another job's process with which they exchange messages.
 //!
 //! There is one mechanism. A spawned job is a job of its own, with a `redrun` of its own that the first one's starts;
 //! its processes meet those that spawned it at a port, as any two groups do:
@@ -10,8 +10,8 @@
 //!                                 │ ◀──── terms ────────▶ │
 //!    intercommunicator ◀──bcast── │                       │ ──bcast──▶ intercommunicator
 //! ```
-//! From then on processes of both open links to each other when they first send (`engine::link::foreign`), and nobody
-//! in between is needed. How they part is said in [`connection`](crate::comm::connection).
+//! From then on processes of both open links to each other when they first send (`engine::link::foreign`), without a
+//! process in between. Their parting is described in [`connection`](crate::comm::connection).
 
 pub mod checkpoint;
 #[cfg(test)]
@@ -41,7 +41,7 @@ process_local! {
     static PARENT: OnceLock<Arc<Comm>> = OnceLock::new();
 }
 
-/// A contact with its length fits that.
+/// Room for a contact with its length, in bytes.
 const CONTACT_BYTES: usize = 160;
 
 /// The intercommunicator with the job that spawned this one, if one did.
@@ -49,14 +49,14 @@ pub fn parent() -> Option<&'static Arc<Comm>> {
     PARENT.get()
 }
 
-/// What the root of a group tells its members.
+/// Message of a group's root to its members.
 #[derive(Serialize, Deserialize)]
 enum Told {
     Met { context: u64, remote: Vec<Contact>, note: u32 },
     Failed { code: i32, message: String },
 }
 
-/// What a root has come to.
+/// Result of a meeting, at a root.
 pub struct Met {
     /// The context of the intercommunicator.
     pub context: u64,
@@ -67,7 +67,7 @@ pub struct Met {
 }
 
 impl Met {
-    /// Both sides' terms. The context is made from both.
+    /// The result of both sides' terms. The context is made from both.
     pub fn new(own_context: u64, theirs: Terms) -> Self {
         Self { context: comm::bridge_context(own_context, theirs.context), remote: theirs.members, note: 0 }
     }
@@ -87,7 +87,7 @@ fn terms(members: Vec<Contact>) -> Result<Terms> {
 /// called at the root, with the terms of the group.
 ///
 /// # Errors
-/// Those of `meet`, at all members alike.
+/// The errors of `meet`, at all members alike.
 pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>) -> Result<(Arc<Comm>, u32)> {
     if comm.remote.is_some() {
         fail!(MPI_ERR_COMM, "{} is an intercommunicator", comm.label());
@@ -162,7 +162,7 @@ pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
     Ok(words_of_contacts(&contacts(gathered)?))
 }
 
-/// Whom those words mean.
+/// The members that such words name. Unknown ones are entered.
 ///
 /// # Errors
 /// `MPI_ERR_OTHER` when they cannot be understood.
@@ -179,7 +179,7 @@ fn contacts_from_words(words: &[u64]) -> Option<Vec<Contact>> {
     postcard::from_bytes(bytes.get(..*length as usize)?).ok()
 }
 
-/// The members of a group, so that words of eight bytes can carry them: the last word says how many bytes there are.
+/// Encodes the members of a group in words of eight bytes. The last word is the number of bytes.
 fn words_of_contacts(contacts: &[Contact]) -> Vec<u64> {
     let bytes = postcard::to_stdvec(contacts).expect("it is plain data");
     let words = bytes.chunks(8).map(|part| {
@@ -190,7 +190,7 @@ fn words_of_contacts(contacts: &[Contact]) -> Vec<u64> {
     words.chain([bytes.len() as u64]).collect()
 }
 
-/// What each member says, at the root; empty where it has nothing to say.
+/// Gathers the members' encoded contacts at the root; empty for a member without one.
 async fn gather_contacts(peers: Peers, own: Option<&Contact>, root: usize) -> Outcome<Vec<Vec<u8>>> {
     let own = own.map(|own| postcard::to_stdvec(own).expect("it is plain data")).unwrap_or_default();
     assert!(own.len() + 8 <= CONTACT_BYTES, "a contact of {} bytes", own.len());
@@ -215,7 +215,7 @@ fn contacts(gathered: Vec<Vec<u8>>) -> Result<Vec<Contact>> {
     gathered.iter().map(|bytes| postcard::from_bytes(bytes).map_err(silent)).collect()
 }
 
-/// Bytes from the root to all.
+/// Broadcasts bytes of the root. `said` is `None` at the others.
 async fn tell(lengths: Peers, bodies: Peers, root: usize, said: Option<Vec<u8>>) -> Outcome<Vec<u8>> {
     let mut length = Scratch::new(8);
     let count = said.as_ref().map_or(0, Vec::len) as u64;

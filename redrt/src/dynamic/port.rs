@@ -1,5 +1,5 @@
-//! Ports (MPI-5.0 §11.9): where a job waits for another. A port's name holds an address and a secret of its own, so
-//! those who were given the name may connect, and nobody else.
+//! Ports (MPI-5.0 §11.9): places where a job waits for another. A port's name holds an address and a secret of its own,
+//! so only processes that were given the name can connect.
 //!
 //! ```text
 //!   accept                                      connect
@@ -29,22 +29,22 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a step of a handshake may take.
+/// Time limit for a step of a handshake.
 const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// How long a connection waits to be accepted, if nothing is said: "the connection attempt will eventually time out
-/// after an implementation-defined time" (MPI-5.0 §11.9.3). The other job may be busy with something long.
+/// Time for which a connection waits to be accepted, unless the program names another: "the connection attempt will
+/// eventually time out after an implementation-defined time" (MPI-5.0 §11.9.3). The other job may be busy for long.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What a port's name begins with.
+/// Beginning of a port's name.
 const SCHEME: &str = "redrt-port:";
 
-/// What two groups tell each other.
+/// Terms that two groups exchange.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Terms {
     /// The members of the group, by rank.
     pub members: Vec<Contact>,
-    /// A part of the context of what they will have together.
+    /// This group's half of the context of their intercommunicator.
     pub context: u64,
 }
 
@@ -84,7 +84,7 @@ pub fn open(address: SocketAddr) -> Result<String> {
     Ok(name)
 }
 
-/// Closes a port that this process has opened. Those who wait there to be accepted are refused.
+/// Closes a port that this process has opened. Connections that wait there to be accepted are refused.
 ///
 /// # Errors
 /// `MPI_ERR_PORT` when this process has no such port.
@@ -107,11 +107,11 @@ fn parse(name: &str) -> Option<(SocketAddr, Secret)> {
     Some((address.parse().ok()?, Secret::from_text(secret)?.sealing(true)))
 }
 
-/// Something that another thread waits for.
+/// Result of another thread's work, for which this one waits.
 pub struct Awaited<T>(Arc<Mutex<Option<T>>>);
 
 impl<T: Send + 'static> Awaited<T> {
-    /// Has it done by a thread of its own: progress is made meanwhile.
+    /// Begins the work in a thread of its own, so that progress is made meanwhile.
     fn begin(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<Self> {
         let place = Arc::new(Mutex::new(None));
         let theirs = place.clone();
@@ -124,12 +124,12 @@ impl<T: Send + 'static> Awaited<T> {
         Ok(Self(place))
     }
 
-    /// What it came to, once it is there.
+    /// Takes the result; `None` while the work is not done.
     pub fn take(&self) -> Option<T> {
         lock(&self.0).take()
     }
 
-    /// Waits for it.
+    /// Waits for the result.
     pub fn wait(&self) -> T {
         engine::cell().wait_for(|_| self.take())
     }
@@ -149,17 +149,17 @@ pub fn accept(name: &str, terms: Terms) -> Result<Awaited<Result<Terms>>> {
 fn accept_one(port: &Port, terms: &Terms) -> Result<Terms> {
     loop {
         let (stream, _) = port.listener.accept().map_err(|_| Error::new(MPI_ERR_PORT, "the port was closed"))?;
-        // A stranger without the port's secret, or one that goes away in the midst of it, does not count.
+        // A peer without the port's secret, or one that goes away in the midst of the handshake, does not count.
         if let Ok(theirs) = meet(stream, &port.secret, terms, Side::Accepting) {
             return Ok(theirs);
         }
     }
 }
 
-/// Begins to connect to a port, where somebody must accept within `patience`.
+/// Begins to connect to a port, where the other side has to accept within `patience`.
 ///
 /// # Errors
-/// `MPI_ERR_PORT` when that is no name of one.
+/// `MPI_ERR_PORT` when `name` is not the name of a port.
 pub fn connect(name: &str, terms: Terms, patience: Duration) -> Result<Awaited<Result<Terms>>> {
     let Some((address, secret)) = parse(name) else {
         fail!(MPI_ERR_PORT, "'{name}' is not the name of a port: MPI_Open_port makes them");
@@ -173,7 +173,7 @@ fn connect_to(address: SocketAddr, secret: &Secret, terms: &Terms, patience: Dur
     let met = stream.and_then(|stream| meet(stream, secret, terms, Side::Connecting(patience)));
     met.map_err(|error| {
         let why = match error.kind() {
-            // What a socket's time limit comes to.
+            // The errors of a socket's time limit.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 format!("not within {patience:?} (info key timeout)")
             }
@@ -191,7 +191,7 @@ enum Side {
     Connecting(Duration),
 }
 
-/// The two ends tell each other their terms.
+/// Exchanges the terms of both ends, after a handshake by the secret.
 fn meet(stream: TcpStream, secret: &Secret, mine: &Terms, side: Side) -> io::Result<Terms> {
     stream.set_nodelay(true)?;
     let cipher = match side {

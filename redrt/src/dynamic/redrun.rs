@@ -1,4 +1,4 @@
-//! What a process asks of `redrun`: to start a job, and names of ports.
+//! Questions of a process to `redrun`: to start a job, to take a line, and for names of ports.
 
 use crate::error::{Error, Result};
 use crate::{fail, runtime};
@@ -20,7 +20,7 @@ process_local! {
 pub struct Question(u64);
 
 impl Question {
-    /// Asks. `code` is the error class where there is nobody to ask.
+    /// Sends the question. `code` is the error class if there is no `redrun`.
     ///
     /// # Errors
     /// `code`, in a program that was not started by `redrun`.
@@ -30,7 +30,7 @@ impl Question {
         Ok(question)
     }
 
-    /// Says more about it.
+    /// Sends more about the question.
     ///
     /// # Errors
     /// As [`Question::ask`].
@@ -43,13 +43,13 @@ impl Question {
         Ok(())
     }
 
-    /// The answer, once it has come.
+    /// Takes the answer; `None` until it has come.
     pub fn answer(&self) -> Option<Answer> {
         ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0)
     }
 }
 
-/// `redrun` has answered.
+/// Stores an answer of `redrun`, and wakes the thread that waits for it.
 pub fn heed(number: u64, answer: Answer) {
     ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, answer);
     engine::cell().tell_waiting();

@@ -1,14 +1,14 @@
-//! What happens to this process and its job, for tools (MPI-5.0 §15.3.8): noted when it happens, told to callbacks
+//! Events of this process and its job, for tools (MPI-5.0 §15.3.8): noted when they happen, delivered to callbacks
 //! later.
 //!
 //! ```text
 //!   engine, its lock held ── raise ──▶ waiting ── deliver ──▶ callbacks of the registrations
 //!                                      (bounded)   at the end of an MPI call, no lock held
 //! ```
-//! Nothing is noted while nobody has registered. A callback is called by a thread of the program as its MPI call ends,
-//! so it may call what it likes: `MPI_T_CB_REQUIRE_NONE`. What happens, and when it is told, differs between the
-//! replicas of a rank: callbacks are on the side (`threads::aside`), they see real clocks, and files are each replica's
-//! own in them.
+//! Without registrations no event is noted. A thread of the program calls callbacks as its MPI call ends, so they may
+//! call any function: `MPI_T_CB_REQUIRE_NONE`. Events and the moments of their delivery differ between the replicas of
+//! a rank. So callbacks are on the side (`threads::aside`): they get real clocks, and in them files are each replica's
+//! own.
 
 mod registry;
 
@@ -21,10 +21,10 @@ use redrt_wire::event::{Finding, Mismatch};
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// More than this many wait for no callback: what comes then is counted.
+/// Maximum number of events that wait for delivery. Later ones are counted and dropped.
 const WAITING_MAX: usize = 256;
 
-/// Elements of an event are all signed numbers of this many bytes, one after the other.
+/// Size of an element of an event in bytes: all are signed numbers, one after the other.
 pub const ELEMENT_BYTES: usize = size_of::<i64>();
 
 /// A type of events.
@@ -44,26 +44,26 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, by their indices.
+    /// All kinds, by their indices.
     pub const ALL: [Self; 5] =
         [Self::ReplicaLost, Self::ReplicaJoined, Self::MismatchFound, Self::PathsParted, Self::LinkRestored];
 }
 
-/// Something that has happened.
+/// An event that has happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Of which type.
+    /// Type of the event.
     pub kind: Kind,
-    /// When, by this host's monotonic clock.
+    /// Time of the event, by this host's monotonic clock, in nanoseconds.
     pub at_ns: u64,
-    /// Its elements.
+    /// Elements of the event.
     pub elements: Vec<i64>,
 }
 
 #[derive(Default)]
 struct Waiting {
     events: VecDeque<Event>,
-    /// Of each kind, those that found no room.
+    /// Number of events of each kind that found no room.
     dropped: [u64; Kind::ALL.len()],
 }
 
@@ -81,14 +81,14 @@ impl Waiting {
     }
 }
 
-/// Notes that something happens, if anybody wants to know.
+/// Notes an event, if there is a registration for its kind.
 fn raise(kind: Kind, elements: Vec<i64>) {
     if registry::is_wanted(kind) {
         lock(&WAITING).get_or_insert_default().push(Event { kind, at_ns: monotonic_ns(), elements });
     }
 }
 
-/// Takes what waits to be told, and how many of each kind were dropped.
+/// Takes the waiting events, and the numbers of dropped ones by kind.
 fn take() -> (VecDeque<Event>, [u64; Kind::ALL.len()]) {
     let waiting = lock(&WAITING).take().unwrap_or_default();
     (waiting.events, waiting.dropped)
@@ -98,7 +98,7 @@ fn of_replica(replica: ReplicaId) -> [i64; 2] {
     [replica.rank.0.into(), replica.index.0.into()]
 }
 
-/// A view takes the place of another.
+/// Notes the replicas that a new view has lost and gained.
 pub fn view_changed(world: &World, before: &View, after: &View) {
     for replica in world.replicas() {
         let (old, new) = (before.member(replica), after.member(replica));
@@ -112,7 +112,7 @@ pub fn view_changed(world: &World, before: &View, after: &View) {
     }
 }
 
-/// A comparison was not unanimous.
+/// Notes a comparison that was not unanimous.
 pub fn mismatch_found(mismatch: &Mismatch) {
     let finding = match mismatch.finding {
         Finding::ReplicaCorrupt => 0,
@@ -131,12 +131,12 @@ pub fn mismatch_found(mismatch: &Mismatch) {
     raise(Kind::MismatchFound, elements.to_vec());
 }
 
-/// This replica's path is not that of its siblings.
+/// Notes that this replica's path is not that of its siblings.
 pub fn paths_parted(own: ReplicaId) {
     raise(Kind::PathsParted, of_replica(own).to_vec());
 }
 
-/// A connection with this process was made anew.
+/// Notes that a connection with this peer was made anew.
 pub fn link_restored(peer: ReplicaId) {
     raise(Kind::LinkRestored, of_replica(peer).to_vec());
 }

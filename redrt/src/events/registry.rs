@@ -1,4 +1,4 @@
-//! Who wants to know of events, and telling them.
+//! Registrations for events, and delivery to their callbacks.
 
 use super::{Event, Kind};
 use crate::abi::{
@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// From the least that a callback must be able to bear to the most.
+/// Levels of safety, from the least that a callback has to stand to the most.
 const SAFETIES: [c_int; 4] = [
     MPI_T_CB_REQUIRE_NONE,
     MPI_T_CB_REQUIRE_MPI_RESTRICTED,
@@ -22,7 +22,7 @@ const SAFETIES: [c_int; 4] = [
     MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE,
 ];
 
-/// Whether it is one of the levels of safety.
+/// Returns true if the number is one of the levels of safety.
 pub fn is_safety(level: c_int) -> bool {
     SAFETIES.contains(&level)
 }
@@ -30,44 +30,44 @@ pub fn is_safety(level: c_int) -> bool {
 /// The only source of events.
 pub const SOURCE: c_int = 0;
 
-/// A function of the program, and what it wants to be given.
+/// A function of the program, with its argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Handler {
     function: Callback,
     user_data: usize,
 }
 
-/// Somebody wants to know of events of a kind.
+/// A registration for events of a kind.
 pub struct Registration {
-    /// Of which kind.
+    /// Kind of the events.
     pub kind: Kind,
-    /// By level of safety: the order of these is that of what they bear.
+    /// Callbacks by level of safety. The numbers of levels are in the order of what callbacks have to stand.
     callbacks: Mutex<BTreeMap<c_int, Handler>>,
     dropped: Mutex<Option<Callback>>,
 }
 
 process_local! {
     static REGISTRATIONS: HandleTable<Registration> = HandleTable::new();
-    /// How many there are of each kind.
+    /// Number of registrations of each kind.
     static COUNTS: [AtomicU32; Kind::ALL.len()] = [const { AtomicU32::new(0) }; Kind::ALL.len()];
-    /// Events in the callbacks that are told of them.
+    /// Events that callbacks are called for now.
     static INSTANCES: HandleTable<Event> = HandleTable::new();
-    /// Registrations that are gone, whose owners want to be told when nothing of them runs any more.
+    /// Freed registrations with the function to call when no callback of them runs any more.
     static FREED: Mutex<Vec<(ToolHandle, Handler)>> = Mutex::new(Vec::new());
 }
 
-/// Whether anybody wants to know of events of a kind.
+/// Returns true if there is a registration for events of this kind.
 pub fn is_wanted(kind: Kind) -> bool {
     COUNTS[kind as usize].load(Ordering::Relaxed) > 0
 }
 
-/// The registration of this handle.
+/// The registration with this handle; `None` if there is none.
 pub fn registration(handle: ToolHandle) -> Option<Arc<Registration>> {
     REGISTRATIONS.get(handle.0)
 }
 
 impl Registration {
-    /// Registers, without a callback yet.
+    /// Makes a registration without a callback. Returns its handle.
     pub fn add(kind: Kind) -> ToolHandle {
         let registration = Self { kind, callbacks: Mutex::default(), dropped: Mutex::default() };
         let handle = ToolHandle(REGISTRATIONS.insert(Arc::new(registration)));
@@ -76,7 +76,7 @@ impl Registration {
         handle
     }
 
-    /// Ends it; `function` is called when no callback of it runs any more.
+    /// Frees a registration. `function` is called when no callback of it runs any more.
     pub fn free(handle: ToolHandle, function: Callback, user_data: usize) {
         if let Some(gone) = REGISTRATIONS.remove(handle.0) {
             COUNTS[gone.kind as usize].fetch_sub(1, Ordering::Relaxed);
@@ -96,33 +96,33 @@ impl Registration {
         }
     }
 
-    /// Whether there is a callback for this level of safety.
+    /// Returns true if there is a callback for this level of safety.
     pub fn has_callback(&self, safety: c_int) -> bool {
         lock(&self.callbacks).contains_key(&safety)
     }
 
-    /// Sets what is called when events were dropped.
+    /// Sets the function that is called when events were dropped; null removes it.
     pub fn set_dropped(&self, function: Callback) {
         *lock(&self.dropped) = Some(function).filter(|function| *function != Callback::NULL);
     }
 
-    /// The callback that must bear least: nothing more is needed where events are delivered.
+    /// The callback for the lowest level of safety: delivery needs no more.
     fn callback(&self) -> Option<Handler> {
         lock(&self.callbacks).values().next().copied()
     }
 }
 
-/// The event that a callback is told of.
+/// The event with this handle, during the callbacks for it; `None` otherwise.
 pub fn instance(handle: ToolHandle) -> Option<Arc<Event>> {
     INSTANCES.get(handle.0)
 }
 
-/// Tells the program what has happened. No lock of the library may be held.
+/// Delivers waiting events to the program's callbacks. No lock of the library may be held.
 pub fn deliver() {
     process_local! {
         static IS_DELIVERING: AtomicBool = AtomicBool::new(false);
     }
-    // One thread at a time: events come in their order. What is raised meanwhile waits for the next call.
+    // One thread at a time, so that events come in order. Events that are raised meanwhile wait for the next call.
     if IS_DELIVERING.swap(true, Ordering::Acquire) {
         return;
     }

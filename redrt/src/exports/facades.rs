@@ -1,4 +1,4 @@
-//! What the libraries of other families' ABIs (`redrt/abi-facade`) need of this one: its functions in a table, because
+//! Exports for the libraries of other families' ABIs (`redrt/abi-facade`): a table of this library's functions, because
 //! by name they would find their own, and functions that the standard does not have.
 
 use super::*;
@@ -13,14 +13,14 @@ use crate::runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
 
-/// The table: what its layout is, and the functions in the order of `redrt/mpi-table`.
+/// The table: a description of its layout, and the functions in the order of `redrt/mpi-table`.
 #[repr(C)]
 pub struct CoreTable<const COUNT: usize> {
     layout: u64,
     functions: [*const (); COUNT],
 }
 
-// SAFETY: - addresses of functions, which nobody writes.
+// SAFETY: - usable by several threads: addresses of functions that are never written.
 unsafe impl<const COUNT: usize> Sync for CoreTable<COUNT> {}
 
 /// `MPI_Op_create`; `function` is called by way of `adapter` (`abi_facade::callbacks::call_operation`).
@@ -59,36 +59,38 @@ extern "C" fn redrt_create_errhandler(
     code("MPI_Comm_create_errhandler", created)
 }
 
-/// The function of an operation is one of C++: its adapter is told of `by`, which goes with it.
+/// Adds `by` to an operation whose function is one of C++: its adapter gets it as well.
 extern "C" fn redrt_call_op_by(op: OpHandle, by: usize) {
     let _inside = threads::enter_quietly();
     op::change_function(op, |function| function.called_by(Callback(by)));
 }
 
-/// The same with an error handler.
+/// Adds `by` to an error handler whose function is one of C++: its adapter gets it as well.
 extern "C" fn redrt_call_errhandler_by(errhandler: ErrhandlerHandle, by: usize) {
     let _inside = threads::enter_quietly();
     errhandler::change_function(errhandler, |function| function.called_by(Callback(by)));
 }
 
-/// The state that the functions of a key are called with; another one from now on, unless `state` is 0. 0 if there is
-/// no such key.
+/// Returns the former state with which the functions of a key are called; 0 if there is no such key. `state` replaces
+/// it, unless that is 0.
 extern "C" fn redrt_exchange_keyval_state(keyval: c_int, state: usize) -> usize {
     let _inside = threads::enter_quietly();
     attributes::exchange_state(keyval, state).unwrap_or(0)
 }
 
-/// `function` hears, by way of `adapter`, of each error where `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler.
+/// Sets a function that is called, by way of `adapter`, for each error with `MPI::ERRORS_THROW_EXCEPTIONS` as error
+/// handler.
 extern "C" fn redrt_on_exception(function: usize, adapter: usize) {
     let _inside = threads::enter_quietly();
     errhandler::on_exception(UserFunction::adapted(Callback(function), Callback(adapter)));
 }
 
-/// With how many a collective of the communicator exchanges arrays: all members (0), and of a neighbourhood those it
-/// receives from (1) and sends to (2). 0 for what is no communicator, or has no neighbours: the collective says so.
+/// Number of processes with which a collective of the communicator exchanges arrays: all members (0), or in a
+/// neighbourhood those it receives from (1) or sends to (2). 0 for an invalid communicator, or without neighbours: the
+/// collective reports that.
 #[unsafe(no_mangle)]
 extern "C" fn redrt_peers(comm: CommHandle, which: c_int) -> usize {
-    // It is no call of the program's, but what is freed here may make the allocator look at the clock.
+    // Not a call of the program, but freeing memory here may make the allocator read a clock.
     let _inside = threads::enter_quietly();
     let Ok(comm) = crate::comm::resolve(comm) else { return 0 };
     match which {

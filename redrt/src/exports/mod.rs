@@ -33,7 +33,7 @@ use crate::objects::errhandler::{inactive, raise};
 use redrt_wire::profile::CallKind;
 use std::ffi::{c_char, c_int, c_void};
 
-/// The handle that an in-out argument points to: 0, which is no handle, when it points to nothing.
+/// The handle that an in-out argument points to; 0, which is not a handle, for a null pointer.
 fn peek<T: Copy + From<usize>>(handle: *mut T) -> T {
     Output::new(handle).get().unwrap_or(T::from(0))
 }

@@ -1,4 +1,4 @@
-//! Calls as a C program makes them, through the exports.
+//! Calls of a C program, through the exports.
 
 use super::*;
 use crate::handle::{CommHandle, DatatypeHandle, ErrhandlerHandle, GroupHandle, InfoHandle, OpHandle};
@@ -10,7 +10,7 @@ use std::ptr::{from_mut, null, null_mut};
 /// One call of an export.
 macro_rules! unsafe_call {
     ($($call:tt)*) => {
-        // SAFETY: - the pointers are to locals that outlive the call.
+        // SAFETY: - the pointers are valid for reads and writes: they are to locals.
         unsafe { $($call)* }
     };
 }
@@ -168,7 +168,7 @@ fn attributes_are_found_again_and_predefined_ones_are_there() {
     assert_eq!(keyval, MPI_KEYVAL_INVALID);
     call(|| unsafe_call!(MPI_Comm_get_attr(CommHandle::WORLD, MPI_TAG_UB, out, &mut flag)));
     assert_eq!(flag, 1);
-    // SAFETY: - the value of MPI_TAG_UB is the address of an int.
+    // SAFETY: - valid for reads: the value of MPI_TAG_UB is the address of an int that stays.
     assert!(unsafe { *value.cast::<c_int>() } >= 32767);
     let code = unsafe_call!(MPI_Comm_set_attr(CommHandle::WORLD, MPI_TAG_UB, null_mut()));
     assert_eq!(code, MPI_ERR_KEYVAL);
@@ -178,7 +178,7 @@ thread_local! {
     static SEEN: Cell<Option<(usize, c_int)>> = const { Cell::new(None) };
 }
 
-/// Remembers what it was called with. (Rust cannot define a function with `...`; the ABI here is the same.)
+/// Remembers its arguments. (Rust cannot define a function with `...`; the ABI here is the same.)
 unsafe extern "C" fn remember(handle: *mut usize, code: *mut c_int) {
     // SAFETY: - the library passes two valid pointers.
     SEEN.set(Some(unsafe { (*handle, *code) }));
@@ -197,7 +197,7 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     let Errhandler::User(user) = &*errhandler else { panic!("{errhandler:?}") };
     assert_eq!(user.call(Scope::Comm(CommHandle::WORLD), MPI_ERR_RANK), 0);
     assert_eq!(SEEN.take(), Some((257, MPI_ERR_RANK)));
-    // The program holds it twice and frees it twice; those who use it keep it.
+    // The program holds it twice and frees it twice; objects that use it keep it.
     assert_eq!(handle_of(&errhandler), handle);
     free(handle).unwrap();
     free(handle).unwrap();
@@ -235,7 +235,7 @@ fn error_handlers_of_cxx_are_called_by_what_goes_with_them() {
     free(handle).unwrap();
     assert!(free(handle).is_err());
 
-    // Exceptions are made by the family's library, of what the function returns; before that it may be told.
+    // The family's library makes exceptions from the returned code; a function of its own may be called before.
     let thrown = ErrhandlerHandle::ERRORS_THROW_EXCEPTIONS;
     assert_eq!(handle_of(&resolve(thrown, ErrhandlerKind::File).unwrap()), thrown);
     call(|| unsafe_call!(MPI_Comm_set_errhandler(CommHandle::SELF, thrown)));

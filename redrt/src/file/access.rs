@@ -14,28 +14,28 @@ use crate::handle::Held;
 use redrt_process::lock;
 use std::ffi::c_void;
 
-/// A buffer of the program and what lies in it.
+/// A buffer of the program, with the number and type of its elements.
 pub struct Buffer {
-    /// Where it is.
+    /// Address of the buffer.
     pub start: *mut c_void,
     /// Number of elements.
     pub count: i64,
-    /// Their type.
+    /// Type of the elements.
     pub datatype: Held<Datatype>,
 }
 
 impl Buffer {
-    /// Bytes in the file.
+    /// Number of bytes in the file.
     fn file_bytes(&self, view: &View) -> Result<u64> {
         view.representation.size(&self.datatype, self.count.max(0) as u64)
     }
 
-    /// How far a pointer moves, in elements of the view.
+    /// Distance that a pointer moves, in elements of the view.
     pub fn elements(&self, view: &View) -> Result<i64> {
         Ok(self.file_bytes(view)?.div_ceil(view.element_size()) as i64)
     }
 
-    /// The same if only this many bytes of memory were filled.
+    /// Distance that a pointer moves if only `moved` bytes of memory were filled, in elements of the view.
     fn elements_of(&self, view: &View, moved: u64) -> Result<i64> {
         let bytes = match view.representation.uniform(&self.datatype)? {
             Some((file, memory)) => moved / memory * file + moved % memory,
@@ -46,7 +46,7 @@ impl Buffer {
     }
 }
 
-/// Which way.
+/// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
     /// From the file.
@@ -56,7 +56,7 @@ pub enum Way {
 }
 
 impl File {
-    /// Whether the file was opened for this.
+    /// Fails unless the file was opened for this direction.
     pub fn check_way(&self, way: Way) -> Result {
         match way {
             Way::Read if self.amode & MPI_MODE_WRONLY != 0 => {
@@ -69,7 +69,7 @@ impl File {
         }
     }
 
-    /// With `MPI_MODE_SEQUENTIAL` there is the shared pointer only.
+    /// Fails with `MPI_MODE_SEQUENTIAL`, which allows the shared pointer only.
     pub fn check_random(&self) -> Result {
         if self.amode & MPI_MODE_SEQUENTIAL != 0 {
             fail!(MPI_ERR_UNSUPPORTED_OPERATION, "{} is open with MPI_MODE_SEQUENTIAL", self.disk.name());
@@ -77,7 +77,7 @@ impl File {
         Ok(())
     }
 
-    /// Moves the buffer's elements at an offset of the view. Returns the bytes that were moved, as they are in memory.
+    /// Moves the buffer's elements at an offset of the view. Returns the number of bytes moved, as counted in memory.
     pub fn transfer(&self, way: Way, offset: i64, buffer: &Buffer) -> Result<u64> {
         self.check_way(way)?;
         let view = self.current_view();
@@ -137,9 +137,9 @@ impl File {
         if converts { view.representation.decode(datatype, *count, &all, *start) } else { Ok(total) }
     }
 
-    /// Calls `move_piece` with how much of the stream went before, the stretches of the file of the next piece and its
-    /// bytes, until that says that the file ends. In atomic mode all is one piece, if that is not too much for one
-    /// answer.
+    /// Calls `move_piece` for each piece of a transfer: with the number of bytes before it, its stretches of the file
+    /// and its length. Stops when that returns false, at the end of the file. In atomic mode all is one piece, if it is
+    /// not too long for one answer.
     fn in_pieces(
         &self,
         view: &View,
@@ -167,14 +167,14 @@ impl File {
         Ok(())
     }
 
-    /// Moves the buffer's elements at the individual pointer, and the pointer.
+    /// Moves the buffer's elements at the individual pointer, and advances the pointer.
     pub fn transfer_here(&self, way: Way, buffer: &Buffer) -> Result<u64> {
         self.check_random()?;
         self.check_way(way)?;
         let view = self.current_view();
         let length = buffer.elements(&view)?;
         let begin = {
-            // MPI-5.0 section 14.4.3: the pointer is moved by what was asked for when the call begins.
+            // MPI-5.0 section 14.4.3: when the call begins, the pointer moves by the requested amount.
             let mut pointer = lock(&self.pointer);
             let begin = *pointer;
             *pointer += length;
@@ -187,7 +187,7 @@ impl File {
         Ok(moved)
     }
 
-    /// A split collective begins.
+    /// Begins a split collective: `run` makes the transfer. Fails if one has begun already.
     pub fn begin_split(&self, ends_by: &'static str, run: impl FnOnce() -> Result<u64>) -> Result {
         if let Some(other) = *lock(&self.split) {
             fail!(MPI_ERR_OTHER, "{} was not called yet", other.ends_by);
@@ -197,7 +197,7 @@ impl File {
         Ok(())
     }
 
-    /// It ends. Returns the bytes that were moved.
+    /// Ends the split collective. Returns the number of bytes moved. Fails if none or another one has begun.
     pub fn end_split(&self, ends_by: &'static str) -> Result<u64> {
         let mut split = lock(&self.split);
         match *split {

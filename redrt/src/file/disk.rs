@@ -1,8 +1,8 @@
-//! What is done to the file system: by every rank, and in a replicated world by one replica of each.
+//! Operations on the file system: by every rank, and in a replicated world by one replica of each.
 //!
-//! Everything here may be done twice and is then the same as once, because a leader may die before its siblings know
-//! that it was done. What has no such form, making a file that must not exist or deleting one that must, is made of two
-//! steps: whether it exists is agreed first.
+//! Doing any operation twice is the same as once, because a leader may die before its siblings know that it was done.
+//! Operations without such a form, making a file that must not exist or deleting one that must, have two steps: its
+//! existence is agreed on first.
 
 use crate::abi::{
     MPI_ERR_ACCESS, MPI_ERR_BAD_FILE, MPI_ERR_FILE_EXISTS, MPI_ERR_FILE_IN_USE, MPI_ERR_IO, MPI_ERR_NO_SPACE,
@@ -25,19 +25,19 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// What is moved in one go: the engine is held meanwhile, in a replicated world.
+/// Number of bytes that are moved at a time: in a replicated world the engine is locked meanwhile.
 pub const PIECE_BYTES: usize = 1 << 20;
 
 /// A stretch of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Stretch {
-    /// Where it begins.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
-/// A file of the file system. It is opened when it is first needed here, which in a follower may be never.
+/// A file of the file system. It is opened when it is first needed in this process; in a follower that may be never.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
@@ -46,7 +46,7 @@ pub struct Disk {
     open: Mutex<Option<Open>>,
 }
 
-/// An open file, and the life of the process that opened it: a copy has to open it itself.
+/// An open file, and the epoch of the process that opened it: a copy has to open it itself.
 #[derive(Debug)]
 struct Open {
     file: Arc<fs::File>,
@@ -54,12 +54,12 @@ struct Open {
 }
 
 process_local! {
-    /// Files that nobody needs any more, and that are not closed: the program would lose its record locks on them.
+    /// Files that are no longer needed and not closed yet: the program would lose its record locks on them.
     static UNNEEDED: Mutex<Vec<Open>> = const { Mutex::new(Vec::new()) };
 }
 
-/// Whether this process has record locks (`fcntl`, `lockf`) on a file, which it loses when it closes any descriptor of
-/// the file.
+/// Returns true if this process has record locks (`fcntl`, `lockf`) on a file. It loses them when it closes any
+/// descriptor of the file.
 fn has_record_locks(file: &fs::File) -> bool {
     let (Ok(status), Ok(descriptors)) = (file.metadata(), fs::read_dir("/proc/self/fdinfo")) else { return false };
     let inode = format!(":{}", status.ino());
@@ -72,24 +72,25 @@ fn has_record_locks(file: &fs::File) -> bool {
     about.into_iter().any(|text| text.lines().any(is_of_it))
 }
 
-/// How a file comes to be.
+/// Treatment of a missing or existing file at opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Creation {
-    /// It must be there.
+    /// The file must exist.
     No,
-    /// It is made if it is not there.
+    /// The file is made if it does not exist.
     Yes,
-    /// It must not be there. To do that twice is not the same as once, so it is for worlds that are not replicated.
+    /// The file must not exist, and is made. Doing that twice is not the same as once, so it is for worlds that are not
+    /// replicated.
     New,
 }
 
 impl Disk {
-    /// A file that is not open yet.
+    /// A file that is not open yet. `reads` and `writes` say for what it will be opened.
     pub fn new(path: PathBuf, reads: bool, writes: bool) -> Self {
         Self { path, reads, writes, open: Mutex::default() }
     }
 
-    /// Its name for messages.
+    /// Path of the file, for messages.
     pub fn name(&self) -> std::path::Display<'_> {
         self.path.display()
     }
@@ -100,7 +101,7 @@ impl Disk {
             Some(known) if known.epoch == descriptors::epoch() => {
                 return Ok(Arc::clone(&open.insert(known).file));
             }
-            // Its number is not this process's: it was not copied.
+            // In a copy the number is of another file, or none: it must not be closed.
             Some(foreign) => std::mem::forget(foreign),
             None => {}
         }
@@ -120,14 +121,14 @@ impl Disk {
         Ok(file)
     }
 
-    /// Opens it if need be, and acts. No image is taken meanwhile: where that goes on, the number of the descriptor is
-    /// another file's.
+    /// Opens the file if need be, and runs `act`. No image is taken meanwhile: in a process that goes on from it, the
+    /// number of the descriptor would be another file's.
     fn act<T>(&self, creation: Creation, act: impl Fn(&fs::File) -> io::Result<T>) -> io::Result<T> {
         let _passage = undo::inside();
         self.here(creation).and_then(|file| act(&file))
     }
 
-    /// Something that one replica does with the file; its siblings take its answer.
+    /// Makes an observation of the file, in one replica; its siblings take the answer.
     fn agreed(
         &self,
         what: &str,
@@ -138,7 +139,7 @@ impl Disk {
         decode(answer).map_err(|error| self.error(what, &error))
     }
 
-    /// Something that one replica does to the file. `data`: digest of what is written.
+    /// Makes a change of the file, in one replica. `data` is a digest of the written bytes.
     fn changed(
         &self,
         what: &str,
@@ -150,7 +151,7 @@ impl Disk {
         decode(answer).map_err(|error| self.error(what, &error))
     }
 
-    /// Digest of what is asked for, and of which file.
+    /// Digest of an operation, its arguments and its file.
     fn ask(&self, what: &str, arguments: impl Hash) -> u64 {
         decide::digest((what, &self.path, decide::digest(arguments)))
     }
@@ -159,14 +160,14 @@ impl Disk {
         Error::new(class_of(error), format!("cannot {what} {}: {error}", self.path.display()))
     }
 
-    /// Opens it, after it was found out that it may be made.
+    /// Opens the file. The caller has found out that it may be made.
     pub fn open(&self, creation: Creation) -> Result {
         let answer =
             decide::effect(self.ask("open", creation as u8), 0, || encode(self.act(creation, |_| Ok(Vec::new()))));
         decode(answer).map(drop).map_err(|error| self.error("open", &error))
     }
 
-    /// Whether there is such a file.
+    /// Returns true if there is such a file.
     pub fn exists(&self) -> Result<bool> {
         let answer = decide::outside(self.ask("look for", ()), || {
             encode(self.path.try_exists().map(|exists| vec![u8::from(exists)]))
@@ -175,7 +176,7 @@ impl Disk {
         Ok(answer.first().is_some_and(|exists| *exists != 0))
     }
 
-    /// Removes it from the file system; none that is there is no error.
+    /// Removes the file. A file that does not exist is no error.
     pub fn delete(&self) -> Result {
         let delete = || {
             let _passage = undo::before(Change::Name(&self.path));
@@ -189,7 +190,8 @@ impl Disk {
             .map_err(|error| self.error("delete", &error))
     }
 
-    /// Closes it.
+    /// Closes the file, and earlier ones that were kept open. One on which the program has record locks is kept open
+    /// for now.
     pub fn close(&self) {
         let _passage = undo::inside();
         let mut unneeded = lock(&UNNEEDED);
@@ -205,14 +207,14 @@ impl Disk {
         }
     }
 
-    /// Its size in bytes.
+    /// Size of the file in bytes.
     pub fn size(&self) -> Result<u64> {
         let answer =
             self.agreed("ask for the size of", (), |file| Ok(file.metadata()?.len().to_ne_bytes().to_vec()))?;
         Ok(answer.try_into().map_or(0, u64::from_ne_bytes))
     }
 
-    /// Cuts or extends it.
+    /// Cuts or extends the file to this size in bytes.
     pub fn set_size(&self, size: u64) -> Result {
         self.changed("set the size of", size, 0, |file| {
             let _passage = undo::before(Change::Resize(subject(file), size));
@@ -221,12 +223,12 @@ impl Disk {
         .map(drop)
     }
 
-    /// Makes sure that there is room for its first bytes.
+    /// Allocates room for the first `size` bytes of the file.
     pub fn preallocate(&self, size: u64) -> Result {
         let length = libc::off_t::try_from(size).unwrap_or(libc::off_t::MAX);
         let allocate = |file: &fs::File| {
             let _passage = undo::before(Change::Describe(subject(file)));
-            // SAFETY: - takes numbers; the descriptor is open as long as `file`.
+            // SAFETY: - touches no memory: posix_fallocate takes numbers.
             match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
                 0 => Ok(Vec::new()),
                 code => Err(io::Error::from_raw_os_error(code)),
@@ -235,12 +237,12 @@ impl Disk {
         if size == 0 { Ok(()) } else { self.changed("allocate room for", size, 0, allocate).map(drop) }
     }
 
-    /// Waits until what was written is on the device.
+    /// Waits until written bytes are on the device.
     pub fn sync(&self) -> Result {
         self.agreed("synchronize", (), |file| file.sync_all().map(|()| Vec::new())).map(drop)
     }
 
-    /// Reads what is at these stretches, up to the end of the file.
+    /// Reads these stretches, up to the end of the file. In `atomic` mode they are locked meanwhile.
     pub fn read(&self, stretches: &[Stretch], atomic: bool) -> Result<Vec<u8>> {
         let total = stretches.iter().map(|stretch| stretch.length).sum::<u64>() as usize;
         let look = |file: &fs::File| {
@@ -266,8 +268,9 @@ impl Disk {
         Ok(witness::confirmed(bytes, !was_here.get(), self.name(), || self.here(Creation::No), look))
     }
 
-    /// Writes `bytes` to these stretches. In a replicated world their digest is part of what is asked for: a replica
-    /// that would write something else is found out, before anything is written where a majority can tell.
+    /// Writes `bytes` to these stretches. In `atomic` mode they are locked meanwhile. In a replicated world the digest
+    /// of the bytes is part of the question, so a replica that would write others is found; where a majority votes,
+    /// that is before anything is written.
     pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
         let is_replicated = engine::cell().lock().is_replicated();
         let digest = if is_replicated { twox_hash::XxHash3_64::oneshot(bytes) } else { 0 };
@@ -290,7 +293,7 @@ fn subject(file: &fs::File) -> Subject<'_> {
     Subject::Open(file.as_raw_fd())
 }
 
-/// Reads as much as there is.
+/// Reads until `bytes` is full or the file ends. Returns the number of bytes read.
 pub fn read_at(file: &fs::File, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {
@@ -304,7 +307,7 @@ pub fn read_at(file: &fs::File, offset: u64, bytes: &mut [u8]) -> io::Result<usi
     Ok(done)
 }
 
-/// An answer that siblings take over: the number of an error, 0 for none, and what was found.
+/// Encodes an answer for siblings: the number of an error, 0 for none, and the found bytes.
 fn encode(answer: io::Result<Vec<u8>>) -> Vec<u8> {
     match answer {
         Ok(found) => {
@@ -324,7 +327,7 @@ fn decode(mut answer: Vec<u8>) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The error class (MPI-5.0 section 14.8).
+/// Error class of MPI (MPI-5.0 section 14.8).
 fn class_of(error: &io::Error) -> i32 {
     match error.raw_os_error() {
         Some(libc::ENOENT) => MPI_ERR_NO_SUCH_FILE,
@@ -339,20 +342,20 @@ fn class_of(error: &io::Error) -> i32 {
     }
 }
 
-/// Keeps others that lock out of a range of the file, in atomic mode.
+/// Guard: keeps other lockers out of a range of the file, in atomic mode.
 struct RangeLock<'a> {
     file: &'a fs::File,
     start: i64,
     length: i64,
 }
 
-/// Waits until nobody else has a lock on this range that does not go with one of this kind (`F_RDLCK`, `F_WRLCK`), and
-/// has it then, or gives it back (`F_UNLCK`).
+/// Locks a range of the file (`F_RDLCK`, `F_WRLCK`), after waiting for conflicting locks of others, or unlocks it
+/// (`F_UNLCK`).
 pub fn lock_range(file: &fs::File, kind: i32, start: i64, length: i64) -> io::Result<()> {
     let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
     let range = libc::flock { l_type, l_whence, l_start: start, l_len: length, l_pid: 0 };
     loop {
-        // SAFETY: - the descriptor is open as long as `file`; `range` outlives the call.
+        // SAFETY: - range is valid for reads: a local variable.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &range) } == 0 {
             return Ok(());
         }
@@ -379,7 +382,7 @@ impl<'a> RangeLock<'a> {
 
 impl Drop for RangeLock<'_> {
     fn drop(&mut self) {
-        // What cannot be unlocked is unlocked when the file is closed.
+        // If that fails, closing the file unlocks it.
         let _ = self.set(libc::F_UNLCK);
     }
 }
@@ -400,7 +403,7 @@ mod tests {
         let set = |kind: i32| {
             let (l_type, l_whence) = (kind as i16, libc::SEEK_SET as i16);
             let range = libc::flock { l_type, l_whence, l_start: 3, l_len: 4, l_pid: 0 };
-            // SAFETY: - the range outlives the call.
+            // SAFETY: - range is valid for reads: a local variable.
             assert_eq!(unsafe { libc::fcntl(own.as_raw_fd(), libc::F_SETLK, &raw const range) }, 0);
         };
         set(libc::F_WRLCK);
@@ -437,7 +440,7 @@ mod tests {
                 }
             });
             for _ in 0..200 {
-                // It is writing.
+                // Waits until the other thread is writing.
                 let before = written.load(Ordering::Relaxed);
                 while written.load(Ordering::Relaxed) < before + LENGTH {
                     std::thread::yield_now();

@@ -5,12 +5,12 @@
 //!   MPI_File_read     ◀── unpacked     ◀── view.rs: where they are ◀── disk.rs: pread, and told to the siblings
 //! ```
 //! Each rank has the file open for itself and reads and writes it by position. In a replicated world a rank's leader
-//! does that, and its siblings take the outcome as any other that comes from outside (`decide::outside`). What a leader
-//! has written without having said so, the next leader writes again: the same bytes at the same place, before anybody
-//! can have seen a consequence.
+//! does that, and its siblings take the outcome as any other from outside (`decide::outside`). Bytes that a leader has
+//! written without a decision on it are written again by the next leader: the same bytes at the same place, before any
+//! consequence has left.
 //!
-//! Where the shared pointer is, a window knows (`shared.rs`); rank 0 has it. There are no other messages but those of
-//! the collective calls themselves. Nonblocking calls are over when they return, which the standard allows.
+//! The shared pointer is in memory of rank 0, reached through a window (`shared.rs`). The only other messages are those
+//! of the collective calls themselves. Nonblocking calls are over when they return, which the standard allows.
 
 pub(crate) mod access;
 pub(crate) mod disk;
@@ -34,37 +34,37 @@ use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};
 use view::View;
 
-/// A file, as this process has it open.
+/// An open file of this process.
 pub struct File {
     handle: OnceLock<FileHandle>,
-    /// Its members, in a communicator of its own.
+    /// Communicator of the file's own, with its members.
     pub comm: Arc<Comm>,
     /// `MPI_MODE_...`.
     pub amode: c_int,
-    /// Error handler.
+    /// Error handler of the file.
     pub attached: Arc<Attached>,
-    /// Its hints.
+    /// Hints of the program.
     pub info: Mutex<Arc<Info>>,
-    /// What it is in the file system.
+    /// The file in the file system.
     pub disk: Disk,
-    /// Which part of it this process sees.
+    /// View of this process.
     pub view: Mutex<Arc<View>>,
     /// The individual file pointer, in elements of the view.
     pub pointer: Mutex<i64>,
-    /// The shared file pointer; why there is none otherwise.
+    /// The shared file pointer, or the error for which there is none.
     pub shared: Result<SharedPointer>,
-    /// Whether conflicting accesses exclude each other.
+    /// True in atomic mode: conflicting accesses exclude each other.
     pub is_atomic: Mutex<bool>,
-    /// The split collective that has begun.
+    /// The split collective that has begun; `None` between them.
     pub split: Mutex<Option<Split>>,
 }
 
 /// A split collective access between its begin and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split {
-    /// Which of them: the name of its end.
+    /// Name of the function that ends it.
     pub ends_by: &'static str,
-    /// What its end tells, in bytes.
+    /// Result for its end: number of bytes moved.
     pub bytes: u64,
 }
 
@@ -72,7 +72,7 @@ process_local! {
     static FILES: HandleTable<File> = HandleTable::new();
 }
 
-/// The file with this handle.
+/// The file with this handle. Fails with `MPI_ERR_FILE` if there is none.
 pub fn resolve(handle: FileHandle) -> Result<Arc<File>> {
     FILES.get(handle.0).ok_or_else(|| {
         if handle == FileHandle::NULL {
@@ -83,7 +83,8 @@ pub fn resolve(handle: FileHandle) -> Result<Arc<File>> {
     })
 }
 
-/// What a file carries. `MPI_FILE_NULL` has an error handler, with which files begin (MPI-5.0 section 14.7).
+/// Error handler and the like of a file; `None` for an invalid handle. `MPI_FILE_NULL` has the error handler with which
+/// files begin (MPI-5.0 section 14.7).
 pub fn attached(handle: FileHandle) -> Option<Arc<Attached>> {
     process_local! {
         static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();
@@ -96,17 +97,17 @@ pub fn attached(handle: FileHandle) -> Option<Arc<Attached>> {
 }
 
 impl File {
-    /// Its handle.
+    /// Handle of the file.
     pub fn handle(&self) -> FileHandle {
         *self.handle.get().expect("a file is registered when it is opened")
     }
 
-    /// The view as it is now.
+    /// The present view.
     pub fn current_view(&self) -> Arc<View> {
         Arc::clone(&lock(&self.view))
     }
 
-    /// The shared pointer.
+    /// The shared pointer. Fails if it could not be made.
     pub fn shared(&self) -> Result<&SharedPointer> {
         match &self.shared {
             Ok(shared) => Ok(shared),

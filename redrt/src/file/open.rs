@@ -32,7 +32,7 @@ const MODES: c_int = MPI_MODE_RDONLY
     | MPI_MODE_SEQUENTIAL
     | MPI_MODE_APPEND;
 
-/// MPI-5.0 section 14.2.1.
+/// Fails unless the access mode is one of MPI-5.0 section 14.2.1.
 fn check_mode(amode: c_int) -> Result {
     let has = |mode: c_int| amode & mode != 0;
     let ways = [MPI_MODE_RDONLY, MPI_MODE_RDWR, MPI_MODE_WRONLY].into_iter().filter(|mode| has(*mode)).count();
@@ -48,7 +48,7 @@ fn check_mode(amode: c_int) -> Result {
     Ok(())
 }
 
-/// The path, as seen from anywhere; file systems may be named before it (`ufs:name`), and all are the same here.
+/// The absolute path of a file name. A file system named before it (`ufs:name`) is ignored: all are treated alike.
 pub fn absolute(name: &str) -> PathBuf {
     let known = ["ufs:", "nfs:", "file:", "unix:"];
     let name = known.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
@@ -66,7 +66,7 @@ fn all_or_none(comm: &Comm, own: Result) -> Result {
     }
 }
 
-/// Opens a file, whose shared pointer is in a counter that `make` makes.
+/// Opens a file. All members call, and all open it or none. `make` makes the counter for its shared pointer.
 pub fn open(
     parent: &Arc<Comm>,
     name: &str,
@@ -114,7 +114,7 @@ pub fn open(
     Ok(file)
 }
 
-/// Rank 0 makes the file if it is to be made, then the others open it.
+/// Opens the file at rank 0, which makes it if the mode says so, then at the others.
 fn open_everywhere(comm: &Comm, disk: &Disk, amode: c_int) -> Result {
     let mode = check_mode(amode);
     let cards = exchange(comm, [amode as u64, 0, 0, 0])?;
@@ -144,7 +144,7 @@ fn make(disk: &Disk, amode: c_int) -> Result {
     disk.open(Creation::Yes)
 }
 
-/// Deletes a file that must be there.
+/// Deletes a file. Fails with `MPI_ERR_NO_SUCH_FILE` if there is none.
 pub fn delete(name: &str) -> Result {
     let disk = Disk::new(absolute(name), true, false);
     if !disk.exists()? {
@@ -155,7 +155,7 @@ pub fn delete(name: &str) -> Result {
 
 /// Closes a file. All members call.
 pub fn close(file: &File) -> Result {
-    // What was written is with the kernel, and all that read it later come after this.
+    // Written bytes are with the kernel, and readers that come after this call find them.
     if let Ok(shared) = &file.shared {
         shared.close()?;
     }

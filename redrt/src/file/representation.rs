@@ -1,8 +1,9 @@
-//! Data representations (MPI-5.0 section 14.5): how elements lie in a file. Bytes of memory go in and bytes of the file
-//! come out, and the other way round; three are built in, others are functions of the program (`MPI_Register_datarep`).
+//! Data representations (MPI-5.0 section 14.5): the form of elements in a file. Bytes of memory go in and bytes of the
+//! file come out, and the other way round. Three are built in, others are functions of the program
+//! (`MPI_Register_datarep`).
 //!
-//! Each replica converts for itself. What its leader writes is compared with what it would have written, and what is
-//! read are the leader's bytes, so functions that do the same with the same bytes keep replicas alike.
+//! Each replica converts for itself. The leader's bytes to write are compared with its own, and read bytes are the
+//! leader's. So functions with equal results for equal bytes keep replicas alike.
 
 use crate::abi::{
     Callback, MPI_ERR_CONVERSION, MPI_ERR_DUP_DATAREP, MPI_ERR_UNSUPPORTED_DATAREP, MPI_ERR_UNSUPPORTED_OPERATION,
@@ -21,40 +22,40 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 
-/// How elements are represented in the file.
+/// Representation of elements in the file.
 #[derive(Clone, Debug)]
 pub enum Representation {
     /// As in memory; `internal` is no different.
     Native,
-    /// The same under another name.
+    /// As in memory, under the name `internal`.
     Internal,
     /// Big-endian, IEEE.
     External32,
-    /// As the program's functions have it.
+    /// As converted by functions of the program.
     Registered(Arc<Registered>),
 }
 
-/// Functions of the program.
+/// Conversion functions of the program.
 #[derive(Debug)]
 pub struct Functions {
-    /// From the file to memory; none if there is nothing to convert.
+    /// Converts from the file to memory; `None` if there is nothing to convert.
     pub read: Option<Callback>,
-    /// From memory to the file.
+    /// Converts from memory to the file; `None` if there is nothing to convert.
     pub write: Option<Callback>,
-    /// Bytes of a predefined type in the file.
+    /// Returns the number of bytes of a predefined type in the file.
     pub extent: Callback,
-    /// What they are given.
+    /// Argument of the program that the functions get.
     pub state: usize,
-    /// Whether the conversions take large counts.
+    /// True if the conversions take large counts (`MPI_Register_datarep_c`).
     pub wide: bool,
 }
 
-/// A representation of the program's own. It stays until the program ends: nobody can take it back.
+/// A representation of the program. It stays until the program ends: MPI has no call that removes it.
 #[derive(Debug)]
 pub struct Registered {
     name: String,
     functions: Functions,
-    /// What the extent function has said.
+    /// Results of the extent function.
     extents: Mutex<HashMap<DatatypeHandle, u64>>,
 }
 
@@ -62,7 +63,7 @@ process_local! {
     static REGISTERED: Mutex<Vec<Arc<Registered>>> = Mutex::new(Vec::new());
 }
 
-/// `MPI_Register_datarep`.
+/// `MPI_Register_datarep`. Fails with `MPI_ERR_DUP_DATAREP` if the name is taken.
 pub fn register(name: String, functions: Functions) -> Result {
     let mut registered = lock(&REGISTERED);
     let is_known = |other: &Arc<Registered>| other.name == name;
@@ -74,7 +75,7 @@ pub fn register(name: String, functions: Functions) -> Result {
 }
 
 impl Representation {
-    /// The one of this name.
+    /// The representation with this name. Fails with `MPI_ERR_UNSUPPORTED_DATAREP` if there is none.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "native" => Ok(Self::Native),
@@ -87,7 +88,7 @@ impl Representation {
         }
     }
 
-    /// Its name.
+    /// Name of the representation.
     pub fn name(&self) -> &str {
         match self {
             Self::Native => "native",
@@ -97,12 +98,12 @@ impl Representation {
         }
     }
 
-    /// Whether the bytes of the file are those of memory.
+    /// Returns true if the bytes of the file are those of memory.
     pub fn is_native(&self) -> bool {
         matches!(self, Self::Native | Self::Internal)
     }
 
-    /// Bytes of `count` elements in the file.
+    /// Number of bytes of `count` elements in the file.
     pub fn size(&self, datatype: &Datatype, count: u64) -> Result<u64> {
         match self {
             Self::Native | Self::Internal => Ok(datatype.size() * count),
@@ -117,8 +118,7 @@ impl Representation {
         }
     }
 
-    /// The size in the file of the one basic type that a datatype consists of, with that in memory; `None` when they
-    /// are several.
+    /// Sizes in the file and in memory of the one basic type that a datatype consists of; `None` if there are several.
     pub fn uniform(&self, datatype: &Datatype) -> Result<Option<(u64, u64)>> {
         let Some(basic) = datatype.sequence().uniform() else { return Ok(None) };
         let size = match self {
@@ -129,7 +129,7 @@ impl Representation {
         Ok(Some((size, basic.size())))
     }
 
-    /// Whether every basic element is as long in the file as in memory.
+    /// Returns true if every basic element is as long in the file as in memory.
     pub fn keeps_sizes(&self, datatype: &Datatype) -> Result<bool> {
         match self {
             Self::Native | Self::Internal => Ok(true),
@@ -163,7 +163,7 @@ impl Representation {
         }
     }
 
-    /// The bytes for the file of `count` elements at `start`.
+    /// Converts `count` elements at `start` to bytes of the file.
     pub fn encode(&self, datatype: &Arc<Datatype>, count: i64, start: *const c_void) -> Result<Vec<u8>> {
         let packed = || {
             let mut native = vec![0; datatype.packed_size(count) as usize];
@@ -181,7 +181,8 @@ impl Representation {
         }
     }
 
-    /// Brings bytes of the file, as many as there were, to `count` elements at `start`. Returns their bytes in memory.
+    /// Converts bytes of the file, perhaps fewer than requested, to `count` elements at `start`. Returns the number of
+    /// bytes in memory.
     pub fn decode(&self, datatype: &Arc<Datatype>, count: i64, bytes: &[u8], start: *mut c_void) -> Result<u64> {
         let unpack = |native: &[u8]| datatype.unpack(start.cast(), count, native) as u64;
         match self {
@@ -206,7 +207,7 @@ impl Registered {
         fail!(MPI_ERR_CONVERSION, "'{name}' has no {which} conversion, and other sizes than memory has")
     }
 
-    /// Bytes of a basic element of `datatype` in the file.
+    /// Number of bytes of a basic element of `datatype` in the file.
     fn size(&self, datatype: &Datatype, basic: Basic) -> Result<u64> {
         let handle = datatype::handle_of_basic(datatype, basic);
         if let Some(known) = lock(&self.extents).get(&handle) {
@@ -268,8 +269,8 @@ impl Registered {
         Ok(datatype.bytes_of_elements(items))
     }
 
-    /// Has the program convert `items` basic elements, of which the file has `each` bytes for one element of the type.
-    /// A function for int counts is called more than once for more than that, each time with whole elements of the
+    /// Calls the program's function to convert `items` basic elements; the file has `each` bytes for one element of the
+    /// type. A function for int counts is called several times for larger numbers, each time with whole elements of the
     /// type.
     fn convert(
         &self,

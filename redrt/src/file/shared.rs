@@ -1,4 +1,4 @@
-//! The shared file pointer: a number of rank 0, fetched and added to.
+//! The shared file pointer: a number in memory of rank 0, changed by fetch and add.
 
 use super::File;
 use super::access::{Buffer, Way};
@@ -10,43 +10,43 @@ use crate::fail;
 use crate::handle::OpHandle;
 use std::sync::Arc;
 
-/// A number of rank 0 that all members can reach.
+/// A number at rank 0 that all members can reach.
 pub trait Counter: Send + Sync {
-    /// Combines it with a value, as `MPI_Fetch_and_op` does. Returns what it was.
+    /// Combines it with a value, as `MPI_Fetch_and_op` does. Returns the previous value.
     fn exchange(&self, value: i64, op: OpHandle) -> Result<i64>;
 
-    /// Nobody uses it any more. All members call.
+    /// Frees the counter. All members call, after the last use.
     fn close(&self) -> Result;
 }
 
 /// Makes a counter, which begins at 0. All members of the communicator call.
 pub type MakeCounter = fn(&Arc<Comm>) -> Result<Box<dyn Counter>>;
 
-/// Where the pointer is.
+/// The shared pointer, in a counter.
 pub struct SharedPointer(Box<dyn Counter>);
 
 impl SharedPointer {
-    /// At the beginning. All members call.
+    /// Makes a pointer to the beginning. All members call.
     pub fn new(comm: &Arc<Comm>, make: MakeCounter) -> Result<Self> {
         make(comm).map(Self)
     }
 
-    /// Nobody uses it any more. All members call.
+    /// Frees the pointer. All members call, after the last use.
     pub fn close(&self) -> Result {
         self.0.close()
     }
 
-    /// Where it is.
+    /// Position, in elements of the view.
     pub fn get(&self) -> Result<i64> {
         self.0.exchange(0, OpHandle::NO_OP)
     }
 
-    /// Moves it. Returns where it was.
+    /// Advances the pointer. Returns its previous position.
     pub fn advance(&self, elements: i64) -> Result<i64> {
         self.0.exchange(elements, OpHandle::SUM)
     }
 
-    /// Puts it there.
+    /// Sets the position.
     pub fn set(&self, offset: i64) -> Result {
         self.0.exchange(offset, OpHandle::REPLACE).map(drop)
     }
@@ -61,7 +61,7 @@ impl File {
         self.transfer(way, begin, buffer)
     }
 
-    /// The same, in the order of ranks. All members call.
+    /// Moves the buffers' elements at the shared pointer, in the order of ranks. All members call.
     pub fn transfer_ordered(&self, way: Way, buffer: &Buffer) -> Result<u64> {
         self.check_way(way)?;
         let shared = self.shared()?;
@@ -73,7 +73,7 @@ impl File {
         self.transfer(way, base + sum(&cards[..self.comm.rank as usize]), buffer)
     }
 
-    /// Puts the shared pointer somewhere. All members call, with the same offset.
+    /// Sets the shared pointer. All members call, with the same offset; else it fails.
     pub fn seek_shared(&self, offset: i64) -> Result {
         let shared = self.shared()?;
         let offsets = exchange(&self.comm, [offset as u64, 0, 0, 0])?;
@@ -83,7 +83,7 @@ impl File {
         if self.comm.rank == 0 {
             shared.set(offset)?;
         }
-        // Nobody uses it before it is there.
+        // No member uses the pointer before it is set.
         exchange(&self.comm, [0; 4]).map(drop)
     }
 }

@@ -1,4 +1,4 @@
-//! Views (MPI-5.0 section 14.3): which bytes of a file a process sees, as a stream of elements.
+//! Views (MPI-5.0 section 14.3): the bytes of a file that a process sees, as a stream of elements.
 
 use super::disk::Stretch;
 use super::representation::Representation;
@@ -10,24 +10,24 @@ use crate::handle::DatatypeHandle;
 use redrt_datatype::{TypeMap, hindexed, resized};
 use std::sync::Arc;
 
-/// A view.
+/// A view of a file.
 #[derive(Debug)]
 pub struct View {
-    /// Where it begins, in bytes.
+    /// Beginning of the view in the file, in bytes.
     pub displacement: u64,
-    /// What offsets count.
+    /// Element type, in which offsets are counted.
     pub element: Arc<Datatype>,
-    /// What is repeated from the displacement on, with holes, as the program has made it.
+    /// File type of the program. It is repeated from the displacement on, and may have holes.
     pub filetype: Arc<Datatype>,
-    /// The same in bytes of the file.
+    /// The file type in bytes of the file.
     tile: TypeMap,
     element_size: u64,
-    /// How elements are represented.
+    /// Representation of elements in the file.
     pub representation: Representation,
 }
 
 impl View {
-    /// All bytes.
+    /// A view of all bytes: the one with which files begin.
     pub fn of_bytes() -> Self {
         let byte = || resolve_committed(DatatypeHandle::BYTE).expect("MPI_BYTE is predefined").shared();
         let (element, filetype) = (byte(), byte());
@@ -35,7 +35,7 @@ impl View {
         Self { displacement: 0, element, filetype, tile, element_size: 1, representation: Representation::Native }
     }
 
-    /// A view, if its types fit each other.
+    /// A view of these types. Fails if they do not fit each other.
     pub fn new(
         displacement: u64,
         element: Arc<Datatype>,
@@ -53,7 +53,7 @@ impl View {
         Ok(Self { displacement, element, filetype, tile, element_size, representation })
     }
 
-    /// Bytes of one element in the file.
+    /// Number of bytes of one element in the file.
     pub fn element_size(&self) -> u64 {
         self.element_size
     }
@@ -81,14 +81,14 @@ impl View {
         }
     }
 
-    /// Where byte `position` of the stream is in the file.
+    /// Offset in the file of byte `position` of the stream.
     pub fn place(&self, position: u64) -> u64 {
         let mut place = self.displacement;
         self.stretches(position, 1, &mut |stretch| place = stretch.offset);
         place
     }
 
-    /// How many elements of the stream begin before byte `end` of the file.
+    /// Number of elements of the stream that begin before byte `end` of the file.
     pub fn elements_before(&self, end: u64) -> u64 {
         let (size, extent) = (self.tile.size(), self.tile.extent() as u64);
         let Some(inside) = end.checked_sub(self.displacement).filter(|_| extent > 0) else { return 0 };
@@ -101,7 +101,7 @@ impl View {
     }
 }
 
-/// A file type as it lies in the file. Where elements have other sizes there, displacements grow or shrink with them
+/// A file type in bytes of the file. If elements have other sizes there, displacements grow or shrink with them
 /// (MPI-5.0 section 14.5): they count elements, so all must be of one size.
 fn in_file(filetype: &Datatype, representation: &Representation) -> Result<TypeMap> {
     if representation.keeps_sizes(filetype)? {
@@ -148,7 +148,7 @@ mod tests {
         datatype::resolve(H::INT).unwrap().shared()
     }
 
-    /// Where each byte of the stream is, walked tile by tile and byte by byte.
+    /// Offset of each byte of the stream, found tile by tile and byte by byte.
     fn naive(view: &View, length: u64) -> Vec<u64> {
         let mut tile = Vec::new();
         view.tile.layout().for_each_block(0, view.tile.size(), &mut |offset, length| {

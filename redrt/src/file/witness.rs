@@ -1,16 +1,16 @@
-//! Whether siblings find in a file what their leader has read there (`--verify-reads`).
+//! Check that siblings find in a file the bytes that their leader has read there (`--verify-reads`).
 //!
-//! The bytes that a leader reads exist once: a flip between the file and the decision that tells them reaches all
-//! replicas of the rank alike, and nothing that is compared later differs. With this option each sibling reads the same
-//! bytes for itself.
+//! The bytes that a leader reads exist once: a flip between the file and the decision that carries them reaches all
+//! replicas of the rank alike, and no later comparison differs. With this option each sibling reads the same bytes for
+//! itself.
 //!
 //! ```text
 //!   leader    stamp ─ read ─ stamp ──▶ decision: bytes, and the stamp if the file has come to rest
 //!   sibling                              ▼        stamp ─ read ─ stamp: the same file? the same bytes?
 //! ```
 //! The trap: another rank may write between the two readings, and that must not be reported. So a *stamp* (inode, size,
-//! time of the last change) goes along, and only those compare who find the same one before and after. Times of change
-//! have the grain of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
+//! time of the last change) goes along. Only siblings that find the same stamp before and after compare. Times of
+//! change have the grain of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
 
 use crate::faults::{self, Shown};
 use crate::runtime;
@@ -23,10 +23,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A file that was changed within this time is still being changed.
+/// Age of the last change from which on a file counts as being at rest.
 const REST: Duration = Duration::from_secs(2);
 
-/// Which file it is, and which state of it.
+/// Identity and state of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stamp {
     inode: u64,
@@ -38,7 +38,7 @@ struct Stamp {
 impl Stamp {
     const BYTES: usize = 32;
 
-    /// Of a regular file; others may give each reader something else.
+    /// Stamp of a regular file; `None` for others, which may give each reader other bytes.
     fn of(file: &File) -> Option<Self> {
         let facts = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let changed_s = u64::try_from(facts.ctime()).ok()?;
@@ -55,7 +55,7 @@ impl Stamp {
         [self.inode, self.size, self.changed_s, self.changed_ns].map(u64::to_le_bytes).concat()
     }
 
-    /// `None` if the leader had none to tell.
+    /// Decodes a stamp; `None` if the leader had none.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
         let mut next = || words.next();
@@ -68,7 +68,8 @@ fn is_wanted() -> bool {
     runtime::job().is_some_and(|job| job.welcome.options.verifies_reads)
 }
 
-/// Reads, and says which state of the file that was. `None` when it changed meanwhile, or lately.
+/// Reads, and returns the bytes with the stamp of the file. The stamp is `None` if the file changed meanwhile, or
+/// lately.
 fn read_at_rest<E>(
     file: &File,
     now: SystemTime,
@@ -79,7 +80,7 @@ fn read_at_rest<E>(
     Ok((bytes, before.filter(|stamp| stamp.is_at_rest(now) && Stamp::of(file) == before)))
 }
 
-/// The leader's part: reads from `file`. What it returns goes through [`confirmed`] in all replicas.
+/// The leader's part: reads from `file`. Its result goes through [`confirmed`] in all replicas.
 pub fn read<E>(file: &File, read: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
     if !is_wanted() {
         let mut bytes = read()?;
@@ -92,7 +93,7 @@ pub fn read<E>(file: &File, read: impl FnOnce() -> Result<Vec<u8>, E>) -> Result
     Ok(bytes)
 }
 
-/// What [`read()`] has read, as the program is given it; see [`compared`].
+/// The bytes of [`read()`] for the program, after the comparison in siblings; see [`compared`].
 pub fn confirmed<F: Borrow<File>>(
     bytes: Vec<u8>,
     is_anothers: bool,
@@ -105,8 +106,8 @@ pub fn confirmed<F: Borrow<File>>(
     bytes
 }
 
-/// What [`read()`] has read, which a sibling compares with what it reads there itself. A difference is reported; all go
-/// on with what the leader has read. A file that this replica cannot open is not the same for it.
+/// The bytes of [`read()`], which a sibling compares with its own reading. A difference is reported; all replicas go on
+/// with the leader's bytes. A file that this replica cannot open is not compared.
 fn compared<F: Borrow<File>>(
     mut bytes: Vec<u8>,
     is_anothers: bool,
@@ -119,7 +120,7 @@ fn compared<F: Borrow<File>>(
     }
     let stamp = Stamp::decode(&bytes.split_off(bytes.len().saturating_sub(Stamp::BYTES)));
     let Some(stamp) = stamp.filter(|_| is_anothers) else { return bytes };
-    // No copy of this process is made while it has a file open that the copy does not know.
+    // The engine is locked so that no copy is made meanwhile: it would not have the file that is open here.
     let mut engine = engine::cell().lock();
     let own = open().and_then(|file| read_at_rest(file.borrow(), SystemTime::now(), || read(file.borrow())));
     if own.is_ok_and(|(own, found)| found == Some(stamp) && own != bytes) {

@@ -1,4 +1,4 @@
-//! What every communicator, window, file and session carries besides its purpose.
+//! Error handler and attributes, which communicators, windows, files and sessions have in common.
 
 use super::attributes::AttributeSet;
 use super::errhandler::Errhandler;

@@ -12,16 +12,16 @@ fn is_automatic(address: usize) -> bool {
 
 /// An attached buffer.
 pub struct Attachment {
-    /// Where it is.
+    /// Address of the buffer.
     pub address: usize,
-    /// How long it is.
+    /// Length in bytes.
     pub size: i64,
-    /// Sends that use it, and how much of it.
+    /// Sends that use the buffer, with the number of bytes of each.
     pub pending: Vec<(RequestId, i64)>,
 }
 
 impl Attachment {
-    /// Forgets what is no longer pending; bytes that still are.
+    /// Removes sends that are complete. Returns the number of bytes that are still in use.
     fn settle(&mut self, engine: &mut Engine) -> i64 {
         self.pending.retain(|(id, _)| {
             let pending = !engine.requests.is_complete(*id);
@@ -33,7 +33,7 @@ impl Attachment {
         self.pending.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Takes `bytes` bytes of it, if they are free.
+    /// Reserves `bytes` bytes of the buffer. Fails if they are not free.
     pub fn reserve(&mut self, engine: &mut Engine, bytes: i64) -> Result {
         let used = self.settle(engine);
         if !is_automatic(self.address) && used + bytes > self.size {

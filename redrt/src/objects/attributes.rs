@@ -7,7 +7,7 @@ use crate::handle::HandleTable;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an attribute may be cached on.
+/// Kind of object on which an attribute may be cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectKind {
     /// A communicator.
@@ -57,8 +57,8 @@ pub fn create_keyval(kind: ObjectKind, copy: Callback, delete: Callback, extra_s
     KEYVALS.insert(Arc::new(Keyval { kind, copy, delete, extra_state, use_of: Mutex::default() })) as c_int
 }
 
-/// The state that the functions of a key are called with, whatever it is a key for. If `state` is not 0 it takes its
-/// place, which must be before an attribute is set under the key.
+/// Returns the state with which the functions of a key are called, for any kind of object; `None` without such a key. A
+/// `state` other than 0 replaces it; that has to be done before an attribute is set under the key.
 pub fn exchange_state(keyval: c_int, state: usize) -> Option<usize> {
     let value = usize::try_from(keyval).ok()?;
     let former = KEYVALS.get(value)?.extra_state;
@@ -175,7 +175,7 @@ impl AttributeSet {
     /// The attributes of a duplicate of the object with handle value `object`: those that their copy functions want.
     ///
     /// # Errors
-    /// What a copy function returns; attributes copied before it are deleted again.
+    /// The code that a copy function returns; attributes copied before it are deleted again.
     pub fn duplicate(&self, object: usize) -> Result<Self> {
         let originals = self.lock().clone();
         let mut copies = Vec::with_capacity(originals.len());
@@ -198,7 +198,7 @@ impl AttributeSet {
     /// the object with handle value `object` is freed.
     ///
     /// # Errors
-    /// What a delete function returns; that attribute and those set before it remain.
+    /// The code that a delete function returns; that attribute and those set before it remain.
     pub fn delete_all(&self, object: usize) -> Result {
         loop {
             let Some(last) = self.lock().last().cloned() else { return Ok(()) };
@@ -254,16 +254,16 @@ mod tests {
         copied: *mut c_void,
         flag: *mut c_int,
     ) -> c_int {
-        // SAFETY: - the library passes two valid out pointers.
+        // SAFETY: - valid for writes: the library passes a pointer to a local.
         unsafe { copied.cast::<usize>().write(value.addr() + 1) };
-        // SAFETY: - the library passes two valid out pointers.
+        // SAFETY: - valid for writes: the library passes a pointer to a local.
         unsafe { flag.write(1) };
         0
     }
 
     /// Appends the value to the vector that the extra state points to; fails on the value 13.
     unsafe extern "C" fn delete_logs(_: usize, _: c_int, value: *mut c_void, log: *mut c_void) -> c_int {
-        // SAFETY: - the tests pass a vector that outlives the keys.
+        // SAFETY: - valid and not shared: the tests pass a vector that outlives the keys.
         unsafe { &mut *log.cast::<Vec<usize>>() }.push(value.addr());
         if value.addr() == 13 { MPI_ERR_KEYVAL } else { 0 }
     }

@@ -11,7 +11,7 @@ use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// What happens on an error.
+/// Reaction to an error.
 #[derive(Debug)]
 pub enum Errhandler {
     /// `MPI_ERRORS_ARE_FATAL`: a message, and the job ends.
@@ -69,7 +69,7 @@ fn subject(scope: Scope) -> usize {
 }
 
 impl Errhandler {
-    /// The one of this name (MPI-5.0 sections 11.5 and 11.8.4); absent where it is not predefined.
+    /// The predefined error handler with this name (MPI-5.0 sections 11.5 and 11.8.4); `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -80,8 +80,8 @@ impl Errhandler {
         }
     }
 
-    /// The one that communicators of this process begin with: `mpiexec -initial-errhandler`, or the hint of who has
-    /// spawned it.
+    /// The error handler with which communicators of this process begin: by `mpiexec -initial-errhandler`, or the hint
+    /// of the job that has spawned it.
     #[must_use]
     pub fn initial() -> Self {
         std::env::var(INITIAL_ERRHANDLER_VARIABLE).ok().and_then(|name| Self::named(&name)).unwrap_or(Self::Fatal)
@@ -90,17 +90,17 @@ impl Errhandler {
 
 process_local! {
     static USER: HandleTable<Errhandler> = HandleTable::new();
-    /// What is called where [`Errhandler::Exceptions`] is the error handler.
+    /// Function that is called if [`Errhandler::Exceptions`] is the error handler.
     static ON_EXCEPTION: OnceLock<UserFunction> = OnceLock::new();
 }
 
-/// `function` is called, as an error handler, where `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler. The first one
-/// stays.
+/// Sets the function that is called, as an error handler, if `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler. The
+/// first one stays.
 pub fn on_exception(function: UserFunction) {
     ON_EXCEPTION.get_or_init(|| function);
 }
 
-/// The function of an error handler of the program is called as `change` says, where it is set from now on.
+/// Changes the function of an error handler of the program, for objects on which it is set from now on.
 pub fn change_function(handle: ErrhandlerHandle, change: impl FnOnce(UserFunction) -> UserFunction) {
     USER.replace(handle.0, |errhandler| match errhandler {
         Errhandler::User(user) => {
@@ -203,7 +203,7 @@ pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
     }
 }
 
-/// The function is called before `MPI_Init` or after `MPI_Finalize`.
+/// Reports a call of the function before `MPI_Init` or after `MPI_Finalize`.
 #[cold]
 pub fn inactive(function: &str) -> c_int {
     let when = if crate::phase::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the program added.
+/// Classes and codes that the program has added.
 struct Added {
     /// The largest code in use so far, the attribute `MPI_LASTUSEDCODE`.
     last_used: c_int,
@@ -48,7 +48,7 @@ pub fn class_of(code: c_int) -> Option<c_int> {
     added().entries.get(&code).map(|entry| entry.class)
 }
 
-/// An error for a message to the user: the name of its class, and what is wrong.
+/// An error as text for the user: the name of its class, and the message.
 #[must_use]
 pub fn described(error: &Error) -> String {
     let class = class_of(error.code()).unwrap_or(error.code());
@@ -131,7 +131,7 @@ pub fn remove_code(code: c_int) -> Result {
     Ok(())
 }
 
-/// Takes the text of a code or class away.
+/// Removes the text of a code or class.
 ///
 /// # Errors
 /// `MPI_ERR_ARG` when the program has not added the code, or it has no text.

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 #[derive(Debug)]
 pub struct Group {
     members: Members,
-    /// The session whose process set it is.
+    /// The session of whose process set it is; `None` in the world model.
     session: Option<SessionHandle>,
 }
 
@@ -20,7 +20,7 @@ pub struct Group {
 enum Members {
     /// Consecutive world ranks from the first: the world, or one process. No table is needed to look one up.
     Range { first: u32, count: u32 },
-    /// Any others, and where each is, once someone has asked.
+    /// Any others. Their positions are indexed at the first question.
     List { world_ranks: Vec<u32>, positions: OnceLock<FxHashMap<u32, u32>> },
 }
 
@@ -79,13 +79,13 @@ impl Group {
         }
     }
 
-    /// The same processes, as a process set of a session.
+    /// The same processes as a process set of a session.
     #[must_use]
     pub fn of_session(self, session: SessionHandle) -> Self {
         Self { session: Some(session), ..self }
     }
 
-    /// The session whose process set it is.
+    /// The session of whose process set it is.
     #[must_use]
     pub fn session(&self) -> Option<SessionHandle> {
         self.session

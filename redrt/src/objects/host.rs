@@ -1,8 +1,7 @@
-//! What the objects need to know of the process they live in: which rank it is, where its communicators keep their
-//! error handlers and attributes, how to end it.
+//! The process as its objects see it: its rank, the error handlers and attributes of its communicators, its end.
 //!
-//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, one stands in that is alone: a
-//! world of one process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
+//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, the host is a world of one
+//! process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
 
 use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use crate::error::Scope;
@@ -24,13 +23,13 @@ pub trait Host: Send + Sync {
     /// Number of processes in `MPI_COMM_WORLD`.
     fn world_size(&self) -> u32;
 
-    /// Who speaks, at the head of a message: `redrt: rank 3 (replica 3.1) on node7`.
+    /// Name of this process, for the head of a message: `redrt: rank 3 (replica 3.1) on node7`.
     fn identity(&self) -> String;
 
     /// Ends the processes that `scope` names (all, for anything but a communicator) with exit code `code`.
     fn abort(&self, scope: Scope, code: c_int) -> !;
 
-    /// The program has called what cannot be served here, and its error handler does not say so.
+    /// Reports a call that cannot be served here, if the program's error handler does not.
     fn unsupported(&self, function: &str, why: &str);
 
     /// Shows one line to the user.
@@ -60,7 +59,7 @@ process_local! {
     static HOST: OnceLock<Box<dyn Host>> = OnceLock::new();
 }
 
-/// Makes `host` the host of this process. Only the first call does anything; returns whether this was it.
+/// Makes `host` the host of this process. Only the first call has an effect; returns true for it.
 pub fn install(host: Box<dyn Host>) -> bool {
     let first = HOST.set(host).is_ok();
     // A simulation catches panics of its processes.
@@ -70,7 +69,8 @@ pub fn install(host: Box<dyn Host>) -> bool {
     first
 }
 
-/// A panic is a bug of ours. It ends the process, because it cannot unwind into the program, so it says who and where.
+/// Reports a panic, with the process and the place. A panic is a bug of the library. It ends the process, because it
+/// cannot unwind into the program.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let message = panic.payload_as_str().unwrap_or("no message");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
@@ -90,7 +90,7 @@ pub fn get() -> &'static dyn Host {
 /// A process on its own, before the engine is there.
 struct Alone;
 
-/// What is called before `MPI_Init`, or after `MPI_Finalize`, has the error handler that communicators begin with.
+/// Calls before `MPI_Init`, or after `MPI_Finalize`, use the error handler with which communicators begin.
 fn initial() -> Arc<Attached> {
     Arc::new(Attached::with_errhandler(Arc::new(Errhandler::initial())))
 }

@@ -122,7 +122,7 @@ impl Info {
     }
 }
 
-/// Whether a key may be one.
+/// Fails unless the text may be a key.
 ///
 /// # Errors
 /// `MPI_ERR_INFO_KEY` when it is empty or too long.

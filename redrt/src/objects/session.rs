@@ -1,4 +1,4 @@
-//! Sessions (MPI-5.0 §11.3): a program may have several, beside what `MPI_Init` begins.
+//! Sessions (MPI-5.0 §11.3): a program may have several, beside the world model that `MPI_Init` begins.
 
 use super::attached::Attached;
 use super::attachment::Attachment;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex};
 
 /// A session.
 pub struct Session {
-    /// Its error handler.
+    /// Error handler of the session.
     pub attached: Arc<Attached>,
-    /// Its hints.
+    /// Hints of the program.
     pub info: Info,
-    /// Buffered mode: the buffer attached to it.
+    /// Buffer attached to it for buffered mode.
     pub buffer: Mutex<Option<Attachment>>,
 }
 
@@ -30,7 +30,7 @@ pub fn register(session: Session) -> SessionHandle {
     SessionHandle(SESSIONS.insert(Arc::new(session)))
 }
 
-/// How many sessions have not ended.
+/// Number of sessions that have not ended.
 pub fn count() -> usize {
     COUNT.load(Ordering::Acquire)
 }

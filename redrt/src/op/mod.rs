@@ -55,7 +55,7 @@ const STANDARD: &[(OpHandle, Kind)] = &[
     (OpHandle::NO_OP, Kind::OneSided(OneSided::NoOperation)),
 ];
 
-/// By handle value; the predefined handles are below 64.
+/// Predefined operations by handle value; their handles are below 64.
 static PREDEFINED: LazyLock<Vec<Option<Arc<Op>>>> = LazyLock::new(|| {
     let mut table = vec![None; 64];
     for (handle, kind) in STANDARD {
@@ -77,7 +77,7 @@ pub fn create(function: UserFunction, wide: bool, commutative: bool) -> OpHandle
     OpHandle(USER.insert(Arc::new(Op { kind: Kind::User { function, wide }, commutative })))
 }
 
-/// The function of an operation of the program is called as `change` says, from the next reduction on.
+/// Changes the function of an operation of the program, from the next reduction on.
 pub fn change_function(handle: OpHandle, change: impl FnOnce(UserFunction) -> UserFunction) {
     USER.replace(handle.0, |op| {
         let kind = match op.kind {
@@ -98,19 +98,19 @@ pub fn resolve(handle: OpHandle) -> Result<Held<Op>> {
     found.ok_or_else(|| Error::new(MPI_ERR_OP, "not a valid operation"))
 }
 
-/// What a predefined operation does to a window's memory.
+/// Effect of a predefined operation on a window's memory.
 #[derive(Clone, Copy, Debug)]
 pub enum InPlace {
-    /// Nothing: it is only read.
+    /// The memory is only read.
     Nothing,
-    /// What is there becomes what is brought.
+    /// The memory is replaced by the data.
     Replace,
-    /// The two are combined.
+    /// The memory is combined with the data.
     Combine(Operator, Operand),
 }
 
 impl InPlace {
-    /// What the operation does to elements of a predefined type. `None` for functions of the program, and where it is
+    /// Effect of the operation on elements of a predefined type. `None` for functions of the program, and where it is
     /// not defined.
     #[inline]
     #[must_use]
@@ -127,7 +127,7 @@ impl InPlace {
         }
     }
 
-    /// Does it, to `count` elements, which take `bytes` and lie side by side.
+    /// Applies the operation to `count` adjacent elements, which take `bytes` bytes.
     ///
     /// # Safety
     /// `there` is valid for as many bytes of reads and writes, and `brought` of reads, unless nothing is done.
@@ -135,9 +135,9 @@ impl InPlace {
     pub unsafe fn act(self, brought: *const u8, there: *mut u8, count: i64, bytes: usize) {
         match self {
             Self::Nothing => {}
-            // Memory without bytes may be nowhere.
+            // Pointers to no bytes may be invalid.
             _ if bytes == 0 => {}
-            // SAFETY: - as promised to this function; they may overlap.
+            // SAFETY: - valid for reads and writes of as many bytes: the caller's duty above. The two may overlap.
             Self::Replace => unsafe { std::ptr::copy(brought, there, bytes) },
             Self::Combine(operator, operand) => operator.apply(operand, count as usize, brought, there),
         }
@@ -168,7 +168,7 @@ impl Op {
         }
     }
 
-    /// Its name for messages to the user.
+    /// Name of the operation for messages to the user.
     #[must_use]
     pub fn name(&self) -> String {
         match self.kind {
@@ -178,19 +178,19 @@ impl Op {
         }
     }
 
-    /// Whether the operands may be combined in any order.
+    /// Returns true if the operands may be combined in any order.
     #[must_use]
     pub fn is_commutative(&self) -> bool {
         self.commutative
     }
 
-    /// Whether the operation is a function of the program.
+    /// Returns true if the operation is a function of the program.
     #[must_use]
     pub fn is_user(&self) -> bool {
         matches!(self.kind, Kind::User { .. })
     }
 
-    /// Whether the operation may be applied to elements of `datatype`: to be asked before anything is communicated.
+    /// Fails unless the operation may be applied to elements of `datatype`. To be called before any message is sent.
     ///
     /// # Errors
     /// `MPI_ERR_OP` when it may not (MPI-5.0 section 6.9.2), or this machine cannot.
@@ -227,10 +227,10 @@ impl Op {
         Ok(())
     }
 
-    /// The same, of a datatype that [`Op::check`] has let pass.
+    /// Reduces as [`Op::reduce`] does, for a datatype that [`Op::check`] has passed.
     ///
     /// # Panics
-    /// When it has not.
+    /// When the check has not passed.
     pub fn reduce_checked(&self, datatype: &Arc<Datatype>, count: i64, input: *const u8, in_out: *mut u8) {
         match self.kind {
             _ if count <= 0 => {}

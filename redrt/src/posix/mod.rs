@@ -159,7 +159,7 @@ pub fn meet() {
 }
 
 /// In a copy: begins to receive descriptors. In a process that goes on from a line as the leader of its rank, waits
-/// until it has the locks of the program again, for at most [`LOCKING_TIME_MAX`].
+/// until it has the locks of the program again, for at most `LOCKING_TIME_MAX`.
 pub fn become_copy(leads: bool) {
     if !is_agreed() {
         return;

@@ -1,4 +1,4 @@
-//! Processes of a simulated job that ask for a line, as `redrun` deals with them.
+//! Processes of a simulated job that ask for a line, and the part of `redrun` that answers them.
 
 use super::job::SimulatedJob;
 use super::world::Event;
@@ -7,11 +7,11 @@ use redrt_types::ProcessIndex;
 use redrt_wire::control::ToAgent;
 use redrt_wire::dynamic::Answer;
 
-/// In how many of 100 attempts a line that somebody has asked for is given up where somebody is missing.
+/// Share of attempts, in percent, in which a requested line is given up if a process is missing.
 const GIVEN_UP_PERCENT: usize = 30;
 
 impl SimulatedJob {
-    /// A process asks, by the question of this number.
+    /// Notes that a process asks for a line, by the question with this number.
     pub(super) fn asks_for_line(&mut self, process: ProcessIndex, number: u64) {
         self.askers.push((process, number));
         self.plan_asked_line();
@@ -23,7 +23,7 @@ impl SimulatedJob {
         world.plan(at_ns, Event::Asked);
     }
 
-    /// A line is to be taken because somebody has asked. Where it cannot be yet, it is tried again, or given up.
+    /// Takes a line for the processes that have asked. If that is not possible yet, it is tried again or given up.
     pub(super) fn asked_line(&mut self) -> Result<(), Wrong> {
         self.askers.retain(|(process, _)| !self.members[process.0 as usize].is_lost);
         if self.askers.is_empty() {
@@ -41,7 +41,7 @@ impl SimulatedJob {
         Ok(())
     }
 
-    /// All are copied, or nothing comes of the line.
+    /// Answers the processes that have asked: all images are copied (`is_taken`), or the line is given up.
     pub(super) fn answer_askers(&mut self, is_taken: bool) {
         for (process, number) in std::mem::take(&mut self.askers) {
             self.tell(process, ToAgent::Dynamic(number, Answer::Checkpoint(is_taken)));

@@ -1,4 +1,4 @@
-//! Signals that the user sends a simulated job, and what its programs got of them.
+//! Signals that the user sends to a simulated job, and their arrival in its programs.
 
 use super::job::SimulatedJob;
 use super::world::{self, Event};
@@ -7,18 +7,18 @@ use redrt_wire::control::ToAgent;
 use std::sync::{Mutex, PoisonError};
 
 process_local! {
-    /// What the program got: each signal, and at which call.
+    /// Signals that the program got, each with the number of its call.
     static RAISED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 }
 
-/// The program of a process gets a signal at this call.
+/// Records that the program of a process gets a signal at this call.
 pub fn raise(signal: i32, call: u64) -> bool {
     let raised = world::with_current(|world| world.raised_count += 1);
     RAISED.lock().unwrap_or_else(PoisonError::into_inner).extend([u64::from(signal.cast_unsigned()), call]);
     raised.is_some()
 }
 
-/// What the program of the calling process got.
+/// Signals that the program of the calling process got.
 pub fn raised() -> Vec<u64> {
     RAISED.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
@@ -27,9 +27,9 @@ const SIGUSR1: i32 = 10;
 const SIGUSR2: i32 = 12;
 
 impl SimulatedJob {
-    /// Chooses when signals are sent, in a part of all runs.
+    /// Chooses the moments of signals, in a part of all runs.
     pub(super) fn plan_signals(&mut self, seed: u64) {
-        // Of a sequence of its own: what else happens in a run stays as it is.
+        // From a sequence of its own, so that all else in a run stays as it is.
         let mut random = Random::new(mix(seed ^ 0x7369_676e_616c_7321));
         let count = if random.chance(60) { 0 } else { 1 + random.below(3) };
         let mut world = self.world();
@@ -40,7 +40,7 @@ impl SimulatedJob {
         }
     }
 
-    /// `redrun` tells all processes.
+    /// Sends a signal to all processes, as `redrun` does.
     pub(super) fn send_signal(&mut self) {
         self.signal_count += 1;
         let number = self.signal_count;

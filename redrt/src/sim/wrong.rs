@@ -1,60 +1,60 @@
-//! What can go wrong in a simulated job.
+//! Failures of a simulated job.
 
 use super::actor::End;
 use redrt_types::{ProcessIndex, ReplicaId};
 use redrt_wire::control::FromAgent;
 
-/// What no run of a sound library shows.
+/// A failure that no run of a sound library shows.
 #[derive(Debug, thiserror::Error)]
 pub enum Wrong {
     /// A process ended before its first call.
     #[error("{replica} cannot begin: {end:?}")]
     Begin {
-        /// Which.
+        /// The process.
         replica: ReplicaId,
-        /// How it ended.
+        /// Its end.
         end: End,
     },
     /// All wait, and nothing is planned.
     #[error("nobody goes on:{state}")]
     Stalled {
-        /// What each waits for.
+        /// Description of each process's wait.
         state: String,
     },
     /// More happens, or for longer, than in any run that ends.
     #[error("it does not end:{state}")]
     Endless {
-        /// Where each stands.
+        /// Description of each process's place.
         state: String,
     },
     /// A check of the program or of the library has failed.
     #[error("{replica}: {why} {}", .said.join("; "))]
     Panicked {
-        /// In which process.
+        /// The process.
         replica: ReplicaId,
         /// Its message.
         why: String,
-        /// What the processes said last.
+        /// Last lines of output of the processes.
         said: Vec<String>,
     },
-    /// A process reports what did not happen.
+    /// A process reports something that did not happen.
     #[error("{replica} says {message:?}")]
     Said {
-        /// Which.
+        /// The process.
         replica: ReplicaId,
-        /// What.
+        /// Its report.
         message: Box<FromAgent>,
     },
     /// Replicas of a rank end with different results.
     #[error("replicas of rank {rank} have different results")]
     Results {
-        /// Which rank.
+        /// The rank.
         rank: u32,
     },
     /// A process that is to be part of a line is within a call.
     #[error("{replica} cannot be held for a line")]
     NotHeld {
-        /// Which.
+        /// The process.
         replica: ReplicaId,
     },
     /// All are held and the network does not become quiet.
@@ -63,9 +63,9 @@ pub enum Wrong {
     /// An image is not accepted.
     #[error("process {} cannot be restored: {error}", .process.0)]
     NotRestored {
-        /// Whose.
+        /// The process.
         process: ProcessIndex,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
 }

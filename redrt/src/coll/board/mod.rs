@@ -1,16 +1,16 @@
-//! Collectives of the members of one host, over a board: each posts what it contributes, once, and reads what it needs
-//! of the others.
+//! Collectives of the members of one host, over a board: each posts its contribution, once, and reads the parts of the
+//! others that it needs.
 //!
-//! Only in a world that is not replicated. Where there are replicas, what one contributes is compared with what its
-//! siblings do, kept until all have it and given to copies: it goes in messages.
+//! Only in a world that is not replicated. Contributions of replicas are compared with their siblings', kept until all
+//! receivers have them, and given to copies: so they go in messages.
 //!
-//! A communicator gets its board when it has been used for a few collectives (`comm::seat`), and another one for those
-//! that do not block (`comm::queue`). Operands are combined in the order in which messages would have brought them, so
-//! the result does not depend on who is on which host.
+//! A communicator gets its board after a few collectives (`comm::seat`), and another one for nonblocking collectives
+//! (`comm::queue`). Operands are combined in the order in which messages would have brought them, so the result does
+//! not depend on the placement of members.
 //!
-//! There is one text of each algorithm. Its waits for others block the thread in a blocking collective, so that it is
-//! over with the first poll unless parts of it go in messages; in the others they give the thread back. The steps of
-//! algorithms are macros: as futures within futures they took more instructions than what they do.
+//! Each algorithm is written once. In a blocking collective its waits block the thread, so that it is over with the
+//! first poll unless parts of it go in messages; in a nonblocking one they give the thread back. The steps of
+//! algorithms are macros: as futures within futures they took more instructions than their work.
 
 /// Waits until members have come.
 macro_rules! wait {
@@ -40,8 +40,8 @@ macro_rules! wait_for {
     };
 }
 
-/// The same in an operation in which this member only takes, namely `$bytes` bytes. If the other one was there before
-/// it, it is likely to be there before it in the next one, too, and with as many bytes.
+/// Waits for one member at an operation in which this member only takes, namely `$bytes` bytes. If the other member was
+/// there first, it is likely to be first in the next operation, too, and with as many bytes.
 macro_rules! take_from {
     ($table:expr, $member:expr, $number:expr, $bytes:expr) => {
         let (member, number) = ($member, $number);
@@ -54,8 +54,8 @@ macro_rules! take_from {
     };
 }
 
-/// Begins the next operation; its number. In one in which this member writes something, `needs_annex` is whether that
-/// is more than a cell holds.
+/// Begins the next operation, and gives its number. If this member writes something, `needs_annex` is true if that is
+/// more than a cell holds.
 macro_rules! begin {
     ($table:expr) => {{
         let (number, before) = $table.board.next();
@@ -74,7 +74,7 @@ macro_rules! begin {
     }};
 }
 
-/// Comes to the next operation with nothing; its number.
+/// Comes to the next operation with nothing, and gives its number.
 macro_rules! come {
     ($table:expr) => {{
         let number = begin!($table);
@@ -83,7 +83,7 @@ macro_rules! come {
     }};
 }
 
-/// Comes to the next operation, and posts a piece for all; its number, and what was posted.
+/// Comes to the next operation, and posts a piece for all. Gives its number, and the posted piece.
 macro_rules! come_with {
     ($table:expr, $piece:expr, $long:expr) => {{
         let (piece, long) = ($piece, $long);
@@ -94,9 +94,9 @@ macro_rules! come_with {
     }};
 }
 
-/// Says whether this member has read what others have posted elsewhere in an operation (`has_read`; `None` where it
-/// reads nothing). Then it waits until others have what it has posted so: `out` for each that reads it. Who could not
-/// read a piece gets it as a message, `into` its place.
+/// Ends an operation in which members have posted pieces elsewhere. `has_read` is true if this member has read the
+/// others' (`None` if it reads none). It waits until others have read its own: `out` for each that reads it. A member
+/// that could not read a piece gets it as a message; `into` is its place.
 macro_rules! settle {
     ($table:expr, $peers:expr, $number:expr, has_read: $has_read:expr, out: $out:expr, into: $into:expr) => {{
         let (table, number, has_read, out) = ($table, $number, $has_read, $out);
@@ -137,8 +137,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Number of operations after which incoming messages are drained though nobody here waits for any: others may wait for
-/// what only this process can do.
+/// Number of operations after which incoming messages are drained, though no thread here waits for any: others may wait
+/// for this process's progress.
 const OPERATIONS_PER_PROGRESS: u64 = 64;
 
 /// A wait for members that lasts.
@@ -160,31 +160,32 @@ impl Meeting for Wait {
     }
 }
 
-/// A communicator's board, as its collectives use it.
+/// A communicator's board with the settings of its collectives.
 pub struct SharedBoard {
     pub(crate) board: Arc<Board>,
     /// Context of the communicator.
     context: u64,
-    /// Some member has no core of its own.
+    /// True if some member has no core of its own.
     shares_core: bool,
-    /// Whether its waits hold the thread.
+    /// True if its waits block the thread.
     blocks: bool,
-    /// How pieces that one other member reads at a time are posted, where longer ones stay in place.
+    /// Way of posting pieces that one other member reads at a time, if longer ones stay in place.
     in_place: Long,
-    /// The same of pieces of which each member reads those of all others.
+    /// Way of posting pieces that all others read, if longer ones stay in place.
     all_in_place: Long,
-    /// The same where longer ones come as messages.
+    /// Way of posting pieces, if longer ones come as messages.
     as_messages: Long,
 }
 
-/// Where every member has a core, the kernel copies pieces from this length on in less time than two members take to
-/// copy them one after the other. Where cores are shared, the second wait that this needs takes longer. Where each
-/// reads those of all others there is one call of the kernel for each of them, but one copy for all.
+/// Length up to which pieces are copied through the board if every member has a core. The kernel copies longer ones in
+/// less time than two members take one after the other. With shared cores, the second wait that this needs takes
+/// longer. If each member reads the pieces of all others, the kernel is called for each, while the board has one copy
+/// for all.
 const COPIED_MAX: usize = 8 << 10;
 
 /// Pieces of members.
 pub trait Pieces: Send + Sync {
-    /// That of a member.
+    /// The piece of a member.
     fn piece(&self, member: usize) -> Region;
 }
 
@@ -197,12 +198,14 @@ impl Pieces for &[Region] {
 
 /// A collective, by its arguments at this member.
 pub trait Algorithm: Send + Sync + Sized {
-    /// Does it. All that it needs is behind one address: the text of a future that is given more moves that about, in
-    /// pieces that were just written in others, for which the processor waits until all earlier writes are visible.
+    /// Runs the collective. All arguments are behind one address: a future with more of them would move them about, in
+    /// other portions than they were just written in, for which the processor waits until all earlier writes are
+    /// visible.
     fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send;
 }
 
-/// Makes the members for those parts of a collective that go in messages: most have none, and take less time than that.
+/// Makes the members for parts of a collective that go in messages. Most collectives have none, and take less time than
+/// making the members.
 pub trait MakePeers: Fn() -> Peers + Send + Sync {}
 impl<F: Fn() -> Peers + Send + Sync> MakePeers for F {}
 
@@ -210,30 +213,30 @@ impl<F: Fn() -> Peers + Send + Sync> MakePeers for F {}
 pub struct Call<'a, P, A> {
     /// The board.
     pub table: &'a SharedBoard,
-    /// See [`MakePeers`].
+    /// Maker of the members; see [`MakePeers`].
     pub peers: P,
-    /// What this member brings and wants.
+    /// Arguments at this member.
     pub arguments: A,
 }
 
 impl<'a, P: MakePeers, A: Algorithm> Call<'a, P, A> {
-    /// Of these arguments.
+    /// A collective with these arguments.
     #[inline(always)]
     pub fn new(table: &'a SharedBoard, peers: P, arguments: A) -> Self {
         Self { table, peers, arguments }
     }
 
-    /// Does it.
+    /// Runs the collective.
     #[inline(always)]
     pub fn run(&self) -> impl Future<Output = Outcome> + Send {
         A::run(self)
     }
 }
 
-/// Waits for members without holding the thread.
+/// A wait for members that does not block the thread.
 struct Coming {
     wait: Wait,
-    /// Its number among the engine's meetings, once it is there.
+    /// Number among the engine's meetings, once it is entered.
     meeting: Option<u64>,
 }
 
@@ -249,7 +252,7 @@ impl Future for Coming {
         }
         let wait = Box::new(self.wait.clone());
         self.meeting = Some(engine::cell().lock().meetings.add(wait));
-        // Another thread may have looked before that, and sleep.
+        // Another thread may have looked before the entry, and sleep: so look once more.
         if self.wait.has_come() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -263,8 +266,8 @@ impl Drop for Coming {
 }
 
 impl SharedBoard {
-    /// The table of a communicator with this context; `blocks`: its waits hold the thread. `shares_core`: some member
-    /// does, on which all agree.
+    /// The board of a communicator with this context. `blocks` is true if its waits block the thread; `shares_core` if
+    /// some member has no core of its own, on which all members agree.
     pub fn new(board: Arc<Board>, context: u64, blocks: bool, shares_core: bool) -> Self {
         let most = if shares_core || !board.is_direct() { ANNEX_BYTES_MAX } else { COPIED_MAX };
         let for_all = ANNEX_BYTES_MAX.min(most * (board.size() - 1).max(1));
@@ -285,7 +288,7 @@ impl SharedBoard {
         self.board.size()
     }
 
-    /// Waits for members where waits hold the thread.
+    /// Waits for members, and blocks the thread.
     #[inline(never)]
     fn hold(&self, awaited: Awaited) {
         let mut come = 0;
@@ -293,7 +296,7 @@ impl SharedBoard {
         engine::cell().await_shared(self.shares_core, has_come, || Box::new(self.wait(awaited)));
     }
 
-    /// Waits for members where waits give the thread back.
+    /// A wait for members that gives the thread back.
     fn coming(&self, awaited: Awaited) -> Coming {
         Coming { wait: self.wait(awaited), meeting: None }
     }
@@ -302,8 +305,8 @@ impl SharedBoard {
         Wait { board: self.board.clone(), awaited, context: self.context }
     }
 
-    /// Drains incoming messages in some operations. Not where collectives do not block: a thread that waits for one of
-    /// those makes progress by that.
+    /// Drains incoming messages in some operations, of blocking collectives only: a thread that waits for a nonblocking
+    /// one makes progress anyway.
     #[inline(always)]
     fn look_around(&self, number: u64) {
         if self.blocks && number.is_multiple_of(OPERATIONS_PER_PROGRESS) {
@@ -325,7 +328,7 @@ impl SharedBoard {
         self.read(posted, 0, into)
     }
 
-    /// The same where the piece may be where its member alone knows. `false`: it is, and this process cannot read it.
+    /// Reads all of a piece that may be posted elsewhere. Returns false if it is, and this process cannot read it.
     #[inline(always)]
     fn take_from_anywhere(&self, posted: &Posted, into: Region) -> Outcome<bool> {
         match self.take(posted, into) {
@@ -334,13 +337,13 @@ impl SharedBoard {
         }
     }
 
-    /// Says that this member has read what others have posted elsewhere, or could not.
+    /// Announces that this member has read the pieces that others have posted elsewhere, or could not.
     fn say_read(&self, number: u64, has_read: bool) {
         self.board.say_read(number, has_read, doorbell::poke);
     }
 
-    /// An operation in which this member has read nothing elsewhere ends like this. Where members' arguments do not fit
-    /// each other, another may wait for it all the same.
+    /// Ends an operation in which this member has read nothing elsewhere. On a failure it is announced as read: if
+    /// arguments do not fit each other, another member may wait for that.
     #[inline(always)]
     fn end(&self, number: u64, outcome: Outcome) -> Outcome {
         if outcome.is_err() {
@@ -349,7 +352,7 @@ impl SharedBoard {
         outcome
     }
 
-    /// Begins to bring as messages what members could not read where it is.
+    /// Begins to send as messages the pieces that members could not read in place, and to receive this member's.
     fn send_unread<P: MakePeers>(
         &self,
         number: u64,
@@ -369,7 +372,7 @@ impl SharedBoard {
         steps
     }
 
-    /// All of a posted short piece, where it is posted. It must be as long as its place.
+    /// All of a posted short piece, on the board. Fails unless it has `bytes` bytes.
     #[inline]
     fn see(&self, posted: &Posted, bytes: usize) -> Outcome<Region> {
         self.board.seen(posted).filter(|piece| piece.len() == bytes).ok_or(Failure::Mismatched)
@@ -384,7 +387,7 @@ impl SharedBoard {
     }
 }
 
-/// The others, the next one first, so that not all read from the same.
+/// The other members, the next one first, so that not all read from the same.
 fn following(table: &SharedBoard) -> impl Iterator<Item = usize> + use<> {
     let (rank, size) = (table.board.rank(), table.board.size());
     (rank + 1..size).chain(0..rank)

@@ -1,5 +1,5 @@
-//! Barrier, broadcast, gather, scatter, allgather and alltoall. What is seldom needed is not part of the futures: to
-//! make them would take more time than the rest.
+//! Barrier, broadcast, gather, scatter, allgather and alltoall. Seldom needed parts are boxed and not part of the
+//! futures: making those would take more time than the rest.
 
 use super::{Algorithm, Call, MakePeers, Pieces, SharedBoard, following};
 use crate::coll::gather::{Mine, copy};
@@ -9,7 +9,7 @@ use redrt_transport::board::{Board, Posted};
 use redrt_transport::memory::Region;
 use std::io;
 
-/// Over once all members have called it.
+/// A barrier: over once all members have called it.
 pub struct Barrier;
 
 impl Algorithm for Barrier {
@@ -22,9 +22,9 @@ impl Algorithm for Barrier {
 }
 
 /// Brings `buffer` of `root` to all members. A long one is copied in parts, by any member that has time: each begins
-/// with its own, and who has them all brings some to those that do not.
+/// with its own, and a member that has all parts brings some to others.
 pub struct Bcast {
-    /// The root's bytes, or where they go.
+    /// The root's bytes, or the place for them.
     pub buffer: Region,
     /// Rank of the root.
     pub root: usize,
@@ -57,7 +57,7 @@ impl Algorithm for Bcast {
     }
 }
 
-/// The rest of it, where the root's piece is long.
+/// The rest of a broadcast, if the root's piece is long.
 async fn bcast_long(
     table: &SharedBoard,
     peers: Peers,
@@ -91,8 +91,8 @@ async fn bcast_long(
     has_it.and(settled)
 }
 
-/// Has all of a long piece in `into` at the end, with the help of others. `false`: it can be brought by none, and this
-/// member cannot read it.
+/// Copies all of a long piece to `into`, with the help of others. Returns false if no member can bring it, and this one
+/// cannot read it.
 async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome<bool> {
     if posted.length() != into.len() as u64 {
         return Err(Failure::Mismatched);
@@ -100,11 +100,11 @@ async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) 
     let me = table.board.rank();
     table.help(me, number, into, |offset, part| table.board.read(posted, offset, part));
     wait!(table, Board::parts(number, parts_of(into)));
-    // What others could not bring, say because they may not write, this member may still read.
+    // This member may still read parts that others could not bring, say because they may not write.
     if table.board.has_failed(number) { table.take_from_anywhere(posted, into) } else { Ok(true) }
 }
 
-/// Bytes of one part of a transfer.
+/// Length of one part of a transfer.
 const PART_BYTES: usize = 128 << 10;
 
 fn parts_of(piece: Region) -> u64 {
@@ -112,7 +112,7 @@ fn parts_of(piece: Region) -> u64 {
 }
 
 impl SharedBoard {
-    /// Does parts of what a member wants, of which `piece` is the whole.
+    /// Copies parts of a piece that a member wants; `piece` is the whole.
     fn help(&self, member: usize, number: u64, piece: Region, copy: impl Fn(usize, Region) -> io::Result<()>) {
         let part = |part: u64| {
             let offset = part as usize * PART_BYTES;
@@ -125,9 +125,9 @@ impl SharedBoard {
 /// Brings `mine` of every member to its piece of `pieces` at `root`. Long pieces come as messages, so that only the
 /// root waits.
 pub struct Gather<A> {
-    /// `None` at the root: it is in place.
+    /// This member's piece; `None` at the root if it is in place.
     pub mine: Option<Region>,
-    /// Looked at by the root alone.
+    /// Places for the pieces, used by the root alone.
     pub pieces: A,
     /// Rank of the root.
     pub root: usize,
@@ -173,9 +173,9 @@ impl<A: Pieces> Algorithm for Gather<A> {
 /// Brings each piece of `pieces` at `root` to `mine` of its member. Long pieces come as messages, so that the root does
 /// not wait.
 pub struct Scatter<A> {
-    /// Looked at by the root alone.
+    /// The pieces, used by the root alone.
     pub pieces: A,
-    /// `None` at the root: it keeps its piece.
+    /// Place for this member's piece; `None` at the root, which keeps its piece.
     pub mine: Option<Region>,
     /// Rank of the root.
     pub root: usize,
@@ -210,7 +210,7 @@ impl<A: Pieces> Algorithm for Scatter<A> {
             let send = |to| peers.start_send(to, pieces.piece(to));
             following(table).filter(is_message).map(send).collect::<Vec<_>>()
         };
-        // While the others take theirs.
+        // Meanwhile the others take theirs.
         let outcome = own();
         outcome.and(Box::pin(all(steps)).await)
     }
@@ -218,9 +218,9 @@ impl<A: Pieces> Algorithm for Scatter<A> {
 
 /// Brings `mine` of every member to its piece at all.
 pub struct Allgather<A> {
-    /// `None` where it is in place already.
+    /// This member's piece; `None` if it is in place already.
     pub mine: Option<Region>,
-    /// Where the pieces go.
+    /// Places for the pieces.
     pub pieces: A,
 }
 
@@ -270,9 +270,9 @@ impl<A: Pieces> Algorithm for Allgather<A> {
 
 /// Sends `out[k]` to member k and receives its piece into `into[k]`.
 pub struct Alltoall<A, B> {
-    /// What goes to each.
+    /// Pieces for the members.
     pub out: A,
-    /// Where what comes from each goes.
+    /// Places for the members' pieces.
     pub into: B,
 }
 

@@ -1,4 +1,4 @@
-//! Short operands of reductions, where they were posted, and how they are combined.
+//! Short operands of reductions, where they were posted, and their combination.
 
 use super::{MakePeers, SharedBoard, following};
 use crate::coll::reduce::{Combine, join};
@@ -8,12 +8,12 @@ use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// An operation in which members have posted short operands, `length` bytes each. Those bytes of them are wanted that
-/// begin at `offset`.
+/// An operation in which members have posted short operands of `length` bytes each. Wanted are their bytes from
+/// `offset` on.
 pub struct Posts<'a> {
-    /// Where.
+    /// The board.
     pub table: &'a SharedBoard,
-    /// Of the operation.
+    /// Number of the operation.
     pub number: u64,
     /// Bytes of each operand.
     pub length: usize,
@@ -22,15 +22,15 @@ pub struct Posts<'a> {
 }
 
 impl Posts<'_> {
-    /// `bytes` bytes of that of a member, who has come.
+    /// `bytes` wanted bytes of the operand of a member, which has come.
     #[inline(always)]
     pub fn operand(&self, member: usize, bytes: usize) -> Outcome<Region> {
         let posted = self.table.board.posted(member, self.number);
         Ok(self.table.see(&posted, self.length)?.part(self.offset, bytes))
     }
 
-    /// Combines those of all, of whom `first` comes first in order, into `result`. `pairs_up`: the first pairs before
-    /// all else, so that a power of two is left.
+    /// Combines the operands of all, in order from member `first` on, into `result`. With `pairs_up` the first pairs
+    /// are combined before all else, so that a power of two is left.
     #[inline(always)]
     pub fn combine_all(&self, first: usize, result: Region, combine: &impl Combine, pairs_up: bool) -> Outcome {
         match self.table.size() {
@@ -39,7 +39,7 @@ impl Posts<'_> {
         }
     }
 
-    /// Combines those of two.
+    /// Combines the operands of two members.
     #[inline(always)]
     pub fn combine_two(&self, left: usize, right: usize, result: Region, combine: &impl Combine) -> Outcome {
         let left = self.operand(left, result.len())?;
@@ -47,8 +47,8 @@ impl Posts<'_> {
         combine.combine(left, result).map_err(Failure::Refused)
     }
 
-    /// Where operands were posted elsewhere: reads the wanted bytes of all of them, one after the other, `bytes` of
-    /// each. `operand` is this member's own, which is free when this is over.
+    /// For operands posted elsewhere: reads the wanted bytes of all of them, one after the other, `bytes` of each.
+    /// `operand` is this member's own, which no member reads afterwards.
     pub async fn read<P: MakePeers>(&self, peers: &P, operand: Region, bytes: usize) -> Outcome<Read> {
         let Self { table, number, length, offset } = *self;
         let mut read = Scratch::spare(bytes * table.size());
@@ -98,7 +98,7 @@ impl Posts<'_> {
 pub struct Read(Scratch);
 
 impl Read {
-    /// All `count` of them. What is combined at the end is in `result`.
+    /// All `count` operands. Their combination will be in `result`.
     pub fn operands(&mut self, count: usize, result: Region) -> Operands {
         let all = self.0.region();
         let operand = |at| {
@@ -114,22 +114,23 @@ impl Read {
 /// then in memory of this member.
 #[derive(Default)]
 pub struct Operands {
-    /// One for each operand that is left.
+    /// The operands that are left.
     pub places: SmallVec<[Operand; 8]>,
 }
 
-/// Where an operand is.
+/// An operand, and the place for its combination.
 #[derive(Clone, Copy)]
 pub struct Operand {
-    /// Its bytes.
+    /// Bytes of the operand.
     pub bytes: Region,
-    /// Where what it is combined with goes.
+    /// Place in memory of this member for the operand's combination.
     mine: Region,
     is_mine: bool,
 }
 
 impl Operands {
-    /// Combines all of them. `pairs_up`: the first pairs before all else, so that a power of two is left.
+    /// Combines all operands. With `pairs_up` the first pairs are combined before all else, so that a power of two is
+    /// left.
     pub fn combine_all(&mut self, combine: &dyn Combine, pairs_up: bool) -> Outcome {
         if pairs_up {
             self.pair_up(combine)?;
@@ -137,8 +138,9 @@ impl Operands {
         self.fold(combine)
     }
 
-    /// Those of these members, at least one. What is combined at the end is in `result`, on the way also in `room`,
-    /// which has room for two operands less than there are: nothing is to the left of the first.
+    /// Adds the operands of these members, at least one. Their combination will be in `result`. `room` is for
+    /// intermediate ones, and two operands shorter than all: the last uses `result`, and the first needs none, as no
+    /// operand is to its left.
     pub fn add(
         &mut self,
         posts: &Posts<'_>,
@@ -159,7 +161,7 @@ impl Operands {
         Ok(())
     }
 
-    /// Combines two of them; the combination takes the place of the left one.
+    /// Combines two operands; the combination takes the place of the left one.
     fn join(&mut self, combine: &dyn Combine, left: usize, right: usize) -> Outcome {
         let combined = self.places[right].own();
         join(combine, self.places[left].bytes, combined.bytes)?;
@@ -178,8 +180,8 @@ impl Operands {
         Ok(())
     }
 
-    /// Combines those in a range as members do that bring each other what they have of ever more before them:
-    /// neighbours from the right, then neighbours of these. It is in the place of the last one then.
+    /// Combines the operands in a range in the order of a scan: neighbours from the right, then neighbours of these.
+    /// The combination takes the place of the last one.
     pub fn fold_back(&mut self, combine: &dyn Combine, range: Range<usize>) -> Outcome {
         let mut distance = 1;
         while distance < range.len() {
@@ -195,7 +197,7 @@ impl Operands {
         Ok(())
     }
 
-    /// Combines neighbours, then neighbours of these, until one is left, which is where the last one's combinations go.
+    /// Combines neighbours, then neighbours of these, until one is left, in the last one's place for combinations.
     fn fold(&mut self, combine: &dyn Combine) -> Outcome {
         let (mut distance, count) = (1, self.places.len());
         while distance < count {

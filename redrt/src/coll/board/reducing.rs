@@ -1,4 +1,4 @@
-//! Reductions.
+//! Reductions over a board.
 
 use super::operands::{Operands, Posts};
 use super::{Algorithm, Call, MakePeers, SharedBoard, following};
@@ -7,31 +7,31 @@ use crate::coll::{Failure, Outcome};
 use redrt_transport::board::{ANNEX_BYTES_MAX, Board, Long};
 use redrt_transport::memory::{Region, Scratch};
 
-/// Bytes of each member that are combined at a time: operands and result stay in a core's cache.
+/// Number of bytes of each member that are combined at a time, so that operands and result stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// One member combines all operands if they are no more than this together: it has them in its cache then.
+/// Maximum total length of operands that one member combines alone: it has them in its cache then.
 const ALL_BYTES_MAX: usize = 128 << 10;
 
-/// Whether operands of this length are posted as they are. They are combined in the order in which messages would bring
-/// them that are as short.
+/// Returns true if operands of this length are posted whole. They are combined in the order in which messages of that
+/// length would bring them.
 pub fn is_short(bytes: usize) -> bool {
     bytes < RING_BYTES_MIN.min(ANNEX_BYTES_MAX + 1)
 }
 
-/// Whether short operands of this many members are combined by one, or by each who wants the result; else each combines
-/// a share of them.
+/// Returns true if short operands of `size` members are combined by one member, or by each that wants the result; else
+/// each combines a share of them.
 pub fn are_few(bytes: usize, size: usize) -> bool {
     is_short(bytes) && bytes <= ALL_BYTES_MAX / size
 }
 
 /// Combines short operands of all members into `result` of `root`.
 pub struct Reduce<C> {
-    /// This member's.
+    /// This member's operand.
     pub operand: Region,
     /// Written by the root alone.
     pub result: Region,
-    /// How two are combined.
+    /// Operation that combines two.
     pub combine: C,
     /// Rank of the root.
     pub root: usize,
@@ -55,11 +55,11 @@ impl<C: Combine> Algorithm for Reduce<C> {
 
 /// Combines short operands of all members up to this one into `result`, in the order of [`crate::coll::scan::scan`].
 pub struct Scan<C> {
-    /// This member's.
+    /// This member's operand.
     pub operand: Region,
-    /// Where the result goes.
+    /// Place for the result.
     pub result: Region,
-    /// How two are combined.
+    /// Operation that combines two.
     pub combine: C,
 }
 
@@ -88,13 +88,13 @@ impl<C: Combine> Algorithm for Scan<C> {
 }
 
 /// Combines short operands of all members before this one into `result`, in the order of
-/// [`crate::coll::scan::exscan`]; untouched on the first.
+/// [`crate::coll::scan::exscan`]; it is unchanged at the first.
 pub struct Exscan<C> {
-    /// This member's.
+    /// This member's operand.
     pub operand: Region,
-    /// Where the result goes.
+    /// Place for the result.
     pub result: Region,
-    /// How two are combined.
+    /// Operation that combines two.
     pub combine: C,
 }
 
@@ -115,7 +115,7 @@ impl<C: Combine> Algorithm for Exscan<C> {
         let mut operands = Operands::default();
         operands.add(&posts, 0..rank, *result, scratch.region())?;
         let last = operands.places[rank - 1].own();
-        // Twice as many of those before with each step.
+        // Each step takes twice as many members before this one.
         let (mut end, mut count) = (rank - 1, 2);
         while end > 0 {
             operands.fold_back(combine, end.saturating_sub(count)..end)?;
@@ -128,13 +128,13 @@ impl<C: Combine> Algorithm for Exscan<C> {
 
 /// Combines short operands of all members, from byte `offset` of them on, into `mine`.
 pub struct ReduceScatter<C> {
-    /// This member's.
+    /// This member's operand.
     pub operand: Region,
-    /// Where in the operands this member's stretch begins.
+    /// Offset in the operands of this member's stretch.
     pub offset: usize,
-    /// Where the result goes: as long as that stretch.
+    /// Place for the result, as long as that stretch.
     pub mine: Region,
-    /// How two are combined.
+    /// Operation that combines two.
     pub combine: C,
 }
 
@@ -155,11 +155,11 @@ impl<C: Combine> Algorithm for ReduceScatter<C> {
 
 /// Combines short operands of all members into `result` of all.
 pub struct Allreduce<C> {
-    /// This member's.
+    /// This member's operand.
     pub operand: Region,
-    /// Where the result goes.
+    /// Place for the result.
     pub result: Region,
-    /// How two are combined.
+    /// Operation that combines two.
     pub combine: C,
 }
 
@@ -200,8 +200,8 @@ pub async fn allreduce_by_short_shares(
     outcome
 }
 
-/// Combines long operands of all members into `result` of all: each combines a share of them, where they are, and reads
-/// what the others made of theirs. `None` when not all can be read where they are; then nothing has happened.
+/// Combines long operands of all members into `result` of all. Each combines a share of them, read in place, and reads
+/// the others' results. `None` if not all operands can be read in place; then nothing was changed.
 pub async fn allreduce_by_shares(
     table: &SharedBoard,
     operand: Region,
@@ -228,7 +228,7 @@ pub async fn allreduce_by_shares(
     let shares = even_shares(result, combine.element_bytes(), size);
     let offset = |share: Region| share.start() as usize - result.start() as usize;
     let mut outcome = combine_share(table, number, offset(shares[rank]), operand, shares[rank], combine);
-    // Who comes to this has read all that it needs of the operands.
+    // A member that comes to this operation has read all operands that it needs.
     let (combined, _) = come_with!(table, result, Long::TO_ANNEX);
     for from in following(table) {
         wait_for!(table, from, combined);
