@@ -286,7 +286,7 @@ fn adopt(fd: RawFd) -> Option<UnixStream> {
     }
     close_on_exec(fd).ok()?;
     // SAFETY: - open: fcntl has just changed its flags.
-    //         - owned by this value alone: the daemon made it for this library, and no other code in this process uses it.
+    //         - owned by this value alone: the daemon made it for this library, and no other code here uses it.
     Some(UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
