@@ -102,6 +102,7 @@ mod simulated {
     impl Process {
         /// Runs `act` as a thread of this process.
         ///
+        /// # Safety
         /// The caller must not use references to process-local values that `act` found once this process is dropped:
         /// they have a `'static` lifetime that is too long.
         pub unsafe fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
