@@ -86,6 +86,7 @@ impl Contexts {
         self.sweep_at = 2 * self.list.len() + FEW;
     }
 
+    /// Number of contexts.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.list.len()

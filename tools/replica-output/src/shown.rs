@@ -12,7 +12,7 @@
 //!          go_back  ▼   │                                                  │
 //!                 Comparing ── a piece is the same: left out ─▶ Comparing ─┘
 //! ```
-//! *Memory.* A piece is one line. With more than [`PIECES_MAX`] pieces neighbours are merged, up to [`UNIT_BYTES_MAX`]
+//! *Memory.* A piece is one line. With more than [`PIECES_MAX`] pieces neighbours are merged, up to `UNIT_BYTES_MAX`
 //! of text: a difference is then found that much later, and up to that many equal lines are shown twice. A checkpoint
 //! ([`ShownText::mark`]) stays a boundary of pieces. If all pieces have the maximum length the oldest half is
 //! forgotten: after a return to a checkpoint before that, all is shown again. Nothing is lost in either case.
