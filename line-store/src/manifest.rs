@@ -122,7 +122,7 @@ fn digest(line: &serde_json::Value) -> String {
 }
 
 impl Manifest {
-    /// Path of the undo log that hosts share; `None` if there is none.
+    /// Path of the undo log that hosts share; `None` if none exists.
     #[must_use]
     pub fn shared_log(&self) -> Option<PathBuf> {
         let directory = &self.applications.first()?.directory;

@@ -571,7 +571,7 @@ impl Store {
     /// Opens the newest usable checkpoint, before `bound` if given. Also returns why newer ones are not usable.
     ///
     /// # Errors
-    /// If there is none: the reason for the newest.
+    /// If none exists: the reason for the newest.
     pub fn newest(&self, bound: Option<Generation>) -> Result<(Kept, Vec<Error>), Error> {
         let mut unfit = Vec::new();
         let is_meant = |generation: &Generation| bound.is_none_or(|bound| *generation < bound);

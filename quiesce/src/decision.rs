@@ -558,7 +558,7 @@ impl Decisions {
         self.own_ballots.retain(is_open);
     }
 
-    /// Extends a run of `NotReady` that was not sent yet. Returns false if there is none.
+    /// Extends a run of `NotReady` that was not sent yet. Returns false if none exists.
     fn extend_run(&mut self, key: DecisionKey, question: &Question, outcome: &Outcome) -> bool {
         let is_open = self.announced != self.count && *outcome == Outcome::NotReady;
         is_open && self.log.back_mut().is_some_and(|last| last.extend(key, question))

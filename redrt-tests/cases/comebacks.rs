@@ -354,7 +354,7 @@ fn a_root_that_has_lost_replicas_knows_that_when_it_comes_back() {
     let mut processes: Vec<_> = marked(place.mark()).into_iter().filter(|(_, comm)| name.starts_with(comm)).collect();
     assert_eq!(processes.len(), 4);
     processes.sort_unstable();
-    // While there is a root, and while there is none.
+    // While there is a root, and while none exists.
     signal(Pid::from_raw(processes[0].0), Signal::SIGKILL).expect("it runs");
     kill_root(&place);
     signal(Pid::from_raw(processes[2].0), Signal::SIGKILL).expect("it runs");

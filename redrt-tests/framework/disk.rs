@@ -1,4 +1,4 @@
-//! File systems that are full or stand still. They need root, and say so where there is none.
+//! File systems that are full or stand still. They need root, and say so where none exists.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

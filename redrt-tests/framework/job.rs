@@ -651,7 +651,7 @@ impl Ended {
         self.code.is_none()
     }
 
-    /// A number of the summary, 0 if there is none.
+    /// A number of the summary, 0 if none exists.
     #[must_use]
     pub fn number(&self, name: &str) -> u64 {
         self.summary[name].as_u64().unwrap_or_default()

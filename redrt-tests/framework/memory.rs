@@ -1,4 +1,4 @@
-//! A control group whose processes have only so much memory. It needs root, and says so where there is none.
+//! A control group whose processes have only so much memory. It needs root, and says so where none exists.
 
 use std::fs;
 use std::path::PathBuf;

@@ -2,21 +2,9 @@
 //!
 //! `scripts/test.sh --all` asks cargo-deny, which knows more. It takes longer to build than to run all of these tests.
 
-use super::root;
+use super::{packages, root};
 use serde_json::Value;
 use spdx::{Expression, ParseMode};
-use std::process::Command;
-
-/// All packages that a build for this system uses, as cargo tells of them.
-fn packages() -> Vec<Value> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let asked = ["metadata", "--offline", "--locked", "--format-version", "1"];
-    let platform = ["--filter-platform", "x86_64-unknown-linux-gnu"];
-    let output = Command::new(cargo).args(asked).args(platform).current_dir(root()).output().expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    metadata["packages"].as_array().expect("there are some").clone()
-}
 
 /// The licences that deny.toml allows.
 fn allowed() -> Vec<String> {
@@ -44,7 +32,9 @@ fn dependencies_have_licences_and_sources_that_are_allowed() {
         (is_elsewhere || !may_be_used(&licences, &allowed))
             .then(|| format!("{name}: {licences}, from {}", package["source"]))
     };
-    let refused: Vec<_> = packages().iter().filter_map(refused).collect();
+    // Those that a build for this system uses.
+    let packages = packages(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let refused: Vec<_> = packages.iter().filter_map(refused).collect();
     assert!(refused.is_empty(), "deny.toml does not allow {refused:#?}");
 }
 

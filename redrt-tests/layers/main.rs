@@ -23,14 +23,19 @@ struct Crate {
     uses: BTreeSet<String>,
 }
 
-/// In the order in which the workspace lists them.
-fn crates() -> Vec<Crate> {
+/// The packages that `cargo metadata` lists with these options.
+fn packages(options: &[&str]) -> Vec<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let asked = ["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"];
-    let output = Command::new(cargo).args(asked).current_dir(root()).output().expect("cargo runs");
+    let asked = ["metadata", "--offline", "--locked", "--format-version", "1"];
+    let output = Command::new(cargo).args(asked).args(options).current_dir(root()).output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
-    let packages = metadata["packages"].as_array().expect("there are some");
+    metadata["packages"].as_array().expect("there are some").clone()
+}
+
+/// In the order in which the workspace lists them.
+fn crates() -> Vec<Crate> {
+    let packages = packages(&["--no-deps"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let names: BTreeSet<_> = packages.iter().map(|package| text(&package["name"])).collect();
     let of_package = |package: &Value| {

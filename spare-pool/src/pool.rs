@@ -293,7 +293,7 @@ impl Pool {
         self.advance(now);
     }
 
-    /// Leases a place at once. `None` if there is none, or if waiting requests take precedence.
+    /// Leases a place at once. `None` if none exists, or if waiting requests take precedence.
     pub fn lease(&mut self, request: Request, now: Duration) -> Option<Lease> {
         let ticket = self.request(request, now);
         if self.withdraw(ticket) {

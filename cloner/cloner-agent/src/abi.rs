@@ -61,7 +61,7 @@ pub struct Slot {
     pub robust_head: u64,
     /// Length of that head, in bytes.
     pub robust_len: u64,
-    /// Address of the registered rseq area; 0 if there is none.
+    /// Address of the registered rseq area; 0 if none exists.
     pub rseq: u64,
     /// Name of the thread, ended by NUL.
     pub name: [u8; 16],

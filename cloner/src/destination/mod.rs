@@ -39,7 +39,7 @@ const FAILED: i32 = 72;
 const PASSING_MARK: u8 = b'!';
 const LASTING_MARK: u8 = b'#';
 
-/// Parses a complaint; `None` if there is none.
+/// Parses a complaint; `None` if none exists.
 #[must_use]
 pub fn complaint(bytes: &[u8]) -> Option<Told> {
     match bytes {

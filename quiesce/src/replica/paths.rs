@@ -114,7 +114,7 @@ impl Paths {
         self.disputes.iter().find(|dispute| dispute.key == key)
     }
 
-    /// The dispute about an outcome, which is begun if there is none. `others` are the live siblings.
+    /// The dispute about an outcome, which is begun if none exists. `others` are the live siblings.
     pub(super) fn open(&mut self, key: DecisionKey, decided: Option<Decided>, others: ReplicaSet) -> &mut Dispute {
         let place = self.disputes.iter().position(|dispute| dispute.key == key).unwrap_or_else(|| {
             self.disputes.push(Dispute { key, decided: None, author_is_gone: false, is_left: false, verdict: None });

@@ -22,7 +22,7 @@ fn wake_address([high, low]: WakeName) -> io::Result<SocketAddr> {
 process_local! {
     /// Socket by which this process is woken, and wakes others.
     static SOCKET: OnceLock<UnixDatagram> = OnceLock::new();
-    /// Shared memory of the host, which has the names; null where there is none. In a copy it is that of its own host.
+    /// Shared memory of the host, which has the names; null where none exists. In a copy it is that of its own host.
     static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(std::ptr::null_mut());
 }
 

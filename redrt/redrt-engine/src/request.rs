@@ -54,7 +54,7 @@ pub enum Operation {
     Persistent {
         /// Begins one round.
         start: Arc<Start>,
-        /// The round under way; `None` when there is none.
+        /// The round under way; `None` when none exists.
         round: Option<RequestId>,
         /// True from its start until the application finds it complete.
         active: bool,

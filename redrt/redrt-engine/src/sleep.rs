@@ -111,9 +111,9 @@ pub struct Sleeper {
     name: [AtomicU64; 2],
     /// Wakes it when it sleeps in poll; `None` in a simulation, where it does not.
     socket: Option<&'static UnixDatagram>,
-    /// Its sleep word in the host's shared memory; null where there is none.
+    /// Its sleep word in the host's shared memory; null where none exists.
     shared_word: AtomicPtr<AtomicU32>,
-    /// Takes the place of that word where there is none.
+    /// Takes the place of that word where none exists.
     own_word: AtomicU32,
     /// True if the process makes a heavy barrier before it sleeps, so that senders need none. False where processes
     /// share cores and sleep often.

@@ -9,7 +9,7 @@
 //! Before a member overwrites its post of operation k - [`DEPTH`], it must know that all members have posted the
 //! operation after that. Where each waits for all others anyhow, that always holds. A member that does not know it
 //! waits for a later operation, only half as far back, and then needs to look less often. Data too large for a cell go
-//! into an annex, of which there are fewer ([`ANNEX_COUNT`]), with the same rule.
+//! into an annex, with the same rule. Annexes are fewer ([`ANNEX_COUNT`]).
 //!
 //! Numbers only grow, over all uses of a place: a wait for a number may find a later one.
 

@@ -110,7 +110,7 @@ pub struct Opened {
     pub to: ProcessIndex,
     /// The request it belongs to; there may be a newer one for the same process.
     pub wanted: Arc<AtomicBool>,
-    /// The connection, or why there is none.
+    /// The connection, or why none exists.
     pub result: io::Result<Box<dyn Outlet>>,
 }
 

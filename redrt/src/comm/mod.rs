@@ -145,7 +145,7 @@ pub fn install(rank: VirtualRank, rank_count: u32, world: Arc<Attached>, this: A
     let _ = SELF.set(predefined(SELF_CONTEXT, 0, alone, this, CommHandle::SELF, "MPI_COMM_SELF"));
 }
 
-/// The communicator with this handle. Fails with `MPI_ERR_COMM` if there is none.
+/// The communicator with this handle. Fails with `MPI_ERR_COMM` if none exists.
 #[inline]
 pub fn resolve(handle: CommHandle) -> Result<Held<Comm>> {
     let found = match handle {

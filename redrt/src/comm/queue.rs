@@ -8,7 +8,7 @@
 //! ```text
 //!   1 2 3        in messages, beside each other
 //!   4            members agree on a board, then in messages; those behind it wait until that is agreed
-//!   5 6 7 …      over the board, each in its turn; or, if there is none, in messages up to the 8th, which asks again
+//!   5 6 7 …      over the board, each in its turn; or, if none exists, in messages up to the 8th, which asks again
 //! ```
 
 use super::Comm;
@@ -90,7 +90,7 @@ fn is_agreement(number: u64) -> bool {
     number >= u64::from(FIRST) && number.is_power_of_two()
 }
 
-/// The last operation before this one at which members agree; 0 if there is none.
+/// The last operation before this one at which members agree; 0 if none exists.
 fn agreement_before(number: u64) -> u64 {
     let before = 1 << (number - 1).max(1).ilog2();
     if is_agreement(before) { before } else { 0 }

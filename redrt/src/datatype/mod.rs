@@ -162,7 +162,7 @@ pub fn with_handle(datatype: &Arc<Datatype>, f: impl FnOnce(DatatypeHandle)) {
 /// The datatype behind a handle.
 ///
 /// # Errors
-/// `MPI_ERR_TYPE` when there is none.
+/// `MPI_ERR_TYPE` when none exists.
 #[inline]
 pub fn resolve(handle: DatatypeHandle) -> Result<Held<Datatype>> {
     match predefined::find(handle) {

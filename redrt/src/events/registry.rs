@@ -61,7 +61,7 @@ pub fn is_wanted(kind: Kind) -> bool {
     COUNTS[kind as usize].load(Ordering::Relaxed) > 0
 }
 
-/// The registration with this handle; `None` if there is none.
+/// The registration with this handle; `None` if none exists.
 pub fn registration(handle: ToolHandle) -> Option<Arc<Registration>> {
     REGISTRATIONS.get(handle.0)
 }

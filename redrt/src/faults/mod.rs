@@ -32,7 +32,7 @@ process_local! {
     static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
     /// Index of the fault that hits the next payload in the retention log; -1 for none.
     static NEXT_LOG: AtomicI64 = AtomicI64::new(-1);
-    /// The host that corrupts data; one send in `SICK_PERIOD` is hit. A period of 0 means that there is none.
+    /// The host that corrupts data; one send in `SICK_PERIOD` is hit. A period of 0 means that none exists.
     static SICK_HOST: AtomicU32 = AtomicU32::new(0);
     static SICK_PERIOD: AtomicU64 = AtomicU64::new(0);
 }

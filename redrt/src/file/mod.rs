@@ -51,7 +51,7 @@ pub struct File {
     pub view: Mutex<Arc<View>>,
     /// The individual file pointer, in elements of the view.
     pub pointer: Mutex<i64>,
-    /// The shared file pointer, or the error for which there is none.
+    /// The shared file pointer, or the error for which none exists.
     pub shared: Result<SharedPointer>,
     /// True in atomic mode: conflicting accesses exclude each other.
     pub is_atomic: Mutex<bool>,
@@ -72,7 +72,7 @@ process_local! {
     static FILES: HandleTable<File> = HandleTable::new();
 }
 
-/// The file with this handle. Fails with `MPI_ERR_FILE` if there is none.
+/// The file with this handle. Fails with `MPI_ERR_FILE` if none exists.
 pub fn resolve(handle: FileHandle) -> Result<Arc<File>> {
     FILES.get(handle.0).ok_or_else(|| {
         if handle == FileHandle::NULL {

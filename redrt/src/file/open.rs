@@ -144,7 +144,7 @@ fn make(disk: &Disk, amode: c_int) -> Result {
     disk.open(Creation::Yes)
 }
 
-/// Deletes a file. Fails with `MPI_ERR_NO_SUCH_FILE` if there is none.
+/// Deletes a file. Fails with `MPI_ERR_NO_SUCH_FILE` if none exists.
 pub fn delete(name: &str) -> Result {
     let disk = Disk::new(absolute(name), true, false);
     if !disk.exists()? {

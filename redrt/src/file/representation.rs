@@ -75,7 +75,7 @@ pub fn register(name: String, functions: Functions) -> Result {
 }
 
 impl Representation {
-    /// The representation with this name. Fails with `MPI_ERR_UNSUPPORTED_DATAREP` if there is none.
+    /// The representation with this name. Fails with `MPI_ERR_UNSUPPORTED_DATAREP` if none exists.
     pub fn named(name: &str) -> Result<Self> {
         match name {
             "native" => Ok(Self::Native),

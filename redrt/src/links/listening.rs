@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 process_local! {
-    /// The listening socket; -1 when there is none.
+    /// The listening socket; -1 when none exists.
     static LISTENER: AtomicI32 = AtomicI32::new(-1);
     /// Address at which links are accepted; `None` until they are.
     static LISTENS_AT: Mutex<Option<SocketAddr>> = Mutex::new(None);

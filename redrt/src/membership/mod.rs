@@ -261,7 +261,7 @@ const LAUNCHERS: [(&str, &str, &str); 4] = [
 ];
 
 /// Name of a launcher that has started several processes of this program and cannot make one job of them; `None` if
-/// there is none, or it is on purpose.
+/// none exists, or it is on purpose.
 fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
     let has_several = |(rank, count, _): &&(&str, &str, &str)| {
         variable(rank).is_some() && variable(count).and_then(|count| count.parse::<u32>().ok()).is_some_and(|it| it > 1)
@@ -367,7 +367,7 @@ fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Ca
     })
 }
 
-/// Maps the memory that this process shares with others of its host. `None` if there is none, or only TCP is used.
+/// Maps the memory that this process shares with others of its host. `None` if none exists, or only TCP is used.
 fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
     if let Some(windows) = welcome.windows {

@@ -69,7 +69,7 @@ fn subject(scope: Scope) -> usize {
 }
 
 impl Errhandler {
-    /// The predefined error handler with this name (MPI-5.0 sections 11.5 and 11.8.4); `None` if there is none.
+    /// The predefined error handler with this name (MPI-5.0 sections 11.5 and 11.8.4); `None` if none exists.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
@@ -142,7 +142,7 @@ pub fn handle_of(errhandler: &Arc<Errhandler>) -> ErrhandlerHandle {
 /// The error handler behind a handle.
 ///
 /// # Errors
-/// `MPI_ERR_ERRHANDLER` when there is none, or it is not for objects of this kind.
+/// `MPI_ERR_ERRHANDLER` when none exists, or it is not for objects of this kind.
 pub fn resolve(handle: ErrhandlerHandle, kind: ErrhandlerKind) -> Result<Arc<Errhandler>> {
     let errhandler = find(handle)?;
     match &*errhandler {
@@ -166,7 +166,7 @@ fn find(handle: ErrhandlerHandle) -> Result<Arc<Errhandler>> {
 /// The program gives up one handle; objects that use the error handler keep it.
 ///
 /// # Errors
-/// `MPI_ERR_ERRHANDLER` when there is none.
+/// `MPI_ERR_ERRHANDLER` when none exists.
 pub fn free(handle: ErrhandlerHandle) -> Result {
     if let Errhandler::User(user) = &*find(handle)? {
         let mut held = user.held.lock().unwrap_or_else(PoisonError::into_inner);

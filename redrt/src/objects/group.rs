@@ -37,7 +37,7 @@ pub fn register(group: Arc<Group>) -> GroupHandle {
 /// The group behind a handle.
 ///
 /// # Errors
-/// `MPI_ERR_GROUP` when there is none.
+/// `MPI_ERR_GROUP` when none exists.
 pub fn resolve(handle: GroupHandle) -> Result<Arc<Group>> {
     if handle == GroupHandle::EMPTY {
         return Ok(Arc::clone(&EMPTY));
@@ -48,7 +48,7 @@ pub fn resolve(handle: GroupHandle) -> Result<Arc<Group>> {
 /// Frees a group. `MPI_GROUP_EMPTY` may be freed too: programs cannot know that an operation returned it.
 ///
 /// # Errors
-/// `MPI_ERR_GROUP` when there is none.
+/// `MPI_ERR_GROUP` when none exists.
 pub fn free(handle: GroupHandle) -> Result {
     if handle == GroupHandle::EMPTY {
         return Ok(());

@@ -31,7 +31,7 @@ pub fn set_environment(info: Info) {
 /// The object behind a handle.
 ///
 /// # Errors
-/// `MPI_ERR_INFO` when there is none, also for `MPI_INFO_NULL`.
+/// `MPI_ERR_INFO` when none exists, also for `MPI_INFO_NULL`.
 pub fn resolve(handle: InfoHandle) -> Result<Arc<Info>> {
     if handle == InfoHandle::ENV {
         let environment = ENVIRONMENT.read().unwrap_or_else(PoisonError::into_inner);

@@ -38,7 +38,7 @@ pub fn count() -> usize {
 /// The session behind a handle.
 ///
 /// # Errors
-/// `MPI_ERR_SESSION` when there is none.
+/// `MPI_ERR_SESSION` when none exists.
 pub fn resolve(handle: SessionHandle) -> Result<Arc<Session>> {
     SESSIONS.get(handle.0).ok_or_else(invalid)
 }
@@ -46,7 +46,7 @@ pub fn resolve(handle: SessionHandle) -> Result<Arc<Session>> {
 /// Ends a session.
 ///
 /// # Errors
-/// `MPI_ERR_SESSION` when there is none.
+/// `MPI_ERR_SESSION` when none exists.
 pub fn remove(handle: SessionHandle) -> Result {
     SESSIONS.remove(handle.0).ok_or_else(invalid)?;
     COUNT.fetch_sub(1, Ordering::AcqRel);

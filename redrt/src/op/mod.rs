@@ -91,7 +91,7 @@ pub fn change_function(handle: OpHandle, change: impl FnOnce(UserFunction) -> Us
 /// The operation behind a handle.
 ///
 /// # Errors
-/// `MPI_ERR_OP` when there is none.
+/// `MPI_ERR_OP` when none exists.
 pub fn resolve(handle: OpHandle) -> Result<Held<Op>> {
     let predefined = PREDEFINED.get(handle.0).and_then(Option::as_ref);
     let found = predefined.map(Held::Forever).or_else(|| USER.get(handle.0).map(Held::Counted));

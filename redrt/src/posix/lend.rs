@@ -174,7 +174,7 @@ pub fn lend(loan: Loan) -> Result<Token, Refusal> {
     })
 }
 
-/// Number of the descriptor with this token, kept or just received; `None` if there is none.
+/// Number of the descriptor with this token, kept or just received; `None` if none exists.
 pub fn find(token: Token) -> Option<RawFd> {
     with_store(|store| store.find(token))
 }

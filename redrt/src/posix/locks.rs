@@ -53,7 +53,7 @@ struct Owner {
     /// Flags with which the file can be opened again.
     access: c_int,
     ranges: Ranges,
-    /// The lock of `flock`: true if it is exclusive; `None` if there is none.
+    /// The lock of `flock`: true if it is exclusive; `None` if none exists.
     whole: Option<bool>,
     /// Descriptor that has the locks in the kernel.
     locker: Locker,
@@ -132,7 +132,7 @@ impl Owner {
         self.ranges.is_empty() && self.whole.is_none()
     }
 
-    /// The descriptor that has the locks in the kernel; `None` if there is none, or it is of another life of the
+    /// The descriptor that has the locks in the kernel; `None` if none exists, or it is of another life of the
     /// process.
     fn fd(&self) -> Option<RawFd> {
         match &self.locker {
@@ -430,7 +430,7 @@ pub fn control(call: &Call) -> Outcome {
 }
 
 impl Subject<'_> {
-    /// Returns another owner's lock that is in the way of this one; `None` if there is none.
+    /// Returns another owner's lock that is in the way of this one; `None` if none exists.
     fn ask(&self, question: &Question) -> Result<Option<libc::flock>, c_int> {
         let description = std::cell::RefCell::new(lock(self.shared));
         let look = || {

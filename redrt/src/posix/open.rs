@@ -83,7 +83,7 @@ impl Seen {
         })
     }
 
-    /// Identity of the file; `None` if there is none.
+    /// Identity of the file; `None` if none exists.
     pub fn identity(self) -> Option<Identity> {
         match self {
             Self::Absent => None,

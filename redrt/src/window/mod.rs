@@ -179,7 +179,7 @@ impl Drop for Used {
     }
 }
 
-/// The window with this handle. Fails with `MPI_ERR_WIN` if there is none.
+/// The window with this handle. Fails with `MPI_ERR_WIN` if none exists.
 #[inline]
 pub fn resolve(handle: WinHandle) -> Result<Used> {
     let removed = REMOVED.load(Ordering::Relaxed);

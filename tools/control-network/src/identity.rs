@@ -33,7 +33,7 @@ pub struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// Identity of the process with this number. `None` if there is none.
+    /// Identity of the process with this number. `None` if none exists.
     #[must_use]
     pub fn of(pid: i32) -> Option<Self> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -25,7 +25,7 @@ pub struct Loss {
     pub greeted: bool,
     /// Number of replicas of its rank that are left and in step.
     pub left: usize,
-    /// Number of the first view without it. After `Release` there is none, and this is the latest view.
+    /// Number of the first view without it. After `Release` none exists, and this is the latest view.
     pub view: ViewNumber,
 }
 

@@ -88,7 +88,7 @@ pub fn is_own(addresses: &[IpAddr]) -> bool {
 /// Address by which processes of this host reach each other: IPv6 only if there is no other.
 ///
 /// # Errors
-/// When there is none: the interface lo is down, as in a new network namespace.
+/// When none exists: the interface lo is down, as in a new network namespace.
 pub fn loopback() -> Result<IpAddr> {
     let ways: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let found = ways.into_iter().find(|way| towards(*way).is_ok());

@@ -30,7 +30,7 @@ fn wrong(line: String) -> UsageError {
     UsageError(line)
 }
 
-/// The named rankfile. `None` if there is none, or the job comes back.
+/// The named rankfile. `None` if none exists, or the job comes back.
 pub fn rankfile(arguments: &Arguments) -> Result<Option<Rankfile>, UsageError> {
     let path = match (&arguments.rankfile, &arguments.map_by) {
         (Some(_), MapByArgument::Rankfile(_)) => {

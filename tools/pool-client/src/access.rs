@@ -1,7 +1,7 @@
 //! Address and keys of a pool.
 //!
 //! The jobs' key permits leases from a pool, the administrator's also changes of it. So the files with these keys are
-//! readable for those who may use them: one user, or a group.
+//! readable for the users of each key: one user, or a group.
 
 use super::wire::DEFAULT_PORT;
 use anyhow::{Context, Result, bail};

@@ -193,7 +193,7 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// The first line of the command's output, for a message. Empty if there is none.
+/// The first line of the command's output, for a message. Empty if none exists.
 fn first_line(printed: &mut File) -> String {
     const BYTES_MAX: u64 = 400;
     let mut line = Vec::new();

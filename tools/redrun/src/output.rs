@@ -365,7 +365,7 @@ impl Outputs {
         self.files.as_ref().map_or_else(Vec::new, |files| files.begun_bytes.clone())
     }
 
-    /// Next change in the state of an output. `None` if there is none.
+    /// Next change in the state of an output. `None` if none exists.
     pub fn poll_trouble(&mut self) -> Option<OutputTrouble> {
         let from_files = self.files.iter().find_map(|files| {
             let trouble = files.writer.poll_trouble()?;

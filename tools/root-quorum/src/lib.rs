@@ -408,7 +408,7 @@ impl Member {
         self.outputs.retain(|output| !matches!(output, Output::Kept(_)));
     }
 
-    /// Transfers the lead to a voter that has all entries. False if there is none.
+    /// Transfers the lead to a voter that has all entries. False if none exists.
     pub fn hand_over(&mut self) -> bool {
         let last = self.node.raft.raft_log.last_index();
         let (own, conf) = (self.id(), self.node.store().conf().clone());
@@ -427,7 +427,7 @@ impl Member {
         std::mem::take(&mut self.outputs)
     }
 
-    /// Handles Raft's output until there is none.
+    /// Handles Raft's output until none exists.
     fn settle(&mut self) {
         self.see_loss_of_lead();
         while self.node.has_ready() {

@@ -173,7 +173,7 @@ impl WordLists {
         Self { lists, addresses }
     }
 
-    /// The array; null if there is none.
+    /// The array; null if none exists.
     pub fn as_mut_ptr(&mut self) -> *mut *mut *mut c_char {
         if self.lists.is_empty() { std::ptr::null_mut() } else { self.addresses.as_mut_ptr() }
     }

@@ -20,7 +20,7 @@ type Compare = unsafe extern "C" fn(*const *const dirent64, *const *const dirent
 /// Picks entries.
 type Filter = unsafe extern "C" fn(*const dirent64) -> c_int;
 
-/// The descriptor of a directory, -1 if there is none.
+/// The descriptor of a directory, -1 if none exists.
 fn descriptor_of(directory: *mut DIR) -> c_int {
     if directory.is_null() { -1 } else { next!(dirfd(directory => *mut DIR) -> c_int, -1) }
 }

@@ -85,7 +85,7 @@ fn take(at: usize, id: RequestId) -> Found {
     (at, status, comm, freed)
 }
 
-/// One complete request: the first in the list. `None` when there is none, or none is active.
+/// One complete request: the first in the list. `None` when none exists, or none is active.
 pub(super) fn find_any(ids: &[(usize, RequestId)], wait: bool) -> Option<Found> {
     if ids.is_empty() {
         return None;

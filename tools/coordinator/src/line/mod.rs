@@ -189,7 +189,7 @@ impl LineWatch {
         }
     }
 
-    /// The checkpoint from which the job can be started again, and the number of times it was. None if there is none,
+    /// The checkpoint from which the job can be started again, and the number of times it was. None if none exists,
     /// or if it was used too often.
     #[must_use]
     pub fn usable(&self) -> Option<(Generation, u32)> {

@@ -170,7 +170,7 @@ impl Coordinator {
         }
     }
 
-    /// The processes whose images are written for the current checkpoint. Empty if there is none.
+    /// The processes whose images are written for the current checkpoint. Empty if none exists.
     #[must_use]
     pub fn line_sources(&self) -> &[ReplicaId] {
         let attempt = self.line.as_ref().and_then(|line| line.attempt.as_ref());
