@@ -199,7 +199,20 @@ impl<'a> Council<'a> {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(format!("no end: {}", self.missed.borrow()))
+        Err(format!("no end: {}", self.standstill()))
+    }
+
+    /// The first console's exit code and words, the last other console's, and the processes that still wait.
+    fn standstill(&self) -> String {
+        let mut text = format!("first console {:?}: {} ", self.job.code(), self.job.errors().trim());
+        let _ = write!(text, "last console {}; root on {:?}", self.missed.borrow().trim(), self.find_root());
+        for host in self.alive() {
+            let (daemons, roots) = (self.lab.processes(&host, "redrtd"), roots_on(self.lab, &host));
+            let (members, programs) = (members_on(self.lab, &host), self.lab.processes(&host, "until"));
+            let _ =
+                write!(text, "; {host}: daemons {daemons:?} members {members:?} roots {roots:?} ranks {programs:?}");
+        }
+        text
     }
 
     /// What the last console has said that did not see the end, and what the hosts have written down of it.

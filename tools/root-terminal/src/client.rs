@@ -113,19 +113,23 @@ pub fn has_another_root(words: &[OsString]) -> bool {
 
 /// Jobs of this user on this host that accept consoles, with a connection to each root.
 pub fn seats() -> Vec<(String, Channel)> {
-    let dialled = running_jobs::find_seats().into_iter().filter_map(|seat| {
-        let to_root = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
-        match connect(to_root.as_raw_fd(), &UnixAddr::new(&seat.path).ok()?) {
-            Ok(()) => Some((seat.job, Channel::new(to_root))),
-            Err(nix::Error::ECONNREFUSED) => {
-                // The root was killed.
-                seat.cross_out();
-                None
-            }
-            Err(_) => None,
+    let dialled = running_jobs::find_seats().into_iter().filter_map(|seat| match dial(&seat.path) {
+        Ok(channel) => Some((seat.job, channel)),
+        Err(nix::Error::ECONNREFUSED) => {
+            // The root was killed.
+            seat.cross_out(|| dial(&seat.path).is_err_and(|error| error == nix::Error::ECONNREFUSED));
+            None
         }
+        Err(_) => None,
     });
     dialled.collect()
+}
+
+/// Connects to a root's socket.
+fn dial(path: &Path) -> nix::Result<Channel> {
+    let to_root = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)?;
+    connect(to_root.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(Channel::new(to_root))
 }
 
 /// Attaches to a running job, and displaces its present console. A killed root is brought back; with `replaces_root` it

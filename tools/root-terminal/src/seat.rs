@@ -141,6 +141,8 @@ impl Seat {
     /// When the socket cannot be made.
     pub fn listen(&mut self, job: u64) -> Result<()> {
         let path = running_jobs::seat_path(job)?;
+        // A console that dials between `bind` and `listen`, or has found the old socket dead, would remove the new one.
+        let _lock = running_jobs::lock_seats(&path);
         // The file is a killed root's: this root has the journal's lock, so no other lives.
         let _ = std::fs::remove_file(&path);
         let shown = path.display();

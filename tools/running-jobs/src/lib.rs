@@ -10,12 +10,13 @@
 use anyhow::{Context, Result, bail, ensure};
 use redrt_wire::secret::Secret;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The entry of a job; removed when this is dropped.
 #[derive(Debug)]
@@ -323,11 +324,39 @@ pub fn find_seats() -> Vec<SeatSocket> {
     seats
 }
 
+/// Maximum wait for a process that looks at the same sockets. It holds the lock for a few system calls, or is stopped.
+const SEATS_TIME_MAX: Duration = Duration::from_secs(1);
+/// Interval between attempts: a lock of `flock` has no time limit of its own.
+const SEATS_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Excludes that another process removes a socket as dead while this one replaces it. Held until dropped.
+#[derive(Debug)]
+pub struct SeatsLock {
+    _directory: Option<File>,
+}
+
+/// Locks the sockets in the directory of `path`. Goes on without a lock where the file system has none.
+#[must_use]
+pub fn lock_seats(path: &Path) -> SeatsLock {
+    let since = Instant::now();
+    let directory = path.parent().and_then(|directory| File::open(directory).ok());
+    let is_held = |directory: &File| matches!(directory.try_lock(), Err(TryLockError::WouldBlock));
+    while directory.as_ref().is_some_and(is_held) && since.elapsed() < SEATS_TIME_MAX {
+        std::thread::sleep(SEATS_INTERVAL);
+    }
+    SeatsLock { _directory: directory }
+}
+
 impl SeatSocket {
-    /// Removes the socket, at which nobody on this host listens any more. It stays while anything of the job lives:
-    /// where hosts share the directory, a root on another host may listen.
-    pub fn cross_out(&self) {
-        if self.path.parent().is_some_and(|directory| !lives_in(directory, &self.job)) {
+    /// Removes the socket if `is_dead` still holds with the sockets locked: a root that comes back may have replaced it.
+    /// It stays while anything of the job lives: where hosts share the directory, a root on another host may listen.
+    pub fn cross_out(&self, is_dead: impl FnOnce() -> bool) {
+        let Some(directory) = self.path.parent().filter(|directory| !lives_in(directory, &self.job)) else { return };
+        // If another process has the lock, the socket is left to a later look.
+        let is_locked = File::open(directory).and_then(|lock| Ok(lock.try_lock().map(|()| lock)?));
+        if let Ok(_lock) = is_locked
+            && is_dead()
+        {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -434,10 +463,16 @@ mod tests {
         let job = format!("{:016x}", 1);
         let seat = SeatSocket { path: directory.join(format!("{job}{SEAT}")), job };
         fs::write(&seat.path, "").unwrap();
-        seat.cross_out();
+        seat.cross_out(|| true);
         assert!(seat.path.exists());
         drop(entry);
-        seat.cross_out();
+        // A root that comes back has replaced it between two looks, or is about to.
+        seat.cross_out(|| false);
+        let replacing = lock_seats(&seat.path);
+        seat.cross_out(|| true);
+        assert!(seat.path.exists());
+        drop(replacing);
+        seat.cross_out(|| true);
         assert!(!seat.path.exists());
     }
 
