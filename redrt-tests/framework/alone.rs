@@ -1,4 +1,4 @@
-//! What programs do when they are left alone. Campaigns need it of each that they run, and of no other.
+//! Undisturbed runs of programs. Each is made once in a process, when a campaign first asks for it.
 
 use crate::programs::Program;
 use crate::{Ended, Job};
@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What is known of a program that is left alone.
+/// An undisturbed run of a program.
 pub(crate) struct Alone {
-    /// What it prints.
+    /// Its standard output.
     pub out: String,
-    /// How long it took.
+    /// Its running time.
     pub took: Duration,
     /// The most messages that a replica of each rank sends, by rank; at least 1.
     pub sends: Vec<u64>,
 }
 
-/// A program and how it is run.
+/// A program and its way to run.
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub program: &'a Program,
@@ -24,27 +24,27 @@ pub(crate) struct Way<'a> {
     pub transport: &'a str,
     /// Further options of redrun.
     pub options: &'a [String],
-    /// After this time a job hangs.
+    /// Time after which a job counts as hung.
     pub limit: Duration,
 }
 
 type Key = (&'static str, u16, String, Vec<String>);
 
-/// What was found out so far, which all campaigns of a process share.
+/// Undisturbed runs so far, shared by all campaigns of this process.
 static KNOWN: Mutex<BTreeMap<Key, Arc<Alone>>> = Mutex::new(BTreeMap::new());
 
 impl Way<'_> {
-    /// The job, to be run as it is or with faults.
+    /// The job, without faults as yet.
     pub fn job(&self) -> Job {
         let options: Vec<_> = self.options.iter().map(String::as_str).collect();
         let job = Job::of(self.program).degree(self.degree).transport(self.transport);
         job.options(&options).limit(self.limit)
     }
 
-    /// What the program does so. It must print the same as without replicas.
+    /// The undisturbed run. Its output must be the same as without replicas.
     ///
     /// # Panics
-    /// When it does not, or does not end well.
+    /// When the output differs, or the job does not end well.
     #[track_caller]
     pub fn alone(&self) -> Arc<Alone> {
         let key = (self.program.name, self.degree, self.transport.to_owned(), self.options.to_vec());
@@ -63,7 +63,7 @@ impl Way<'_> {
     }
 }
 
-/// As the summary tells.
+/// Sends by rank, from the summary.
 fn sends(ended: &Ended, rank_count: u32) -> Vec<u64> {
     let mut sends = vec![1; rank_count as usize];
     for exit in ended.summary["exits"].as_array().into_iter().flatten() {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between looks at a page that changes by itself.
+/// Pause between two looks at a page that changes by itself.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A browser with one page.
@@ -21,7 +21,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Absent where there is no chromedriver, which is printed.
+    /// `None`, with the reason printed, where there is no chromedriver.
     pub fn start() -> Option<Self> {
         let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let Ok(mut driver) = driver else {
@@ -33,7 +33,7 @@ impl Browser {
             let line = line.expect("its output can be read");
             line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
         });
-        // What it says later has nobody to read it.
+        // Nobody reads its later output; unread, it would fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let profile = tempfile::tempdir().expect("the temporary directory can be written");
         let mut browser =
@@ -49,7 +49,7 @@ impl Browser {
             "--disable-component-update",
             "--disable-sync",
             "--hide-scrollbars",
-            // Whatever else a page asked of the network would fail.
+            // Requests of a page to any other address fail.
             "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
             &profile,
         ];
@@ -59,7 +59,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Asks the driver, which answers with a value.
+    /// Sends a request to the driver and returns the value of its answer.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("chromedriver listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a timeout");
@@ -68,7 +68,7 @@ impl Browser {
         let head =
             format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\nConnection: close");
         write!(stream, "{head}\r\n\r\n{body}").expect("chromedriver reads");
-        // It keeps connections, whatever is asked: the length says where the answer ends.
+        // The driver keeps connections open even when asked to close them: the length says where the answer ends.
         let mut reader = BufReader::new(stream);
         let mut length = 0;
         loop {
@@ -95,12 +95,12 @@ impl Browser {
         self.ask("POST", &format!("/session/{}/{what}", self.session), body)
     }
 
-    /// Goes to a page.
+    /// Opens an address in the page.
     pub fn open(&self, address: &str) {
         let _ = self.command("url", &json!({ "url": address }));
     }
 
-    /// What a script returns that runs in the page.
+    /// Runs a script in the page and returns its value.
     pub fn script(&self, script: &str) -> Value {
         self.command("execute/sync", &json!({ "script": script, "args": [] }))
     }

@@ -1,4 +1,4 @@
-//! Campaigns: many jobs, each with one fault at a moment drawn from a seed, and what became of them.
+//! Campaigns: many jobs, each with one fault at a moment drawn from a seed, and the outcome of each.
 //!
 //! A kill must change nothing of what a program prints. A flip must be reported against the right replica, and at r ≥ 3
 //! change nothing either. A reset connection must cost nobody. Every job that does otherwise is kept with the command
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What is injected.
+/// Faults that campaigns inject.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// A replica is killed before one of its sends.
@@ -26,12 +26,12 @@ pub enum Kind {
     Reset,
 }
 
-/// Which jobs to run.
+/// A campaign's jobs: all combinations of these.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What is injected, in turn.
+    /// Kinds of faults, in turn.
     pub kinds: Vec<Kind>,
-    /// The programs.
+    /// Programs, each run at every degree and over every transport.
     pub programs: Vec<Program>,
     /// Degrees of replication.
     pub degrees: Vec<u16>,
@@ -41,41 +41,41 @@ pub struct Plan {
     pub options: Vec<String>,
     /// Jobs for each replica.
     pub moment_count: u32,
-    /// Where the moments are drawn from.
+    /// Seed that all moments are drawn from.
     pub seed: u64,
     /// Number of jobs of the plan to run, evenly spread; all if absent.
     pub sample: Option<usize>,
     /// Jobs at once.
     pub parallel: usize,
-    /// After this time a job hangs.
+    /// Time after which a job counts as hung.
     pub limit: Duration,
 }
 
-/// What became of a job.
+/// Outcome of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Outcome {
-    /// As it should be.
+    /// The job did as it should.
     Right,
-    /// As it should be, but the moment never came: the replica makes fewer sends, or the send has no payload.
+    /// The job did as it should, but the moment never came: the replica makes fewer sends, or the send has no payload.
     NotInjected,
-    /// It did not end.
+    /// The job did not end in time.
     Hung,
-    /// It ended with another exit code or another output.
+    /// The job ended with another exit code or another output.
     Wrong,
     /// A corruption was not reported.
     Silent,
-    /// Something was reported that was not there, or against another replica.
+    /// A report names a fault that was not injected, or another replica.
     FalseReport,
     /// Processes or shared memory were left behind.
     LeftBehind,
 }
 
 impl Outcome {
-    /// All of them, in the order of the table.
+    /// All outcomes, in the order of the table's columns.
     pub const ALL: [Self; 7] =
         [Self::Right, Self::NotInjected, Self::Hung, Self::Wrong, Self::Silent, Self::FalseReport, Self::LeftBehind];
 
-    /// Its heading in the table.
+    /// Heading of the outcome's column.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it is as it should be.
+    /// True when the job did as it should.
     #[must_use]
     pub fn is_right(self) -> bool {
         matches!(self, Self::Right | Self::NotInjected)
@@ -106,7 +106,7 @@ struct Trial {
     rank: u64,
     replica: u16,
     fault: String,
-    /// Receives complete before their verdicts.
+    /// True when receives complete before their verdicts.
     deferred: bool,
 }
 
@@ -123,20 +123,20 @@ pub struct Row {
     pub transport: String,
 }
 
-/// What a campaign found.
+/// Results of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Number of jobs by row and outcome.
     pub rows: BTreeMap<Row, BTreeMap<Outcome, u32>>,
     /// Replicas that were lost.
     pub lost: u64,
-    /// Copies that took their places.
+    /// Replicas that copies replaced.
     pub recovered: u64,
-    /// The jobs that did not do as they should.
+    /// The jobs with a wrong outcome.
     pub failures: Vec<(Outcome, String, Ended)>,
 }
 
-/// Where a fault will be: a replica of a program, and the number of the job among those of the replica.
+/// A replica of a program, and the number of the job among those that inject into this replica.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     program: Program,
@@ -148,7 +148,7 @@ struct Place<'a> {
 }
 
 impl Plan {
-    /// Runs it. `tell` is called after every job.
+    /// Runs the campaign. `tell` is called after every job with the number of jobs that are done, and of all.
     pub fn run(&self, tell: &(dyn Fn(usize, usize) + Sync)) -> Findings {
         let trials = self.trials();
         let count = trials.len();
@@ -175,7 +175,7 @@ impl Plan {
         Way { program, degree, transport, options: &self.options, limit: self.limit }
     }
 
-    /// The jobs, and what their programs do alone: only of those that are run.
+    /// The jobs to run, each with the undisturbed run of its program. Programs of no job are not run.
     fn trials(&self) -> Vec<(Trial, Arc<Alone>)> {
         let mut random = Random::new(self.seed);
         let places = self.sampled(self.places(), &mut random);
@@ -221,7 +221,7 @@ impl Plan {
         Trial { program, degree, transport: transport.to_owned(), kind, rank: rank.into(), replica, fault, deferred }
     }
 
-    /// The number of places that was asked for, drawn so that every row has its part.
+    /// Of all places the sample's number, drawn so that every row keeps its share.
     fn sampled<'a>(&self, places: Vec<Place<'a>>, random: &mut Random) -> Vec<Place<'a>> {
         let Some(sample) = self.sample.filter(|sample| *sample < places.len()) else { return places };
         let total = places.len();
@@ -237,7 +237,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Resets of a replica's connections with others, before three of its sends.
+/// Value of `--inject` that resets a replica's connections with others before three of its sends.
 fn resets(rank_count: u32, degree: u16, (rank, replica): (u32, u16), known: &Alone, random: &mut Random) -> String {
     let mut faults = Vec::new();
     while faults.len() < 3 {
@@ -250,7 +250,7 @@ fn resets(rank_count: u32, degree: u16, (rank, replica): (u32, u16), known: &Alo
     faults.join(",")
 }
 
-/// What became of a job, and why it is not right if it is not.
+/// Outcome of a job, with the reason when it is wrong.
 fn judge(trial: &Trial, ended: &Ended, out: &str) -> (Outcome, String) {
     let bad = |outcome, why: &str| (outcome, why.to_owned());
     if ended.hung() {
@@ -274,7 +274,7 @@ fn judge(trial: &Trial, ended: &Ended, out: &str) -> (Outcome, String) {
     if let Err(wrong) = outcome {
         return wrong;
     }
-    // Two replicas cannot tell which of them is right: the program goes on with what they have.
+    // At r = 2 the wrong replica cannot be named: the program goes on with the message it has.
     let decidable = trial.kind != Kind::Flip || trial.degree > 2 || !injected;
     if decidable && ended.code != Some(0) {
         return (Outcome::Wrong, format!("exit code {:?}", ended.code));
@@ -291,13 +291,14 @@ fn judge_flip(trial: &Trial, ended: &Ended) -> Judgement {
     let mismatches = ended.mismatches();
     let culprit = format!("{}.{}", trial.rank, trial.replica);
     if mismatches.is_empty() {
-        // Its own checks may end the replica before the vote on its message is counted; it is named all the same.
+        // The replica's own checks may end it before the vote on its message is counted; the vote names it all the
+        // same.
         let retired = ended.retired();
         let named = trial.degree > 2 && !retired.is_empty() && retired.iter().all(|replica| *replica == culprit);
         return if named { Ok(()) } else { Err((Outcome::Silent, "the flip is not reported".into())) };
     }
     if trial.degree == 2 {
-        // The others are what the flip did to the program; reports of different processes may overtake each other.
+        // Further mismatches follow from the flip; reports of different processes may overtake each other.
         let right = |mismatch: &crate::Mismatch| {
             mismatch.sender == trial.rank && mismatch.finding == "undecidable" && mismatch.voters.contains(&culprit)
         };
@@ -306,7 +307,7 @@ fn judge_flip(trial: &Trial, ended: &Ended) -> Judgement {
     }
     let named = |mismatch: &&crate::Mismatch| mismatch.culprit.as_ref() == Some(&culprit);
     if trial.deferred {
-        // What a receiver used before the verdict has made its plane corrupt, and is reported rightly.
+        // A message used before its verdict has corrupted the whole plane, so a report against the plane is right.
         let found = mismatches.iter().any(|mismatch| named(&mismatch));
         return if found { Ok(()) } else { Err((Outcome::FalseReport, format!("reported: {:?}", mismatches[0]))) };
     }
@@ -348,7 +349,7 @@ impl Findings {
         self.rows.values().filter_map(|row| row.get(&outcome)).sum()
     }
 
-    /// A line for each row, and one for all.
+    /// Markdown table with a row for each combination, and a last one for all.
     #[must_use]
     pub fn table(&self) -> String {
         let heading = |outcome: Outcome| format!("{:>14}", outcome.heading());
@@ -368,7 +369,7 @@ impl Findings {
         table
     }
 
-    /// Every job that went wrong, in a few lines each.
+    /// A few lines for each job with a wrong outcome, the command first.
     #[must_use]
     pub fn failures_text(&self) -> String {
         let one = |(outcome, why, ended): &(Outcome, String, Ended)| {

@@ -1,4 +1,4 @@
-//! The program `changing`, which changes files in all ways, and what it leaves when nothing happens to it.
+//! The program `changing`, which changes files in all ways, and the files of an undisturbed run.
 
 use crate::{Ended, Job, Running, compile_case};
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 const STEPS: usize = 600;
 
-/// Kind and permissions, and what is in it.
+/// Kind and permissions of a file, and its content.
 type About = (u32, Vec<u8>);
 
-/// What is there, and was printed, when nothing happens.
+/// Files and output of an undisturbed run.
 pub struct Undisturbed {
     rank_count: u32,
     program: PathBuf,
@@ -35,7 +35,7 @@ fn sorted(out: &str) -> Vec<String> {
 }
 
 impl Undisturbed {
-    /// Runs the program with so many ranks.
+    /// Runs the program with `ranks` ranks.
     #[must_use]
     pub fn new(rank_count: u32) -> Self {
         let (program, directory) = (compile_case("changing"), tempfile::tempdir().expect("it can be made"));
@@ -44,13 +44,13 @@ impl Undisturbed {
         Self { lines: sorted(&ended.out), files: all_in(directory.path()), ..new }
     }
 
-    /// A job that does the same in this directory.
+    /// A job of the same program in this directory.
     #[must_use]
     pub fn job(&self, directory: &Path) -> Job {
         Job::new(self.rank_count, &self.program).arguments(&[&directory.display().to_string(), &STEPS.to_string()])
     }
 
-    /// It has printed the same, and left the same files.
+    /// Fails unless the job printed the same and left the same files.
     pub fn check(&self, ended: &Ended, directory: &Path, what: &str) {
         assert_eq!(sorted(&ended.out), self.lines, "{what}: {ended}");
         let files = all_in(directory);
@@ -60,7 +60,7 @@ impl Undisturbed {
     }
 }
 
-/// Waits until a rank of such a job has made so many steps more.
+/// Waits until a rank of such a job has made `steps` more steps.
 pub fn goes_on(job: &Running, directory: &Path, steps: usize) {
     let file = directory.join("appended.1.0");
     let lines = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();

@@ -1,4 +1,4 @@
-//! What is done to a job while it runs, and what it says of itself.
+//! Actions on a running job, and the job's answers about itself.
 
 use crate::job::Running;
 use crate::prefix;
@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
 impl Running {
-    /// How many records of this kind the audit log has.
+    /// Number of records of this kind in the audit log.
     #[must_use]
     pub fn count(&self, event: &str) -> usize {
         self.audit().iter().filter(|record| record["event"] == event).count()
     }
 
-    /// How many replicas were lost and are not back.
+    /// Number of replicas that were lost and are not replaced yet.
     #[must_use]
     pub fn missing_count(&self) -> usize {
         let mut missing = BTreeSet::new();
@@ -33,7 +33,7 @@ impl Running {
         self.wait_until(event, |job| job.count(event) >= count);
     }
 
-    /// The process id of the latest life of a replica.
+    /// Process id of the latest process of a replica.
     #[must_use]
     pub fn pid_of(&self, replica: &str) -> i32 {
         let audit = self.audit();
@@ -44,7 +44,7 @@ impl Running {
         i32::try_from(record["pid"].as_i64().expect("a process id")).expect("a process id")
     }
 
-    /// The helpers of the daemon on this machine: parents of replicas, and those who send and receive images.
+    /// Helpers of the daemon on this machine: parents of replicas, and processes that send or receive images.
     #[must_use]
     pub fn helpers(&self) -> Vec<i32> {
         let guards = children(&[self.redrun()]);
@@ -56,7 +56,7 @@ impl Running {
         children(&daemons).into_iter().filter(is_helper).collect()
     }
 
-    /// Kills a replica.
+    /// Sends a replica SIGKILL.
     pub fn kill_replica(&self, replica: &str) {
         self.signal_replica(replica, libc::SIGKILL);
     }
@@ -67,10 +67,10 @@ impl Running {
         assert_eq!(unsafe { libc::kill(self.pid_of(replica), signal) }, 0, "{replica} is there");
     }
 
-    /// What `redctl` prints, or says on standard error.
+    /// Runs `redctl` on this job and returns its output.
     ///
     /// # Errors
-    /// When it fails.
+    /// When it fails: with its standard error.
     pub fn redctl(&self, words: &[&str]) -> Result<String, String> {
         let audit = self.audit();
         let start = audit.iter().find(|record| record["event"] == "job-start").ok_or("the job has not started")?;
@@ -84,7 +84,7 @@ impl Running {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// The replicas that run, with their hosts: `1.0 on h2`.
+    /// Replicas that run, with their hosts: `1.0 on h2`.
     #[must_use]
     pub fn replicas(&self) -> Vec<String> {
         let status = self.redctl(&["status", "--json"]).unwrap_or_default();
@@ -97,7 +97,7 @@ impl Running {
     }
 }
 
-/// The children of these processes.
+/// Process ids of all children of these processes.
 fn children(parents: &[i32]) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").expect("/proc is mounted").flatten();
     let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

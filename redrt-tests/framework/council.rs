@@ -1,5 +1,5 @@
-//! Jobs whose root is on one of several hosts of a lab (`--roots 3`): where it is, who holds its records with it, and
-//! how such a job ends, whoever sees that.
+//! Jobs whose root is on one of several hosts of a lab (`--roots 3`): the place of the root, the members that hold its
+//! records with it, and the end of such a job as any of the hosts sees it.
 
 use crate::prefix;
 use crate::{Lab, Running};
@@ -13,17 +13,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Each host has its own; what else there is, hosts of a lab share.
+/// A variable and its value that give each host a runtime directory of its own: hosts of a lab share all other
+/// directories.
 pub const OWN: (&str, &str) = ("XDG_RUNTIME_DIR", "/run");
 const JOBS: &str = "run/redrt";
 
-/// Where the jobs of a host are written down.
+/// Directory on a host with a record of each of the host's jobs.
 #[must_use]
 pub fn jobs_on(lab: &Lab, host: &str) -> PathBuf {
     Path::new("/proc").join(lab.init(host).to_string()).join("root").join(JOBS)
 }
 
-/// The words with which a process was started; none when it is gone.
+/// Command line of a process; empty when the process is gone.
 fn words(id: i32) -> Vec<Vec<u8>> {
     let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect()
@@ -34,32 +35,32 @@ fn processes_that_begin(lab: &Lab, host: &str, program: &str, word: &str) -> Vec
     lab.processes(host, program).into_iter().filter(begins).collect()
 }
 
-/// The processes of `redrun` that run a job, on a host.
+/// Processes of `redrun` on a host that are a job's root.
 #[must_use]
 pub fn roots_on(lab: &Lab, host: &str) -> Vec<i32> {
     processes_that_begin(lab, host, "redrun", "--root")
 }
 
-/// Those that hold the records of a root there.
+/// Processes on a host that are members: they hold records of a root.
 #[must_use]
 pub fn members_on(lab: &Lab, host: &str) -> Vec<i32> {
     processes_that_begin(lab, host, "redrtd", "--member")
 }
 
-/// A job with several roots, and the hosts of its lab that are there.
+/// A job with several roots, and the hosts of its lab that are up.
 pub struct Council<'a> {
     lab: &'a Lab,
     job: &'a Running,
     number: String,
     alive: RefCell<Vec<String>>,
-    /// The numbers of members that were killed.
+    /// Numbers of members that were killed.
     killed: RefCell<Vec<String>>,
-    /// With what the last console ended that did not see the end.
+    /// Exit code and errors of the last console that did not see the end.
     missed: RefCell<String>,
 }
 
 impl<'a> Council<'a> {
-    /// Of a job on the first hosts of a lab. Waits until it has a number.
+    /// Follows a job on the first `host_count` hosts of a lab. Waits until the job has a number.
     #[must_use]
     pub fn of(lab: &'a Lab, job: &'a Running, host_count: usize) -> Self {
         let find = |job: &Running| {
@@ -79,19 +80,19 @@ impl<'a> Council<'a> {
         }
     }
 
-    /// The identity of the job.
+    /// The job's number.
     #[must_use]
     pub fn number(&self) -> &str {
         &self.number
     }
 
-    /// The hosts that are there.
+    /// Hosts that are up and not cut off.
     #[must_use]
     pub fn alive(&self) -> Vec<String> {
         self.alive.borrow().clone()
     }
 
-    /// Who decides, as the root has last said: their hosts and their numbers.
+    /// Host and number of each member that decides, from the root's last record.
     fn deciding(&self) -> Vec<(String, String)> {
         let audit = self.job.audit();
         let Some(last) = audit.iter().rfind(|record| record["event"] == "roots") else { return Vec::new() };
@@ -101,7 +102,7 @@ impl<'a> Council<'a> {
         texts(&last["hosts"]).into_iter().zip(texts(&last["members"])).collect()
     }
 
-    /// Whether three hosts that are there decide together, none by a member that was killed.
+    /// True when three members on hosts that are up decide together, none of which was killed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let deciding = self.deciding();
@@ -109,16 +110,16 @@ impl<'a> Council<'a> {
         deciding.len() == 3 && deciding.iter().all(|(host, id)| alive.contains(host) && !killed.contains(id))
     }
 
-    /// Kills the member on a host. There are not three until another has its place.
+    /// Kills the member on a host. Until another takes its place, the council is incomplete.
     pub fn kill_member(&self, host: &str) {
         self.killed.borrow_mut().extend(self.deciding().into_iter().filter(|(of, _)| of == host).map(|(_, id)| id));
         for member in members_on(self.lab, host) {
-            // It may have ended meanwhile.
+            // The member may have ended meanwhile.
             let _ = kill(Pid::from_raw(member), Signal::SIGKILL);
         }
     }
 
-    /// Waits until three do.
+    /// Waits until three members decide.
     pub fn wait_until_complete(&self) {
         self.job.wait_until("three roots", |_| self.is_complete());
     }
@@ -130,18 +131,18 @@ impl<'a> Council<'a> {
         self.alive.borrow().iter().find(has_root).cloned()
     }
 
-    /// A host loses its power.
+    /// Cuts a host's power.
     pub fn lose(&self, host: &str) {
         self.lab.cut_power(host);
         self.forget(host);
     }
 
-    /// A host is cut off, or the root is elsewhere from now on.
+    /// Leaves a host out from now on: it is cut off, or the root has left it.
     pub fn forget(&self, host: &str) {
         self.alive.borrow_mut().retain(|other| other != host);
     }
 
-    /// Whether nothing on hosts that are there brings the job to an end any more: neither a root nor a member.
+    /// True when no host that is up has a root or a daemon, which could end the job.
     #[must_use]
     pub fn has_nobody(&self) -> bool {
         let is_empty =
@@ -158,22 +159,22 @@ impl<'a> Council<'a> {
         self.console_on(&self.find_root().expect("a host has the root"))
     }
 
-    /// A console on this host.
+    /// A console on this host, attached to the job.
     #[must_use]
     pub fn console_on(&self, host: &str) -> Command {
         let mut command = self.lab.on(host);
         command.arg(format!("{}={}", OWN.0, OWN.1));
-        // One that hangs is killed: other signals would be for the job.
+        // A console that hangs is killed: `redrun` would pass other signals on to the job.
         command.args(["timeout", "-s", "KILL", CONSOLE_SECONDS_MAX]).arg(prefix().join("bin/redrun"));
         command.args(["--attach", &self.number]).stdin(Stdio::null());
         command
     }
 
-    /// Waits for the end of the job, as the first console sees it or others on the hosts of its roots. Whether one has
-    /// seen that it ended well; else nobody is left who knows.
+    /// Waits for the end of the job, as the first console or another one on the root's host sees it. Returns true when
+    /// a console saw a good end, false when all roots are gone and none did.
     ///
     /// # Errors
-    /// When it has not ended within its time, or not well. What the last console has said.
+    /// When the job has not ended within its time, or not well: with the output of the last console.
     pub fn wait_for_good_end(&self) -> Result<bool, String> {
         while !self.job.is_late() {
             let first = self.job.code();
@@ -215,7 +216,7 @@ impl<'a> Council<'a> {
         text
     }
 
-    /// What the last console has said that did not see the end, and what the hosts have written down of it.
+    /// Output of the last console that did not see the end, and the ends that hosts have on record.
     #[must_use]
     pub fn missed(&self) -> String {
         let mut said = self.missed.borrow().clone();
@@ -229,7 +230,7 @@ impl<'a> Council<'a> {
         said
     }
 
-    /// Consoles see the end on hosts whose roots keep it for them, within this time.
+    /// Attaches consoles until no host keeps the job's end for one, or this time is over.
     pub fn see_end_elsewhere(&self, time_max: Duration) {
         let since = Instant::now();
         while !self.has_nobody() && since.elapsed() < time_max {
@@ -242,20 +243,20 @@ impl<'a> Council<'a> {
 }
 
 const CONSOLE_SECONDS_MAX: &str = "100";
-/// With what a console ends that has lost the root, or has not found it where it just was.
+/// Words in the errors of a console that has lost the root, or has not found it on the host where it just was.
 const LOSSES: [&str; 3] = ["the root of", "has its root on", "no job"];
-/// Another console has taken its place, or the root is on another host.
+/// Exit code of a console when another has taken its place, or when the root is on another host.
 const DISPLACED_CODE: i32 = 76;
 
-/// Whether a console has ended with this code of the job's, and not because it was killed or has lost the root.
+/// True when a console ended with the job's own exit code: it was not killed and has not lost the root.
 fn is_of_job(code: i32, said: &str) -> bool {
     code < 128 && code != DISPLACED_CODE && !(code == 1 && LOSSES.iter().any(|what| said.contains(what)))
 }
 
-/// The code with which a console ends, what it shows, and what it says.
+/// Runs a console to its end: exit code, standard output and standard error.
 ///
 /// # Panics
-/// When it cannot be run.
+/// When the console cannot be run.
 pub fn end_of(console: &mut Command) -> (Option<i32>, String, String) {
     let output = console.output().expect("redrun is there");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

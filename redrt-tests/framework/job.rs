@@ -1,4 +1,4 @@
-//! One job: what to run, and what became of it.
+//! One job: its command, its run and its outcome.
 
 use crate::council::OWN;
 use crate::lab::{self, Lab};
@@ -21,20 +21,20 @@ use tempfile::TempDir;
 /// A job to run.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The command that runs another elsewhere.
+    /// A command that runs its further arguments on another host or in a control group.
     place: Vec<String>,
     options: Vec<OsString>,
     program: Vec<OsString>,
     environment: Vec<(String, String)>,
-    /// Where redrun is started, if not in this process's directory.
+    /// Directory that redrun is started in; this process's if absent.
     directory: Option<PathBuf>,
-    /// Where standard input comes from; it is empty if absent.
+    /// File for standard input, which is empty if absent.
     standard_input: Option<PathBuf>,
-    /// Where standard output goes in place of a file that is read.
+    /// File for standard output, in place of one that is read at the end.
     standard_output: Option<PathBuf>,
-    /// Where the audit log goes, if not beside the rest.
+    /// File for the audit log; among the job's other files if absent.
     audit: Option<PathBuf>,
-    /// Where the summary goes, likewise.
+    /// File for the summary, likewise.
     summary: Option<PathBuf>,
     limit: Duration,
 }
@@ -59,13 +59,13 @@ impl Job {
         }
     }
 
-    /// One that goes on from the newest checkpoint in this directory.
+    /// A job that goes on from the newest checkpoint in this directory.
     #[must_use]
     pub fn resume(store: &Path) -> Self {
         Self::resume_with(&[]).words([store.into()])
     }
 
-    /// `--resume` with these words behind it.
+    /// `--resume` followed by these words.
     #[must_use]
     pub fn resume_with(words: &[String]) -> Self {
         let mut job = Self::new(1, Path::new(""));
@@ -82,25 +82,25 @@ impl Job {
         Self::new(program.rank_count, &compile(program.name)).arguments(program.arguments)
     }
 
-    /// With this many replicas of each rank.
+    /// Runs this many replicas of each rank.
     #[must_use]
     pub fn degree(self, degree: u16) -> Self {
         self.options(&["-r", &degree.to_string()])
     }
 
-    /// Over this transport.
+    /// Uses this transport.
     #[must_use]
     pub fn transport(self, transport: &str) -> Self {
         self.options(&["--transport", transport])
     }
 
-    /// With this fault.
+    /// Injects this fault.
     #[must_use]
     pub fn inject(self, fault: &str) -> Self {
         self.options(&["--inject", fault])
     }
 
-    /// Started on this host of a lab, in its directory, which goes with it.
+    /// Starts the job on this host of a lab, in the lab's directory, which is removed with the lab.
     #[must_use]
     pub fn on(mut self, lab: &Lab, host: &str) -> Self {
         let command = lab.on_in(host, &lab.path(""));
@@ -109,110 +109,111 @@ impl Job {
         self
     }
 
-    /// Written down in this directory, where `redctl` looks for it: another job of the same number may run on this host.
+    /// Puts the job's record in this directory, where `redctl` looks for it: this host may run another job of the same
+    /// number.
     #[must_use]
     pub fn written_down_in(self, directory: &Path) -> Self {
         self.environment(OWN.0, &directory.display().to_string())
     }
 
-    /// Started in this control group.
+    /// Starts the job in this control group.
     #[must_use]
     pub fn limited_to(mut self, memory: &MemoryGroup) -> Self {
         self.place = memory.place();
         self
     }
 
-    /// Started on the first of these hosts of a lab (`h1:2,h2`), to run on all of them.
+    /// Starts the job on the first of these hosts of a lab (`h1:2,h2`), to run on all of them.
     #[must_use]
     pub fn on_hosts(self, lab: &Lab, hosts: &str) -> Self {
         let first = hosts.split([':', ',']).next().expect("split yields something");
         self.on(lab, first).options(&["-hosts", hosts, "--launcher-exec", &lab.ssh()])
     }
 
-    /// With more options of `redrun`.
+    /// Adds options of `redrun`.
     #[must_use]
     pub fn options(self, options: &[&str]) -> Self {
         self.words(options.iter().map(OsString::from))
     }
 
-    /// The same, as bytes that may be no text.
+    /// Adds options as bytes that may be no text.
     #[must_use]
     pub fn words(mut self, options: impl IntoIterator<Item = OsString>) -> Self {
         self.options.extend(options);
         self
     }
 
-    /// Started in this directory.
+    /// Starts redrun in this directory.
     #[must_use]
     pub fn directory(mut self, directory: &Path) -> Self {
         self.directory = Some(directory.to_owned());
         self
     }
 
-    /// With more arguments of the program.
+    /// Adds arguments of the program.
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.program.extend(arguments.iter().map(OsString::from));
         self
     }
 
-    /// With one more, which may be no text.
+    /// Adds an argument as bytes that may be no text.
     #[must_use]
     pub fn argument(mut self, argument: &OsStr) -> Self {
         self.program.push(argument.to_owned());
         self
     }
 
-    /// With a variable in the environment of redrun.
+    /// Sets a variable in the environment of redrun.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// With its standard input from there. Of a named pipe somebody has the other end.
+    /// Reads standard input from this file. A named pipe blocks until a writer has opened it.
     #[must_use]
     pub fn standard_input(mut self, path: &Path) -> Self {
         self.standard_input = Some(path.to_owned());
         self
     }
 
-    /// With its standard output there.
+    /// Writes standard output to this file.
     #[must_use]
     pub fn standard_output(mut self, path: &Path) -> Self {
         self.standard_output = Some(path.to_owned());
         self
     }
 
-    /// With its audit log there.
+    /// Writes the audit log to this file.
     #[must_use]
     pub fn audit_at(mut self, path: &Path) -> Self {
         self.audit = Some(path.to_owned());
         self
     }
 
-    /// With its summary there.
+    /// Writes the summary to this file.
     #[must_use]
     pub fn summary_at(mut self, path: &Path) -> Self {
         self.summary = Some(path.to_owned());
         self
     }
 
-    /// Stopped, as hung, after this time instead of a minute.
+    /// Stops the job as hung after this time instead of a minute.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Where tests run beside others, daemons stand still for a second now and then: none is to be taken for dead then,
-    /// unless the test says how soon.
+    /// Options that make the job wait longer for silent daemons: beside other tests, a daemon stands still for a second
+    /// now and then. A test that sets such an option itself gets none of these.
     fn patience(&self) -> &'static [&'static str] {
         let has = |name: &str| self.options.iter().any(|option| option == name);
         if has("--launcher-exec") && !has("--detect-timeout") { &["--detect-timeout", "3"] } else { &[] }
     }
 
-    /// The command that does the same by hand.
+    /// The command that starts the same job by hand.
     #[must_use]
     pub fn command(&self) -> String {
         let redrun = prefix().join("bin/redrun").display().to_string();
@@ -228,14 +229,14 @@ impl Job {
         words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Starts it.
+    /// Starts the job.
     #[must_use]
     pub fn start(self) -> Running {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let files = tempfile::tempdir().expect("the temporary directory can be written");
         let path = |name: &str| files.path().join(name);
-        // Not pipes: a process that outlives the job would keep them open.
+        // Files, not pipes: a process that outlives the job would keep a pipe open.
         let audit = self.audit.clone().unwrap_or_else(|| path("audit"));
         let summary = self.summary.clone().unwrap_or_else(|| path("summary"));
         let out = self.standard_output.clone().unwrap_or_else(|| path("out"));
@@ -256,7 +257,7 @@ impl Job {
         redrun.args(&self.program).env(MARK, &mark).envs(self.environment.iter().cloned());
         let input = self.standard_input.as_ref().map(|path| File::open(path).expect("it can be opened"));
         redrun.stdin(input.map_or_else(Stdio::null, Stdio::from)).stdout(out).stderr(err);
-        // A test that is killed leaves no job behind.
+        // The job ends with its test, also when the test is killed.
         let end_with_test = || {
             // SAFETY: - takes numbers; the caller is this test's child, between fork and exec.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) };
@@ -279,14 +280,14 @@ impl Job {
         }
     }
 
-    /// Runs it to its end.
+    /// Runs the job to its end.
     #[must_use]
     pub fn run(self) -> Ended {
         self.start().wait()
     }
 }
 
-/// A word as the shell has to see it.
+/// A word, quoted for the shell where needed.
 fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=,@#%+".contains(&byte);
     let comment = word.starts_with('#');
@@ -297,9 +298,9 @@ fn quoted(word: &str) -> String {
 #[derive(Debug)]
 pub struct Running {
     command: String,
-    /// The command that runs another where redrun is.
+    /// A command that runs its further arguments on redrun's host.
     pub(crate) place: Vec<String>,
-    /// The variable that says where jobs are written down, if the job was given its own.
+    /// Variable with the directory of the job's record, if the job has one of its own.
     pub(crate) records: Option<(String, String)>,
     limit: Duration,
     mark: String,
@@ -310,26 +311,26 @@ pub struct Running {
     begin: Instant,
 }
 
-/// Sends a signal to a process that has not been waited for, so that its id is not another's.
+/// Sends a signal to a process that was not waited for, so that no other process can have its id.
 fn send(id: i32, signal: i32) {
     // SAFETY: - a signal to another process touches no memory of this one.
     assert_eq!(unsafe { libc::kill(id, signal) }, 0);
 }
 
-/// The process that has started this one.
+/// Process id of this process's parent.
 #[must_use]
 pub fn parent(id: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether there is no such process any more, or nobody has asked yet how it ended.
+/// True when no process has this id, or only one that ended and was not waited for.
 fn has_ended(id: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
-/// Whether a signal has stopped the process.
+/// True when a signal has stopped the process.
 fn is_stopped(id: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
@@ -343,13 +344,13 @@ impl Running {
         inside.unwrap_or_else(|| i32::try_from(self.child.id()).expect("a process id"))
     }
 
-    /// What redrun has had of a processor until now.
+    /// Processor time of redrun until now.
     #[must_use]
     pub fn processor_time(&self) -> Duration {
         let stat = text(&PathBuf::from(format!("/proc/{}/stat", self.redrun())));
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
         let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-        // SAFETY: - asks for a number.
+        // SAFETY: - the call takes a number and returns one; it touches no memory.
         let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
         Duration::from_secs_f64(ticks as f64 / per_second as f64)
     }
@@ -359,7 +360,7 @@ impl Running {
         send(self.redrun(), signal);
     }
 
-    /// The ids of redrun, of the guard of the daemon on its host, and of that daemon.
+    /// Process ids of redrun, of the guard of the daemon on its host, and of that daemon.
     #[must_use]
     pub fn chain(&self) -> [i32; 3] {
         let child = |of| {
@@ -371,7 +372,7 @@ impl Running {
         [redrun, guard, child(guard)]
     }
 
-    /// Stops redrun for so long, unless it has ended.
+    /// Stops redrun for this time, unless it has ended.
     pub fn pause(&self, time: Duration) {
         let outer = i32::try_from(self.child.id()).expect("a process id");
         let inner = if self.place.is_empty() { Some(outer) } else { lab::child_of(self.child.id()) };
@@ -380,7 +381,7 @@ impl Running {
         let signal = |id: i32, signal: i32| unsafe { libc::kill(id, signal) };
         signal(inner, libc::SIGSTOP);
         sleep(time);
-        // What has started it in another host stops with it.
+        // A parent that started redrun on another host stops with it.
         while !(is_stopped(inner) && is_stopped(outer)) {
             if has_ended(inner) {
                 return;
@@ -391,8 +392,8 @@ impl Running {
         signal(inner, libc::SIGCONT);
     }
 
-    /// Lets redrun go on after it was stopped. What has started it in another host stops with it, and is stopped for
-    /// good if redrun goes on before that.
+    /// Lets a stopped redrun go on. A parent that started it on another host stops with it, and stays stopped if redrun
+    /// goes on first.
     pub fn resume(&self) {
         let outer = i32::try_from(self.child.id()).expect("a process id");
         self.wait_until("stop", |job| is_stopped(job.redrun()) && is_stopped(outer));
@@ -400,7 +401,7 @@ impl Running {
         send(self.redrun(), libc::SIGCONT);
     }
 
-    /// Whether redrun has ended.
+    /// True when redrun has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         has_ended(self.redrun())
@@ -411,7 +412,7 @@ impl Running {
     pub fn code(&self) -> Option<i32> {
         use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
         let id = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
-        // It is waited for elsewhere.
+        // The status stays for the final wait.
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         match waitid(Id::Pid(id), flags).expect("redrun is our child") {
             WaitStatus::Exited(_, code) => Some(code),
@@ -420,25 +421,25 @@ impl Running {
         }
     }
 
-    /// Whether it has had all its time.
+    /// True when the job has used up its time.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.begin.elapsed() > self.limit
     }
 
-    /// What it has printed until now.
+    /// Standard output until now.
     #[must_use]
     pub fn output(&self) -> String {
         text(&self.files.path().join("out"))
     }
 
-    /// What it has said on standard error until now.
+    /// Standard error until now.
     #[must_use]
     pub fn errors(&self) -> String {
         text(&self.files.path().join("err"))
     }
 
-    /// Waits until it says a line on standard error with these words; what stands behind them there.
+    /// Waits for a line with these words on standard error, and returns the rest of the line behind them.
     #[must_use]
     pub fn wait_for_line(&self, begin: &str) -> String {
         let find = |job: &Self| {
@@ -450,7 +451,7 @@ impl Running {
         find(self).expect("it was there a moment ago")
     }
 
-    /// The records of the audit log until now, with those of roots on other hosts that could not have it.
+    /// Records of the audit log until now, with the records of roots on other hosts that could not write to it.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
         let name = self.audit.file_name().unwrap_or_default().to_string_lossy().into_owned() + ".";
@@ -467,7 +468,7 @@ impl Running {
         logs.pop().unwrap_or_default()
     }
 
-    /// What `redreport verify` says of the audit log, and its exit code.
+    /// Output and exit code of `redreport verify` on the audit log.
     #[must_use]
     pub fn verify_audit(&self) -> (Option<i32>, String) {
         if !self.audit.exists() {
@@ -480,7 +481,7 @@ impl Running {
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Processes of the job that run `program`.
+    /// Process ids of the job's processes that run `program`.
     #[must_use]
     pub fn processes(&self, program: &str) -> Vec<i32> {
         let all = marked(&self.mark).into_iter();
@@ -499,7 +500,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end, or ends it after its time.
+    /// Waits for the job's end, or ends the job after its time.
     #[must_use]
     pub fn wait(mut self) -> Ended {
         let status = loop {
@@ -530,7 +531,7 @@ impl Running {
         }
     }
 
-    /// Kills what hangs. Returns what each process was doing.
+    /// Kills a job that hangs. Returns what each process was doing.
     fn kill(&mut self) -> Vec<String> {
         let doing = |(id, name): &(i32, String)| {
             let wait = text(&PathBuf::from(format!("/proc/{id}/wchan")));
@@ -545,7 +546,7 @@ impl Running {
         stuck
     }
 
-    /// Processes of the job, and shared memory that nobody holds, that are still there a moment after its end.
+    /// Processes of the job and unheld shared memory that are still there a moment after the job's end.
     fn left_behind(&self) -> Vec<String> {
         let until = Instant::now() + Duration::from_secs(5);
         let still_there = || (marked(&self.mark), shared_memory_that_nobody_holds(Path::new("/dev/shm")));
@@ -554,7 +555,7 @@ impl Running {
             sleep(Duration::from_millis(10));
             left = still_there();
         }
-        // What is left on hosts of a lab it shows itself, and ends with it.
+        // A lab reports the leftovers on its hosts itself.
         if self.place.is_empty() {
             kill_marked(&self.mark);
         }
@@ -563,17 +564,17 @@ impl Running {
     }
 }
 
-/// Files and directories in a directory that are named after redrt and are nobody's.
+/// Files and directories in `directory` that are named after redrt and that no process holds.
 ///
-/// Jobs of other tests run at the same time: where temporary files have no room, a job is written down in shared
-/// memory, in files that it has locked, and its daemon has a directory of sockets there.
+/// Jobs of other tests run at the same time: where temporary files have no room, a job's record is in shared memory, in
+/// files that the job has locked, and its daemon has a directory of sockets there.
 fn shared_memory_that_nobody_holds(directory: &Path) -> Vec<PathBuf> {
     let held =
         |path: &Path| File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
     let own = fs::read_dir(directory).into_iter().flatten().flatten();
     let own = own.filter(|entry| entry.file_name().to_string_lossy().contains("redrt"));
     own.flat_map(|entry| match fs::read_dir(entry.path()) {
-        // A daemon's sockets, which it holds by a lock on a file beside them.
+        // A daemon holds its sockets by a lock on a file beside them.
         Ok(_) if held(&entry.path().join("lock")) => Vec::new(),
         Ok(inside) => {
             let inside: Vec<_> = inside.flatten().map(|entry| entry.path()).collect();
@@ -592,46 +593,46 @@ fn text(path: &Path) -> String {
 /// A job that has ended.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// The command that does it again.
+    /// The command that starts the same job again.
     pub command: String,
-    /// The exit code; none if it hung and was killed.
+    /// The exit code; `None` when the job hung and was killed.
     pub code: Option<i32>,
-    /// Standard output.
+    /// Everything the job printed on standard output.
     pub out: String,
-    /// Standard error.
+    /// Everything the job printed on standard error.
     pub err: String,
-    /// How long it ran.
+    /// Running time of the job.
     pub took: Duration,
-    /// The summary.
+    /// The job's summary.
     pub summary: Value,
     /// The records of the audit log.
     pub audit: Vec<Value>,
-    /// The log as it was written.
+    /// Text of the audit log as it was written.
     pub log: String,
-    /// The exit code of `redreport verify` for the audit log, and what it said.
+    /// Exit code and output of `redreport verify` on the audit log.
     pub verified: (Option<i32>, String),
-    /// What its processes were doing when it hung.
+    /// For each process of a job that hung, the place where it was.
     pub stuck: Vec<String>,
-    /// What it left behind.
+    /// Processes and files that the job left behind.
     pub left: Vec<String>,
 }
 
 /// A mismatch in the audit log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// The rank that sent.
+    /// The sender's rank.
     pub sender: u64,
     /// The replica that was outvoted, if any.
     pub culprit: Option<String>,
-    /// replica-corrupt, transport-corrupt or undecidable.
+    /// `replica-corrupt`, `transport-corrupt` or `undecidable`.
     pub finding: String,
-    /// What was done about it.
+    /// The runtime's action on it.
     pub action: String,
     /// The replicas that voted.
     pub voters: Vec<String>,
 }
 
-/// What `redreport` makes of the audit logs of these jobs, injected faults included.
+/// Report of `redreport` on the audit logs of these jobs, injected faults included.
 #[must_use]
 pub fn report(jobs: &[&Ended]) -> Value {
     let logs = tempfile::tempdir().expect("the temporary directory can be written");
@@ -645,7 +646,7 @@ pub fn report(jobs: &[&Ended]) -> Value {
 }
 
 impl Ended {
-    /// Whether it hung.
+    /// True when the job hung.
     #[must_use]
     pub fn hung(&self) -> bool {
         self.code.is_none()
@@ -657,18 +658,18 @@ impl Ended {
         self.summary[name].as_u64().unwrap_or_default()
     }
 
-    /// Records of the audit log of this kind.
+    /// Records of this kind in the audit log.
     pub fn events<'a>(&'a self, event: &'a str) -> impl Iterator<Item = &'a Value> {
         self.audit.iter().filter(move |record| record["event"] == event)
     }
 
-    /// Replicas that died by something else than SIGKILL, by which faults kill and hosts end: records of the audit log.
+    /// Records of replicas that died other than by SIGKILL. Injected kills and ends of hosts use SIGKILL.
     #[must_use]
     pub fn crashes(&self) -> Vec<&Value> {
         self.events("replica-lost").filter(|loss| loss["exit"]["signal"] != libc::SIGKILL).collect()
     }
 
-    /// All mismatches.
+    /// All mismatches in the audit log.
     #[must_use]
     pub fn mismatches(&self) -> Vec<Mismatch> {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -682,19 +683,19 @@ impl Ended {
         self.events("mismatch").map(mismatch).collect()
     }
 
-    /// Replicas that were ended because their siblings contradicted them.
+    /// Replicas that were retired because their siblings contradicted them.
     #[must_use]
     pub fn retired(&self) -> Vec<String> {
         self.events("retired").filter_map(|record| record["replica"].as_str().map(Into::into)).collect()
     }
 
-    /// Fails with all that is known of the job, and the command that repeats it.
+    /// Fails with the evidence about the job and the command that repeats it.
     #[track_caller]
     pub fn fail(&self, why: &str) -> ! {
         panic!("{why}\n{self}")
     }
 
-    /// It must have left nothing behind and ended by itself, with this code.
+    /// Fails unless the job ended by itself with this code and left nothing behind.
     #[track_caller]
     #[must_use = "what it printed can be checked"]
     pub fn ended_with(self, code: i32) -> Self {
@@ -707,14 +708,14 @@ impl Ended {
         if !self.left.is_empty() {
             self.fail(&format!("left behind: {}", self.left.join(", ")));
         }
-        // No program of the tests has sockets of its own. One that is killed while it is copied has no first thread left,
-        // and some have a directory open when they remove it.
+        // No program of the tests has sockets of its own. A program that is killed during a copy has no first thread
+        // left, and some have a directory open when they remove it.
         let known = ["its first thread has ended", "is the deleted file"];
         let is_refused = |line: &str| line.contains("cut: refused:") && !known.iter().any(|why| line.contains(why));
         if self.err.lines().any(is_refused) {
             self.fail("a socket of the library kept a replica from being copied");
         }
-        // A redrun that was killed could not end its log.
+        // A killed redrun could not end its log.
         let is_whole = self.verified.0 == Some(0) || (self.verified.0 == Some(3) && code == 128 + libc::SIGKILL);
         if !is_whole {
             self.fail(&format!("the audit log is not whole: {}", self.verified.1));
@@ -722,7 +723,7 @@ impl Ended {
         self
     }
 
-    /// It must have ended well, and its replicas must have agreed on everything.
+    /// Fails unless the job ended well and its replicas agreed on everything.
     #[track_caller]
     #[must_use = "what it printed can be checked"]
     pub fn ended_well(self) -> Self {
@@ -735,7 +736,7 @@ impl Ended {
         ended
     }
 
-    /// It must have said this on standard error.
+    /// Fails unless standard error has this text.
     #[track_caller]
     pub fn said(self, what: &str) -> Self {
         if !self.err.contains(what) {
@@ -744,7 +745,7 @@ impl Ended {
         self
     }
 
-    /// It must have printed this.
+    /// Fails unless standard output is this text.
     #[track_caller]
     pub fn printed(self, what: &str) -> Self {
         if self.out != what {
@@ -753,7 +754,7 @@ impl Ended {
         self
     }
 
-    /// It must have ended within this time.
+    /// Fails unless the job ended within this time.
     #[track_caller]
     pub fn within(self, limit: Duration) -> Self {
         if self.took > limit {
@@ -773,13 +774,13 @@ impl std::fmt::Display for Ended {
         for process in &self.stuck {
             writeln!(f, "stuck: {process}")?;
         }
-        // What was last: the reason, as a rule.
+        // The last records: as a rule they have the reason.
         let last = self.audit.len().saturating_sub(RECORDS_SHOWN);
         self.audit[last..].iter().try_for_each(|record| writeln!(f, "audit: {record}"))
     }
 }
 
-/// How many records of the audit log a report has.
+/// Limit on the audit records that a failure shows.
 const RECORDS_SHOWN: usize = 20;
 
 fn shortened(text: &str) -> String {

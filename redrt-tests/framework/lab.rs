@@ -13,15 +13,15 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The first three numbers of all addresses.
+/// The first three numbers of every host's address.
 const NETWORK: &str = "10.77.0";
 const CONTROL: &str = "ctl";
 const UP_TIME_MAX: Duration = Duration::from_secs(30);
-/// What belongs to a host itself.
+/// Names of processes that belong to a host itself.
 const FURNITURE: [&str; 9] =
     ["host", "slurmscriptd", "sshd", "sleep", "munged", "slurmd", "slurmctld", "slurmstepd", "ip"];
 
-/// How many processes a host may have by what it says to Slurm.
+/// Processors that each host has by its configuration of Slurm.
 pub const SLURM_CPUS: u32 = 4;
 
 struct Host {
@@ -31,7 +31,7 @@ struct Host {
     init: i32,
 }
 
-/// A lab that is up. Taken down when it is dropped.
+/// A running lab. Dropping it takes it down.
 pub struct Lab {
     directory: TempDir,
     hosts: BTreeMap<String, Host>,
@@ -39,10 +39,10 @@ pub struct Lab {
     switch: Child,
 }
 
-/// Why there can be no lab here, if so.
+/// The reason why there can be no lab here, if there is one.
 #[must_use]
 pub fn missing(slurm: bool) -> Option<String> {
-    // SAFETY: - takes nothing and cannot fail.
+    // SAFETY: - the call takes no argument and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return Some("making hosts in namespaces needs root".into());
     }
@@ -71,13 +71,13 @@ fn on_path(program: &str) -> bool {
         .any(|place| place.join(program).exists())
 }
 
-/// A lab of this many hosts, h1, h2, …; or none, with the reason printed, where there cannot be one.
+/// A lab of this many hosts, h1, h2, …; `None`, with the reason printed, where there can be none.
 #[must_use]
 pub fn lab(host_count: u32) -> Option<Lab> {
     lab_with(host_count, false)
 }
 
-/// The same with Slurm, whose controller runs on `ctl`.
+/// Such a lab with Slurm, whose controller runs on `ctl`.
 #[must_use]
 pub fn slurm_lab(host_count: u32) -> Option<Lab> {
     lab_with(host_count, true)
@@ -156,7 +156,7 @@ impl Lab {
 
     fn start(&self, name: &str, slurm: bool) -> Host {
         let mut command = Command::new("setpriv");
-        // If the test dies, so does the host.
+        // A host ends with its test, also when the test is killed.
         command.args(["--pdeathsig", "KILL", "unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork"]);
         command.args(["--kill-child", "--mount-proc"]).arg(root().join("redrt-tests/lab/host"));
         command.arg(name).arg(self.directory.path()).arg(if slurm { "1" } else { "0" });
@@ -208,13 +208,13 @@ impl Lab {
     /// Process 1 of a host.
     ///
     /// # Panics
-    /// When there is no host of that name.
+    /// When no host has this name.
     #[must_use]
     pub fn init(&self, name: &str) -> i32 {
         self.hosts[name].init
     }
 
-    /// All hosts, also those that are lost.
+    /// All hosts, lost ones included.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.hosts.keys().map(String::as_str)
     }
@@ -225,7 +225,7 @@ impl Lab {
         self.on_in(name, &std::env::current_dir().expect("there is a current directory"))
     }
 
-    /// The same in this directory.
+    /// A command that runs its further arguments on a host, in this directory.
     pub fn on_in(&self, name: &str, directory: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.init(name).to_string(), "-n", "-u", "-i", "-m", "-p", "env"]);
@@ -234,39 +234,39 @@ impl Lab {
         command
     }
 
-    /// Cuts a host's power. Its link goes first: the kernel, which lives on, would close its connections.
+    /// Cuts a host's power. Its link goes first: otherwise the kernel, which lives on, would close its connections.
     pub fn cut_power(&self, name: &str) {
         self.cut_link(name);
         // SAFETY: - the host is up, or its number has not been given to another: its parent has not been waited for.
         unsafe { libc::kill(self.init(name), libc::SIGKILL) };
     }
 
-    /// Cuts a host's link: what is sent to it or by it is lost, and nobody is told.
+    /// Cuts a host's link: all packets from and to it are lost, without an error anywhere.
     pub fn cut_link(&self, name: &str) {
         self.switch(&format!("link set {} down", port(name)));
     }
 
-    /// Cuts two hosts off from each other, and from nobody else.
+    /// Cuts two hosts off from each other, but from no third host.
     pub fn cut_between(&self, one: &str, other: &str) {
         self.cut_from(one, other);
         self.cut_from(other, one);
     }
 
-    /// Cuts one way from a host to another: nothing that the first sends reaches the other.
+    /// Cuts one direction: nothing that `host` sends reaches `peer`.
     pub fn cut_from(&self, host: &str, peer: &str) {
-        // To a card that there is not.
+        // Packets go to a card that does not exist.
         let to = ["ip", "neigh", "replace", &address(peer), "lladdr", "02:00:00:00:00:99", "nud", "permanent"];
         run(self.on(host).args(to).args(["dev", "eth0"]));
     }
 
-    /// They hear each other again.
+    /// Heals the cut between two hosts.
     pub fn heal_between(&self, one: &str, other: &str) {
         for (host, peer) in [(one, other), (other, one)] {
             run(self.on(host).args(["ip", "neigh", "del", &address(peer), "dev", "eth0"]));
         }
     }
 
-    /// Heals it.
+    /// Heals a host's link.
     pub fn heal_link(&self, name: &str) {
         self.switch(&format!("link set {} up", port(name)));
     }
@@ -276,13 +276,13 @@ impl Lab {
         names.iter().for_each(|name| self.switch(&format!("link set {} master br1", port(name))));
     }
 
-    /// Processes of a host that run a program of this name.
+    /// Process ids on a host that run a program of this name.
     #[must_use]
     pub fn processes(&self, host: &str, program: &str) -> Vec<i32> {
         self.processes_named(host, program.as_ref())
     }
 
-    /// The same of a program whose name may be no text.
+    /// The same for a name that may be no text.
     #[must_use]
     pub fn processes_named(&self, host: &str, program: &OsStr) -> Vec<i32> {
         let program = program.as_bytes();
@@ -300,7 +300,7 @@ impl Lab {
             .collect()
     }
 
-    /// Processes and shared memory that are left on any host a while after a job.
+    /// Processes and shared memory that are still on any host a while after a job.
     #[must_use]
     pub fn left_behind(&self, wait: Duration) -> Vec<String> {
         let until = Instant::now() + wait;

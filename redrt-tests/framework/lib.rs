@@ -1,9 +1,9 @@
 //! Whole jobs on this machine: the programs of `redrt-tests/programs`, compiled by the `mpicc` that is tested and run
 //! by the `redrun` that is tested, with and without faults.
 //!
-//! [`Job`] describes one job and [`Ended`] what became of it; after each, nothing of it may be left on the machine.
-//! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several, and
-//! [`council`] follows one whose root goes from one of them to another.
+//! [`Job`] describes one job and [`Ended`] its outcome; after each, nothing of it may be left on the machine.
+//! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several,
+//! and [`council`] follows a job whose root moves between them.
 
 mod alone;
 mod breadth;

@@ -1,19 +1,19 @@
-//! A control group whose processes have only so much memory. It needs root, and says so where none exists.
+//! A control group with a memory limit. It needs root; without it there is none, with the reason printed.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// A group, until this is dropped.
+/// A control group, until this value is dropped.
 #[derive(Debug)]
 pub struct MemoryGroup {
     path: PathBuf,
 }
 
-/// Where groups can be made, and what a limit is called there: version 1, and 2.
+/// Directories for new groups, and the name of the limit there: version 1, and 2.
 const ROOTS: [(&str, &str); 2] = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
 
 impl MemoryGroup {
-    /// One with this limit in bytes; none, with the reason printed, where none can be made.
+    /// A group with this limit in bytes; `None`, with the reason printed, where none can be made.
     #[must_use]
     pub fn limited(byte_count: usize) -> Option<Self> {
         let mut reasons = Vec::new();
@@ -30,7 +30,7 @@ impl MemoryGroup {
         None
     }
 
-    /// The command that runs another one in this group.
+    /// A command that runs its further arguments in this group.
     #[must_use]
     pub fn place(&self) -> Vec<String> {
         let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.path.display());
@@ -40,7 +40,7 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        // Processes of a job that did not end keep it.
+        // Processes of a job that did not end keep the group.
         let _ = fs::remove_dir(&self.path);
     }
 }

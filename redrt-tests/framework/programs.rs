@@ -7,19 +7,19 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 use tempfile::TempDir;
 
-/// A program with arguments that make it small, and the number of ranks it is tested with.
+/// A program, arguments that make it small, and a number of ranks for tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// Its name, that of the source file.
+    /// The program's name, that of its source file.
     pub name: &'static str,
-    /// Arguments.
+    /// Arguments of the program.
     pub arguments: &'static [&'static str],
     /// Number of ranks.
     pub rank_count: u32,
 }
 
 impl Program {
-    /// All of them.
+    /// All programs.
     pub const ALL: [Self; 30] = [
         Self { name: "heat", arguments: &["32", "40"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "30"], rank_count: 4 },
@@ -53,7 +53,7 @@ impl Program {
         Self { name: "fortran_modern", arguments: &[], rank_count: 3 },
     ];
 
-    /// Some with arguments that make them run for seconds, long enough for copies to be made of their processes.
+    /// Programs with arguments that make them run for seconds, long enough for copies to be made of their processes.
     pub const LONG: [Self; 14] = [
         Self { name: "heat", arguments: &["32", "5000"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "2000"], rank_count: 4 },
@@ -71,8 +71,8 @@ impl Program {
         Self { name: "fortran_heat", arguments: &["32", "5000"], rank_count: 4 },
     ];
 
-    /// Those that are about chapters of the standard, each checking itself, with arguments that make them run for a
-    /// second or so.
+    /// Programs that cover chapters of the standard and check themselves, with arguments that make them run for about a
+    /// second.
     pub const CONFORMANCE: [Self; 16] = [
         // Chapter 3: point-to-point.
         Self { name: "cancel", arguments: &["60"], rank_count: 3 },
@@ -107,8 +107,8 @@ impl Program {
         Self { name: "fortran_sections", arguments: &["20"], rank_count: 3 },
     ];
 
-    /// All of them, with the argument that says how long they run marked by `#`: with that number it is a second or so.
-    /// In `DIRECTORY` they leave what is the same in each run.
+    /// All programs, with `#` before the argument that says how long they run: with this number about a second. In
+    /// `DIRECTORY` each run leaves the same files.
     pub const LASTING: [Self; 31] = [
         Self { name: "heat", arguments: &["32", "#3000", "DIRECTORY/picture"], rank_count: 4 },
         Self { name: "cg", arguments: &["256", "#700"], rank_count: 4 },
@@ -143,25 +143,26 @@ impl Program {
         Self { name: "fortran_modern", arguments: &["#60"], rank_count: 3 },
     ];
 
-    /// Whether it runs with `--verify deferred`. Windows and files need verdicts before programs go on.
+    /// True when the program may run with `--verify deferred`. Windows and files need verdicts before the program goes
+    /// on.
     #[must_use]
     pub fn can_be_deferred(&self) -> bool {
         !["onesided", "files", "datareps", "places", "fortran_f08", "fortran_mpi"].contains(&self.name)
     }
 
-    /// The one of this name.
+    /// The program of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().chain(Self::LONG).find(|program| program.name == name)
     }
 }
 
-/// Compiles a program of `redrt-tests/programs`, once.
+/// Compiles a program of `redrt-tests/programs`, once in a process.
 pub fn compile(name: &str) -> PathBuf {
     compile_file("programs", name)
 }
 
-/// Compiles a program that one of `redrt-tests/cases` is about, once.
+/// Compiles a program of `redrt-tests/cases`, once in a process.
 pub fn compile_case(name: &str) -> PathBuf {
     compile_file("cases", name)
 }
@@ -172,7 +173,7 @@ fn compile_file(folder: &str, name: &str) -> PathBuf {
     if let Some(binary) = compiled.get(name) {
         return binary.clone();
     }
-    // Kept there, so that a command that is printed still works after the tests.
+    // Binaries stay after the tests, so that a printed command still works.
     let directory = target().join("test-programs");
     std::fs::create_dir_all(&directory).expect("the target directory can be written");
     let binary = directory.join(name);
@@ -181,7 +182,7 @@ fn compile_file(folder: &str, name: &str) -> PathBuf {
     binary
 }
 
-/// The source of a program, whatever its language.
+/// The source of a program, in any of the languages.
 fn source(folder: &str, name: &str) -> PathBuf {
     let file = |extension: &&str| root().join(format!("redrt-tests/{folder}/{name}.{extension}"));
     let found = ["c", "f90", "f"].iter().map(file).find(|file| file.exists());
@@ -202,7 +203,7 @@ pub fn compile_source(source: &str) -> (TempDir, PathBuf) {
 fn build(source: &Path, binary: &Path) {
     let is_c = source.extension().is_some_and(|extension| extension == "c");
     let mut compiler = Command::new(prefix().join("bin").join(if is_c { "mpicc" } else { "mpifort" }));
-    // Another process may be running the old one: a new file takes its place.
+    // Another process may run the old binary: a new file takes its place.
     let new = binary.with_extension(std::process::id().to_string());
     compiler.args(["-O1", "-g", "-o"]).arg(&new).arg(source).arg("-lm");
     if is_c {

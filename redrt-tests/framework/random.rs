@@ -1,17 +1,17 @@
 //! A seeded generator for choosing faults.
 
-/// splitmix64.
+/// The generator splitmix64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The generator of a seed.
+    /// Starts from this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The seed that the environment asks for (`REDRT_SEED`), else 1.
+    /// The seed in the environment (`REDRT_SEED`), else 1.
     #[must_use]
     pub fn from_environment() -> Self {
         Self(seed_from_environment())
@@ -31,7 +31,7 @@ impl Random {
         1 + self.draw() % last.max(1)
     }
 
-    /// One of these.
+    /// Draws one of these.
     pub fn one_of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[(self.draw() % all.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! Jobs into which nothing is injected: whatever is reported of them is false.
+//! Jobs without faults: every report about them is false.
 
 use super::{Calm, append_line};
 use crate::Job;
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-/// Messages compared in a round of `flood` by each process: a window, and two of the reduction at most.
+/// Messages compared in a round of `flood` by each process: a window, and at most two of the reduction.
 const PER_ROUND: u64 = 64;
 const RANK_COUNT: u32 = 2;
-/// Rounds of one job: some seconds.
+/// Rounds of one job: it takes some seconds.
 const ROUNDS_MAX: u64 = 20_000;
 
-/// Compares at least this many messages in each of four ways. What `records` has of earlier runs counts.
+/// Compares at least this many messages in each of four ways. Earlier runs in `records` count.
 pub fn measure(messages: u64, records: Option<&Path>, limit: Duration, tell: &dyn Fn(&Calm)) -> Vec<Calm> {
     let known = records.map(|path| std::fs::read_to_string(path).unwrap_or_default()).unwrap_or_default();
     let ways = [2_u16, 3].into_iter().flat_map(|degree| ["strict", "deferred"].map(|verify| (degree, verify)));

@@ -6,7 +6,7 @@ use crate::alone::Alone;
 use crate::programs::Program;
 
 impl Campaign {
-    /// As many trials as were asked for, in an order in which any front of them has all programs, degrees and places.
+    /// As many trials as were asked for. Any first part of them has all programs, degrees and places.
     pub(super) fn draw(&self) -> Vec<Trial> {
         let mut random = Random::new(self.seed);
         let cells = || {
@@ -28,18 +28,18 @@ impl Campaign {
     }
 }
 
-/// The same, where copies stand ready. Then nothing is delivered before its verdict.
+/// The same trial with copies that stand ready to judge. They deliver nothing before its verdict.
 fn arbitrated(trial: Trial) -> Trial {
     let options = trial.options.into_iter().map(|option| if option == "deferred" { "strict" } else { option });
     Trial { options: options.chain([ARBITRATE]).collect(), ..trial }
 }
 
 fn trial(degree: u16, place: FlipSite, program: Program, known: &Alone, random: &mut Random) -> Trial {
-    // The first rank is the one that prints.
+    // Only rank 0 prints.
     let is_output = place == FlipSite::Output;
     let rank = if is_output { 0 } else { random.draw() % u64::from(program.rank_count) };
     let replica = (random.draw() % u64::from(degree)) as u16;
-    // It receives about as much as it sends.
+    // A replica receives about as many messages as it sends.
     let count = if is_output { known.out.lines().count() as u64 } else { known.sends[rank as usize] };
     let number = random.from_one_to(count);
     let target = format!("{rank}.{replica}@#{number}");
@@ -52,8 +52,8 @@ fn trial(degree: u16, place: FlipSite, program: Program, known: &Alone, random: 
         FlipSite::Output => format!("stdout:{target}"),
         FlipSite::Path => format!("path:{target}"),
         FlipSite::Log => {
-            // The sibling before it, in whose stead this one is asked: what it sends is flipped on its way, or it dies
-            // before it sends.
+            // The injected replica resends in place of the sibling before it, whose message is flipped in flight or
+            // which dies before the send.
             let before = (replica + degree - 1) % degree;
             let trigger = random.one_of(&["wire", "kill"]);
             format!("log:{target},{trigger}:{rank}.{before}@#{number}")

@@ -1,33 +1,33 @@
-//! What became of a fault: an ended job → a record.
+//! The fate of a fault: an ended job → a record.
 
 use super::{FlipSite, Trial};
 use crate::Ended;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What became of a fault that was injected.
+/// Fate of a fault that was injected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fate {
     /// The moment did not come before the end, or there was no bit to flip.
     NotInjected,
-    /// It was reported, and against the right replica as far as that can be known.
+    /// The fault was reported, and against the right replica as far as it can be known.
     Detected,
     /// A replica, or the job, ended with an error before a wrong message was sent.
     Ended,
-    /// Nothing that was sent or printed was wrong.
+    /// Nothing wrong was sent or printed.
     Masked,
-    /// Something wrong was sent or printed, and nobody said so.
+    /// Something wrong was sent or printed, without a report.
     Missed,
-    /// Another replica was accused, or something was reported though nothing was injected.
+    /// Another replica was accused, or a report came without an injected fault.
     False,
-    /// Two sound replicas of three did not save the job, or its output, or one of them was lost.
+    /// Two sound replicas of three did not save the job or its output, or one of them was lost.
     Lost,
     /// The job did not end, or left something behind.
     Hung,
 }
 
 impl Fate {
-    /// All of them.
+    /// All fates, in the order of the table's columns.
     pub const ALL: [Self; 8] = [
         Self::NotInjected,
         Self::Detected,
@@ -39,7 +39,7 @@ impl Fate {
         Self::Hung,
     ];
 
-    /// Its name in records.
+    /// The fate's name in records.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,34 +55,34 @@ impl Fate {
     }
 }
 
-/// One fault.
+/// The record of one fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Program, degree, fault, options, seed.
+    /// Program, degree, fault, options and seed of the job.
     pub id: String,
-    /// Where the bit was flipped.
+    /// The place of the flip.
     pub place: FlipSite,
     /// The degree.
     pub degree: u16,
-    /// What became of it.
+    /// The fault's fate.
     pub fate: Fate,
-    /// Something wrong went out.
+    /// True when something wrong was sent or printed.
     pub reached: bool,
-    /// It did, and the output was that of an undisturbed run all the same.
+    /// True when something wrong went out and the output was right all the same.
     pub corrected: bool,
     /// A copy of a sound replica took the place of the wrong one before the job ended.
     pub healed: bool,
 }
 
 impl Record {
-    /// Why the job is not as it should be, if it is not.
+    /// The reason when the fate is not as it should be.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         matches!(self.fate, Fate::Missed | Fate::False | Fate::Lost | Fate::Hung)
             .then(|| format!("{}: {}", self.fate.name(), self.id))
     }
 
-    /// A line of the file.
+    /// The record as a line of the file.
     #[must_use]
     pub fn to_json(&self) -> Value {
         json!({
@@ -91,7 +91,7 @@ impl Record {
         })
     }
 
-    /// What such a line says; nothing if it is another.
+    /// The record in a line of the file; `None` when the line is of another kind.
     #[must_use]
     pub fn from_json(line: &Value) -> Option<Self> {
         let fate = line["fate"].as_str()?;
@@ -107,7 +107,7 @@ impl Record {
     }
 }
 
-/// What a job tells of a fault.
+/// A job's evidence about its fault.
 struct Facts<'a> {
     trial: &'a Trial,
     ended: &'a Ended,
@@ -153,7 +153,7 @@ pub(super) fn judge(trial: &Trial, seed: u64, ended: &Ended, out: &str) -> Recor
 }
 
 impl Facts<'_> {
-    /// The fault itself, not the one that makes somebody ask for what was flipped in the log.
+    /// True for the fault itself: the fault that triggers a resend from the log does not count.
     fn is_injected(&self) -> bool {
         self.ended.events("injected").any(|record| {
             let is_flip = record["fault"].as_str().is_some_and(|fault| match self.trial.place {
@@ -170,7 +170,7 @@ impl Facts<'_> {
         })
     }
 
-    /// Replicas of one rank have sent, or got, different messages, as far as they came to the end.
+    /// True when replicas of one rank that came to the end have sent, or received, different messages.
     fn sums_differ(&self, which: &str) -> bool {
         let mut sums = BTreeMap::<&str, &Value>::new();
         let exits = self.ended.summary["exits"].as_array().into_iter().flatten();
@@ -180,8 +180,7 @@ impl Facts<'_> {
     }
 
     fn verdicts(&self) -> impl Iterator<Item = &Value> {
-        // A replica that is killed to make somebody ask, or a payload that is flipped for that, has verdicts of its
-        // own.
+        // The trigger of a resend has verdicts of its own.
         self.ended.events("mismatch").filter(|record| !self.is_of_trigger(record))
     }
 
@@ -196,7 +195,7 @@ impl Facts<'_> {
         self.verdicts().next().is_some() || told("output-mismatch") || told("divergence") || told("path")
     }
 
-    /// A verdict that is of this fault.
+    /// True when a verdict is about this fault.
     fn is_detected(&self) -> bool {
         let culprit = self.culprit.as_str();
         let votes = |record: &Value| {
@@ -208,7 +207,7 @@ impl Facts<'_> {
                 record["finding"] == "transport-corrupt" && record["supplier"] == culprit
             }
             _ if record["culprit"] == culprit => true,
-            // It may damage a payload behind its digest, or one that it receives.
+            // A flip in a register or on a stack may damage a payload behind its digest, or a received one.
             FlipSite::Thread if record["finding"] == "transport-corrupt" => {
                 record["supplier"] == culprit || record["receiver"] == culprit
             }
@@ -219,7 +218,7 @@ impl Facts<'_> {
         self.verdicts().any(is_of_fault) || (!is_behind_digest && (self.has_output_verdict() || self.has_strayed()))
     }
 
-    /// What a replica printed was compared, and differed.
+    /// True when the output of the replica, or at r = 2 of its rank, was found to differ.
     fn has_output_verdict(&self) -> bool {
         self.ended.events("output-mismatch").any(|record| {
             let is_open = self.trial.degree == 2 && record["rank"] == self.trial.target.0;
@@ -227,7 +226,7 @@ impl Facts<'_> {
         })
     }
 
-    /// A replica of the rank asked for something else than its siblings: it has left their path.
+    /// True when a replica of the rank left its siblings' path: it asked for something else.
     fn has_strayed(&self) -> bool {
         let rank = format!("{}.", self.trial.target.0);
         let is_of_rank = |record: &Value| record["replica"].as_str().is_some_and(|it| it.starts_with(&rank));
@@ -238,12 +237,12 @@ impl Facts<'_> {
         self.ended.events("divergence").any(is_of_rank) || self.ended.events("path").any(is_of_path)
     }
 
-    /// Somebody else is accused by a majority. In deferred mode those who used something wrong before its verdict are
-    /// wrong too.
+    /// True when a majority accuses another replica. In deferred mode a replica that used a wrong message before its
+    /// verdict is wrong too.
     fn accuses_another(&self) -> bool {
         let is_certain = self.trial.can_name() && !self.trial.is_deferred();
         let is_other = |value: &Value| value.as_str().is_some_and(|name| name != self.culprit);
-        // Where nobody dies besides, none but the wrong one has a reason to be lost.
+        // Unless the trial kills a replica too, only the flipped one has a reason to be lost.
         let is_alone = !self.trial.fault.contains("kill:");
         let is_wrongly_retired =
             |record: &Value| (is_alone || record["reason"] == "outvoted") && is_other(&record["replica"]);
@@ -253,17 +252,17 @@ impl Facts<'_> {
                 || self.ended.events("retired").any(is_wrongly_retired))
     }
 
-    /// One replica of three was wrong, and no other was touched.
+    /// True when one replica of three was wrong and no other was touched: the majority must save the job.
     fn is_saved_by_majority(&self) -> bool {
         self.trial.degree > 2 && !self.trial.is_deferred() && !self.trial.fault.contains(',')
     }
 
-    /// A replica was lost in which nothing was injected.
+    /// True when a replica was lost that nothing was injected into.
     fn has_lost_another(&self) -> bool {
         names(&self.ended.summary["lost"]).any(|name| name != self.culprit)
     }
 
-    /// A replica ended though nobody meant it to, or the job did not end well.
+    /// True when a replica ended that the trial does not kill, or when the job did not end well.
     fn has_ended(&self) -> bool {
         let killed = self.trial.fault.contains("kill:");
         let lost = self.ended.summary["lost"].as_array().map_or(0, Vec::len);
@@ -271,7 +270,7 @@ impl Facts<'_> {
     }
 }
 
-/// The strings of a list.
+/// The strings in a JSON list.
 fn names(list: &Value) -> impl Iterator<Item = &str> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str)
 }

@@ -1,13 +1,13 @@
-//! The injection campaign: jobs with one fault each in all places where a bit can flip, and what became of the fault.
+//! The injection campaign: jobs with one fault each, in all places where a bit can flip, and the fault's fate.
 //!
 //! ```text
 //!   programs, degrees, kinds, seed ──▶ draw: trials ──▶ a job each ──▶ judge: record ──▶ table
 //!                                                        ▲                  │
-//!                                                        └── file of records: what is in it is not run again
+//!                                                        └── file of records: its faults are not injected again
 //! ```
-//! What a fault really did is not taken from the verdicts. A job with faults tells sums over all messages that each
-//! process sent, and that its program got; when replicas of one rank have different sums, something wrong was sent or
-//! taken. And the output of an undisturbed job is known.
+//! The verdicts are not the evidence of a fault's effect. In jobs with faults each process reports sums over all
+//! messages that it sent, and that its program received: when sums of one rank's replicas differ, something wrong was
+//! sent or received. The right output is that of an undisturbed job.
 
 pub mod calm;
 mod draw;
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Where a bit flips.
+/// Places where a bit can flip.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub enum FlipSite {
     /// In a payload before it is sent.
@@ -37,24 +37,24 @@ pub enum FlipSite {
     Heap,
     /// In a register or on the stack of a thread of the program.
     Thread,
-    /// In a payload on its way.
+    /// In a payload in flight.
     Flight,
-    /// In a buffer that was received and verified.
+    /// In a buffer with a received and verified message.
     Received,
-    /// In a payload that is kept to be sent again. A flip in flight or a death makes somebody ask for it.
+    /// In a payload in the retention log. A flip in flight or a death makes a receiver ask for it.
     Log,
     /// In a line of standard output.
     Output,
-    /// In an outcome that the program is given: a test, a probe, a clock, what is read of a file.
+    /// In an outcome that the program is given: of a test, a probe, a clock or a read from a file.
     Path,
 }
 
 impl FlipSite {
-    /// All of them.
+    /// All places, in the order of the table's rows.
     pub const ALL: [Self; 8] =
         [Self::Payload, Self::Heap, Self::Thread, Self::Flight, Self::Received, Self::Log, Self::Output, Self::Path];
 
-    /// Its name in records and tables.
+    /// The place's name in records and tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,57 +69,57 @@ impl FlipSite {
         }
     }
 
-    /// The one of this name.
+    /// The place of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|place| place.name() == name)
     }
 }
 
-/// Which jobs to run.
+/// A campaign's jobs: all combinations of these.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// The programs.
+    /// Programs to inject into.
     pub programs: Vec<Program>,
     /// Degrees of replication, 2 or more.
     pub degrees: Vec<u16>,
-    /// Places, in turn.
+    /// Places of the flips, in turn.
     pub places: Vec<FlipSite>,
-    /// Whether at r = 2 copies stand ready to judge.
+    /// True when at r = 2 copies stand ready to judge.
     pub arbitrates: bool,
     /// Number of faults, spread evenly over programs, degrees and places.
     pub fault_count: usize,
-    /// Where everything is drawn from.
+    /// Seed that everything is drawn from.
     pub seed: u64,
     /// Jobs at once.
     pub parallel: usize,
-    /// After this time a job hangs.
+    /// Time after which a job counts as hung.
     pub limit: Duration,
-    /// Records are appended to this file; a fault that has one there is not injected again.
+    /// File that records are appended to; a fault on record there is not injected again.
     pub records: Option<PathBuf>,
 }
 
-/// Lines that are shown of a job that is not as it should be.
+/// Limit on the lines shown of each job with a wrong fate.
 const SAID_MAX: usize = 12;
 
-/// Jobs of the campaign are short: copies are made from their begin on, and often.
+/// Copies are made from the begin on, and often: jobs of the campaign are short.
 const ARBITRATE: &str = "--arbitrate=0.5";
 
-/// One job: a fault and how it is run.
+/// One job: a fault and the way to run it.
 #[derive(Clone, Debug)]
 struct Trial {
     program: Program,
     degree: u16,
     place: FlipSite,
-    /// The replica in which a bit flips.
+    /// The replica in which the bit flips.
     target: (u64, u16),
-    /// In the words of `--inject`.
+    /// The fault, as a value of `--inject`.
     fault: String,
     options: Vec<&'static str>,
 }
 
 impl Trial {
-    /// What names it in the file of records.
+    /// The trial's name in the file of records.
     fn id(&self, seed: u64) -> String {
         format!("{} r={} {} {} seed={seed}", self.program.name, self.degree, self.fault, self.options.join(" "))
     }
@@ -129,7 +129,7 @@ impl Trial {
         job.options(&["--seed", &seed.to_string()]).limit(limit)
     }
 
-    /// Whether the one replica that is wrong can be told from its sibling.
+    /// True when the one wrong replica can be told from its siblings.
     fn can_name(&self) -> bool {
         self.degree > 2 || self.options.contains(&ARBITRATE)
     }
@@ -139,17 +139,17 @@ impl Trial {
     }
 }
 
-/// What a campaign found.
+/// Results of a campaign.
 #[derive(Debug, Default)]
 pub struct Findings {
-    /// One for each fault.
+    /// One record for each fault.
     pub records: Vec<Record>,
-    /// The jobs of those that are not as they should be.
+    /// Jobs whose fate is not as it should be.
     pub failures: Vec<(String, Ended)>,
 }
 
 impl Campaign {
-    /// Runs it. `tell` is called after every job.
+    /// Runs the campaign. `tell` is called after every job with the number of jobs that are done, and of all.
     pub fn run(&self, tell: &(dyn Fn(usize, usize) + Sync)) -> Findings {
         let trials = self.draw();
         let known = self.known();
@@ -157,7 +157,7 @@ impl Campaign {
         let findings = Mutex::new(Findings::default());
         let waiting = Mutex::new(VecDeque::new());
         for (number, trial) in trials.into_iter().enumerate() {
-            // Bits are drawn from the job's seed.
+            // The seed of a job draws its bits.
             let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(number as u64);
             match known.get(&trial.id(seed)) {
                 Some(record) => lock(&findings).records.push(record.clone()),
@@ -185,12 +185,12 @@ impl Campaign {
         findings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What a program prints and sends when it is left alone.
+    /// The undisturbed run of a program.
     fn alone(&self, program: &Program) -> Arc<Alone> {
         Way { program, degree: 2, transport: "shm", options: &[], limit: self.limit }.alone()
     }
 
-    /// The records that are there already, by id.
+    /// Records in the file from earlier runs, by id.
     fn known(&self) -> HashMap<String, Record> {
         let text = self.records.as_deref().map(|path| std::fs::read_to_string(path).unwrap_or_default());
         let text = text.unwrap_or_default();
@@ -219,8 +219,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Findings {
-    /// Every job that is not as it should be: how to run it, and what it said first. Threads do not take the same way
-    /// twice, so it may not say that again.
+    /// For each job with a wrong fate its command and its first lines. Another run may say something else: threads do
+    /// not take the same way twice.
     #[must_use]
     pub fn failures_text(&self) -> String {
         let text = |(why, ended): &(String, Ended)| {
@@ -230,7 +230,7 @@ impl Findings {
         self.failures.iter().map(text).collect()
     }
 
-    /// Fails when any is not.
+    /// Fails when the fate of any job is wrong.
     #[track_caller]
     pub fn assert_right(&self) {
         println!("{}", self.table());

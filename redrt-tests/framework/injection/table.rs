@@ -4,18 +4,18 @@ use super::{Fate, Findings, FlipSite, Record};
 use std::fmt::Write;
 use std::path::Path;
 
-/// What was compared in jobs into which nothing was injected.
+/// Messages compared in jobs without faults.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Calm {
-    /// How they were run.
+    /// The way the jobs were run.
     pub name: String,
     /// Messages compared.
     pub messages: u64,
-    /// What was reported of them, which is false.
+    /// Reports about these messages, all of which are false.
     pub reports: u64,
 }
 
-/// A column: its heading, and which records it counts.
+/// A column: its heading and the records that it counts.
 type Column = (&'static str, fn(&Record) -> bool);
 
 const COLUMNS: [Column; 11] = [
@@ -33,7 +33,7 @@ const COLUMNS: [Column; 11] = [
 ];
 
 impl Findings {
-    /// The table, as Markdown.
+    /// The records as a Markdown table.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::from("| r | bit flipped in |");
@@ -71,7 +71,7 @@ pub fn put_between_marks(path: &Path, name: &str, text: &str) -> Result<(), Stri
     std::fs::write(path, format!("{head}{begin}\n\n{}\n\n{end}{tail}", text.trim())).map_err(at)
 }
 
-/// What was compared without faults, in words.
+/// Messages compared without faults, as a sentence.
 #[must_use]
 pub fn calm_text(calm: &[Calm]) -> String {
     let messages: u64 = calm.iter().map(|one| one.messages).sum();

@@ -54,7 +54,7 @@ fn silence_about_something_wrong_is_a_miss() {
     let trial = trial(FlipSite::Heap, 2, "heap:1.0@#2", &[]);
     assert_eq!(fate(&trial, &ended("right\n", 0, sums(5, Some(6)), &[heap()])), (Fate::Missed, true, true));
     assert_eq!(fate(&trial, &ended("wrong\n", 0, sums(5, Some(5)), &[heap()])), (Fate::Missed, true, false));
-    // One that was lost tells no sum.
+    // A lost replica reports no sum.
     assert_eq!(fate(&trial, &ended("right\n", 0, sums(5, None), &[heap()])), (Fate::Masked, false, false));
 }
 
