@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Injects faults in all places where a bit can flip, and says what became of them.
+/// Injects faults in all places where a bit can flip, and prints the fate of each.
 #[derive(Parser)]
 struct Arguments {
     /// Number of faults.
@@ -27,7 +27,7 @@ struct Arguments {
     #[arg(long)]
     arbitrate: bool,
 
-    /// Where bits flip; everywhere if not given.
+    /// Places of the flips; everywhere if not given.
     #[arg(long, value_delimiter = ',')]
     places: Vec<FlipSite>,
 
@@ -35,7 +35,7 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     calm: u64,
 
-    /// Where everything is drawn from.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -43,12 +43,12 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     parallel: usize,
 
-    /// A job that takes longer hangs.
+    /// Time after which a job counts as hung.
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS")]
     limit: f64,
 
-    /// Append a line of JSON for each fault to FILE; what has one there is not run again, so that an interrupted
-    /// campaign goes on.
+    /// Append a line of JSON for each fault to FILE; faults that have a line there are not injected again, so that an
+    /// interrupted campaign goes on.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

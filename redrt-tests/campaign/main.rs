@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Runs the test programs with a fault in every replica in turn, at moments drawn from a seed.
 #[derive(Parser)]
 struct Arguments {
-    /// What to inject.
+    /// The faults to inject.
     campaign: Campaign,
 
     /// Programs; all if not given.
@@ -34,7 +34,7 @@ struct Arguments {
     #[arg(long)]
     sample: Option<usize>,
 
-    /// Where the moments are drawn from.
+    /// Seed of the moments.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -42,7 +42,7 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     parallel: usize,
 
-    /// A job that takes longer hangs.
+    /// Time after which a job counts as hung.
     #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
     limit: f64,
 
@@ -59,7 +59,7 @@ enum Campaign {
     Flip,
     /// Resets of connections, over TCP.
     Reset,
-    /// Kills in the conformance tests, which run longer here; with `-- --spares 1` copies take the places of the lost.
+    /// Kills in the conformance tests, which run longer here; with `-- --spares 1` copies replace lost replicas.
     Conformance,
 }
 
@@ -89,7 +89,7 @@ fn main() -> ExitCode {
         kinds,
         programs,
         degrees: if arguments.degrees.is_empty() { degrees } else { arguments.degrees },
-        // There is nothing to reset in shared memory.
+        // Shared memory has no connections to reset.
         transports: if is_reset { vec!["tcp".into()] } else { arguments.transports },
         options: arguments.options,
         moment_count: arguments.moments.unwrap_or(if is_conformance { 1 } else { 20 }),

@@ -1,5 +1,5 @@
-//! `redrt-calm`: a job over several hosts under load, in which nobody dies, for a given time. Nobody may be taken for
-//! dead.
+//! `redrt-calm`: a job over several hosts under load, without deaths, for a given time. No host or process may be taken
+//! for dead.
 //!
 //! Four ranks for each core compute and exchange messages over TCP; further jobs fill the links between the hosts;
 //! daemons and processes are stopped for moments shorter than the time in which a death is found.
@@ -12,10 +12,10 @@ use std::thread::{available_parallelism, sleep};
 use std::time::{Duration, Instant};
 
 const HOSTS: &str = "h1,h2,h3,h4";
-/// The default of `--detect-timeout` is 1 s, of which a host may be silent for 0.85.
+/// Longest stop of a process. With the default `--detect-timeout` of 1 s a host may be silent for 0.85 s.
 const STOP_MS_MAX: u64 = 400;
 
-/// Sends large messages round all hosts until a file is there.
+/// Sends large messages round all hosts until the stop file is there.
 const FILLING: &str = r#"
 #include <mpi.h>
 #include <unistd.h>
@@ -39,26 +39,26 @@ int main(int argc, char **argv) {
 /// Loads four hosts and stops daemons and processes for moments until the time is over.
 #[derive(Parser)]
 struct Arguments {
-    /// How long, in seconds.
+    /// Running time in seconds.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
 
-    /// Where everything random comes from.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
 fn send(signal: i32, process: i32) {
-    // SAFETY: - takes any number; the process is one of the lab's.
+    // SAFETY: - the call takes any number; the process is one of the lab's.
     unsafe { libc::kill(process, signal) };
 }
 
-/// A process of a host that is stopped for a moment.
+/// Draws a process on a host, to be stopped for a moment.
 fn victim(lab: &Lab, random: &mut Random) -> Option<i32> {
     let host = *random.one_of(&["h2", "h3", "h4"]);
     let program = *random.one_of(&["redrtd", "until"]);
     let processes = lab.processes(host, program);
-    // Of daemons the last is the daemon itself, the others are guards.
+    // Of a host's `redrtd` processes the newest is the daemon; the others are guards.
     if program == "redrtd" { processes.into_iter().max() } else { processes.into_iter().next() }
 }
 
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     let mut random = Random::new(arguments.seed);
     let cores = available_parallelism().map_or(1, |count| count.get() as u32);
     let stop = lab.path("stop").display().to_string();
-    // Two replicas each.
+    // With two replicas of each, four processes run on a core.
     let job = Job::new(2 * cores, &compile("until")).arguments(&[&stop]).degree(2).on_hosts(&lab, HOSTS);
     let job = job.options(&["--transport", "tcp"]).limit(Duration::from_secs(arguments.seconds + 120)).start();
     let (_directory, filling) = compile_source(FILLING);

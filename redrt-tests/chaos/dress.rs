@@ -1,8 +1,8 @@
-//! What surrounds a job: a program whose text depends on the clock, standard streams that are files, and names that are
-//! no text.
+//! Surroundings of a job: a program whose text depends on the clock, standard streams that are files, and names that
+//! are no text.
 //!
-//! A program says the same in any of these surroundings. What it says that depends on the clock is judged by itself:
-//! each line is whole and none is missing. After a return lines may be there twice, with another time.
+//! In each of them a program prints the same. Lines that depend on the clock have a check of their own: each is whole
+//! and none is missing. After a return a line may be there twice, with another time.
 
 use redrt_tests::{Job, Lab, Program, Random, compile, compile_case};
 use std::ffi::{OsStr, OsString};
@@ -16,22 +16,22 @@ const ROUNDS: usize = 8000;
 /// The program whose text depends on the clock.
 pub const TICKING: Program = Program { name: "ticking", arguments: &["8000"], rank_count: 3 };
 
-/// Not UTF-8.
+/// A name that is not UTF-8.
 const ODD: &[u8] = b"d\xfcr \xe2\x82";
-/// One program in this number depends on the clock.
+/// One program in this number is `TICKING`.
 const TICKING_EVERY: u64 = 5;
 /// One job in this number has its standard streams in files, and one has names that are no text.
 const DRESSED_EVERY: u64 = 3;
 
-/// A shell puts files behind the standard streams of each rank.
+/// A shell that puts files behind the standard streams of each rank.
 const REDIRECTED: &str = r#"exec "$@" <"$0.in" >"$0.$REDRT_RANK""#;
 
-/// Where a program is.
+/// Path of the compiled program.
 pub fn binary(program: &Program) -> PathBuf {
     if *program == TICKING { compile_case(program.name) } else { compile(program.name) }
 }
 
-/// In place of this one, now and then, the program whose text depends on the clock.
+/// The program itself, or now and then `TICKING` in its place.
 pub fn perhaps_ticking(random: &mut Random, program: Program) -> Program {
     if random.draw().is_multiple_of(TICKING_EVERY) { TICKING } else { program }
 }
@@ -44,13 +44,13 @@ pub struct Dress {
 }
 
 impl Dress {
-    /// What is drawn.
+    /// Draws the surroundings of a job.
     pub fn draw(random: &mut Random) -> Self {
         let mut is_so = || random.draw().is_multiple_of(DRESSED_EVERY);
         Self { redirects: is_so(), is_odd: is_so() }
     }
 
-    /// In words that a comma follows on.
+    /// Words for a report, ending in a comma unless empty.
     pub fn name(self) -> &'static str {
         match (self.redirects, self.is_odd) {
             (false, false) => "",
@@ -60,24 +60,24 @@ impl Dress {
         }
     }
 
-    /// Where all files of the job are.
+    /// Directory of all files of the job.
     fn directory(self, lab: &Lab) -> PathBuf {
         let name: &[u8] = if self.is_odd { ODD } else { b"dressed" };
         lab.path("").join(OsStr::from_bytes(name))
     }
 
-    /// Where its checkpoints are.
+    /// Directory of the job's checkpoints.
     pub fn store(self, lab: &Lab) -> PathBuf {
         self.directory(lab).join("store")
     }
 
-    /// The name of its program's file.
+    /// Name of the program's file.
     pub fn process(self, program: &Program) -> OsString {
         let odd: &[u8] = if self.is_odd { b"\xfc-" } else { b"" };
         OsString::from_vec([odd, program.name.as_bytes()].concat())
     }
 
-    /// A job of the program.
+    /// A job of the program in these surroundings.
     pub fn job(self, lab: &Lab, program: &Program) -> Job {
         let directory = self.directory(lab);
         fs::create_dir_all(&directory).expect("the lab's directory can be written");
@@ -98,8 +98,8 @@ impl Dress {
         if *program == TICKING { job.argument(directory.join("lines").as_os_str()) } else { job }
     }
 
-    /// What is wrong with what the job has printed, of which redrun has shown this. `expected`: what the program prints
-    /// when it is left alone.
+    /// The flaw in the job's output, if there is one. `shown`: redrun's output. `expected`: the output of an
+    /// undisturbed run.
     pub fn wrong(self, lab: &Lab, program: &Program, shown: &str, expected: &str) -> Option<String> {
         let read = |name: &str| -> String {
             let of_rank = |rank| fs::read(self.directory(lab).join(format!("{name}.{rank}"))).unwrap_or_default();
@@ -124,13 +124,13 @@ impl Dress {
         (!is_right).then(|| format!("printed: {printed}"))
     }
 
-    /// Nothing is left of it.
+    /// Removes all files of the job.
     pub fn remove(self, lab: &Lab) {
         let _ = fs::remove_dir_all(self.directory(lab));
     }
 }
 
-/// Whether each rank has printed all lines, each of which is whole; with `again` perhaps some once more after a return.
+/// Checks that each rank printed all lines, each whole; with `again`, after a return, lines may be there twice.
 fn ticked(text: &str, rank_count: u32, again: bool) -> Result<(), String> {
     let mut next = vec![0; rank_count as usize];
     for line in text.split_inclusive('\n') {

@@ -1,8 +1,7 @@
 //! `redrt-chaos`: random programs with random faults over the hosts of a lab, for a given time, from a seed.
 //!
-//! Every rank keeps one replica, or the job has a checkpoint to go back to, so every job must end well and print what
-//! it prints when it is left alone, and leave nothing behind. A job that does otherwise is printed with the seed that
-//! repeats it.
+//! Each rank keeps one replica, or the job has a checkpoint to go back to. So every job must end well, print the output
+//! of an undisturbed run, and leave nothing behind. A job that does otherwise is printed with the seed that repeats it.
 
 mod dress;
 mod roots;
@@ -18,24 +17,24 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const HOSTS: &str = "h1,h2,h3,h4";
-/// The last one is kept free for copies.
+/// The last host is kept free for copies.
 const HOSTS_AND_SPARE: &str = "h1,h2,h3,h4,h5:12";
-/// Where a job is resumed that ran on four hosts.
+/// Hosts on which a job from four hosts is resumed.
 const ELSEWHERE: [&str; 5] = ["h1:12", "h5:12", "h3,h2", "h2:2,h5,h4", "h1,h2,h3,h4,h5"];
-/// How a job ends that was saved and stopped.
+/// Exit code of a job that was saved and stopped.
 const SAVED: i32 = 75;
-/// Shorter than the time after which a host is taken for dead, with room for a busy machine.
+/// Shorter than the detection of a silent host takes, with room for a busy machine.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Where audit logs are in jobs of which that is part. Absent, with the reason printed, where such cannot be had. Made
-/// before the lab, whose hosts see what was mounted before them.
+/// File systems for the audit logs of jobs with a disk fault; each is absent, with the reason printed, where it cannot
+/// be mounted. They are mounted before the lab starts: its hosts see earlier mounts only.
 struct Disks {
     full: Option<Disk>,
     frozen: Option<Disk>,
 }
 
 impl Disks {
-    /// Room for the beginning of an audit log.
+    /// Room for the first part of an audit log.
     const FULL_BYTES: usize = 16 << 10;
 
     fn new() -> Self {
@@ -51,21 +50,21 @@ impl Disks {
     }
 }
 
-/// Longer than the time after which a host is taken for dead.
+/// Longer than the detection of a silent host takes.
 const LONG: Duration = Duration::from_secs(2);
 
 /// Runs random programs with random faults on four hosts until the time is over.
 #[derive(Parser)]
 struct Arguments {
-    /// How long, in seconds.
+    /// Running time in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
 
-    /// Where everything random comes from.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Only this job of the seed's.
+    /// Only the seed's job with this number.
     #[arg(long)]
     only: Option<u64>,
 
@@ -73,16 +72,16 @@ struct Arguments {
     #[arg(long)]
     fault: Option<String>,
 
-    /// How often each job is run, each time with what happens to a host at another moment.
+    /// Runs of each job, each with the fault at another moment.
     #[arg(long, default_value_t = 1)]
     times: u32,
 
-    /// Only jobs with three roots, of which any host may be lost; else every eighth is such.
+    /// Only jobs with three roots, any of whose hosts may be lost; otherwise every eighth job is one.
     #[arg(long)]
     roots: bool,
 }
 
-/// How much of a report is printed after it once more.
+/// Lines of a report that are printed again after it.
 const SUMMARY_LINES: usize = 4;
 
 /// One job in this number has several roots.
@@ -91,11 +90,11 @@ const ROOTS_EVERY: u64 = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     None,
-    /// One replica, before one of its sends.
+    /// One replica is killed before one of its sends.
     Send,
-    /// One or two replicas of different ranks, at a time.
+    /// One or two replicas of different ranks are killed at a time.
     Process,
-    /// A daemon, which takes its processes with it.
+    /// A daemon is killed, which takes its processes with it.
     Daemon,
     /// A daemon is stopped for a moment.
     Pause,
@@ -107,15 +106,15 @@ enum Fault {
     StoppedGuard,
     /// A replica gets no more descriptors.
     Descriptors,
-    /// The audit log is on a disk that is full.
+    /// The audit log is on a full disk.
     FullDisk,
-    /// The audit log is on a file system that stands still for longer than hosts may be silent.
+    /// The audit log is on a file system that stands still for longer than a host may be silent.
     FrozenDisk,
     /// A host loses its power.
     Power,
     /// A host is cut off for good.
     Cut,
-    /// A host and another do not hear each other any more, though all others hear both.
+    /// Two hosts do not hear each other any more; all others hear both.
     Parted,
     /// A link is cut for a moment.
     Flicker,
@@ -125,13 +124,13 @@ enum Fault {
     Drain,
     /// Ranks get more replicas, or fewer.
     Degree,
-    /// All processes of a job that takes checkpoints.
+    /// All processes of a job with checkpoints are killed.
     Everything,
-    /// All replicas of a rank of such a job.
+    /// All replicas of a rank of such a job are killed.
     Rank,
-    /// A host of such a job loses its power, and has the only replicas of some ranks at r = 1.
+    /// A host of such a job loses its power, and with it, at r = 1, some ranks' only replicas.
     Home,
-    /// Such a job is saved and ended, and resumed on other hosts, which may be more or fewer.
+    /// Such a job is saved and ended, and resumed on other hosts: more or fewer.
     Elsewhere,
 }
 
@@ -161,18 +160,18 @@ impl Fault {
         Self::Elsewhere,
     ];
 
-    /// Whether the job takes checkpoints, and goes back to one.
+    /// True when the job takes checkpoints, and goes back to one.
     fn goes_back(self) -> bool {
         matches!(self, Self::Everything | Self::Rank | Self::Home | Self::Elsewhere)
     }
 
-    /// Whether it is no fault but a wish, for which replicas are copied.
+    /// True for a request to copy replicas, which is no fault.
     fn is_wish(self) -> bool {
         matches!(self, Self::Migrate | Self::Drain | Self::Degree)
     }
 }
 
-/// What programs print when they are left alone, and how long they take, by name and arguments.
+/// Output and running time of undisturbed programs, by name and arguments.
 #[derive(Default)]
 struct Known(HashMap<(&'static str, &'static [&'static str]), (String, Duration)>);
 
@@ -190,17 +189,17 @@ struct Trial {
     program: Program,
     degree: u16,
     fault: Fault,
-    /// Lost replicas are replaced.
+    /// True when lost replicas are replaced.
     has_spare: bool,
     fan_out: &'static str,
-    /// The host it happens to; never the one of redrun.
+    /// The fault's host; redrun is on another one.
     host: &'static str,
     after: Duration,
     inject: Option<String>,
-    /// Copies stand ready to judge, and are made anew twice a second.
+    /// True when copies stand ready to judge, remade twice a second.
     arbitrates: bool,
     dress: Dress,
-    /// Where it is resumed, if that is its fault.
+    /// Hosts on which the job is resumed, for the fault `Elsewhere`.
     elsewhere: &'static str,
 }
 
@@ -208,10 +207,9 @@ impl Trial {
     fn draw(random: &mut Random, known: &mut Known) -> Self {
         let fault = *random.one_of(&Fault::ALL);
         let has_spare = fault.is_wish() || random.draw().is_multiple_of(4);
-        // Copies take a moment. The iterations of cg take minutes where twelve processes over four hosts share a few
-        // processors.
+        // Copies take a moment. `cg` would take minutes where twelve processes on four hosts share a few processors.
         let long: Vec<_> = Program::LONG.into_iter().filter(|program| program.name != "cg").collect();
-        // An error of `open` is the program's to deal with, and these do not.
+        // An error of `open` is for the program to handle, and these do not handle it.
         let opens_files = |program: &Program| {
             ["posix", "files", "datareps", "listings", "clocks", "fortran_f08", "heat"].contains(&program.name)
         };
@@ -232,7 +230,7 @@ impl Trial {
         let host = *random.one_of(&["h2", "h3", "h4"]);
         let fan_out = *random.one_of(&["32", "1", "2"]);
         let millis = known.of(&program).1.as_millis() as u64;
-        // Sometimes too late.
+        // The moment is sometimes after the end of the job.
         let after = Duration::from_millis(random.from_one_to(if fault.is_wish() { millis } else { millis * 2 }));
         let rank = random.draw() % u64::from(program.rank_count);
         let replica = random.draw() % u64::from(degree);
@@ -281,7 +279,7 @@ impl Trial {
         job.limit(Duration::from_secs(120)).start()
     }
 
-    /// Another host, which is not the one of redrun either.
+    /// A third host: neither the fault's nor redrun's.
     fn neighbour(&self) -> &'static str {
         match self.host {
             "h2" => "h3",
@@ -290,7 +288,7 @@ impl Trial {
         }
     }
 
-    /// Asks for what is wished for. The job may be over, or there may be no room just now.
+    /// Sends the drawn requests. The job may be over, or there may be no room for a copy.
     fn wish(&self, random: &mut Random, job: &Running) {
         match self.fault {
             Fault::Migrate => {
@@ -314,19 +312,19 @@ impl Trial {
         }
     }
 
-    /// What the job goes back for, once it has a checkpoint.
+    /// Once the job has a checkpoint, takes away processes or hosts so that the job must go back.
     fn lose_what_is_saved(&self, random: &mut Random, lab: &Lab, job: &Running) {
         job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
         sleep(Duration::from_millis(random.from_one_to(500)));
         match self.fault {
             Fault::Home => return lab.cut_power(self.host),
-            // It may be over.
+            // The job may be over.
             Fault::Elsewhere => return drop(job.redctl(&["checkpoint", "--stop"])),
             _ => {}
         }
         let rank = random.draw() % u64::from(self.program.rank_count);
         let of_rank = format!("{rank}.");
-        // Those that are gone before their turn comes are gone with the others.
+        // A replica that is gone already went with the others.
         for replica in job.replicas() {
             let name = replica.split(' ').next().expect("its name");
             if self.fault == Fault::Everything || name.starts_with(&of_rank) {
@@ -339,7 +337,7 @@ impl Trial {
         if matches!(self.fault, Fault::None | Fault::Send | Fault::Process) {
             return;
         }
-        // A host that is lost before it has its part of the job ends the launch.
+        // Before a host has its part of the job, its loss ends the launch.
         job.wait_until("launch", |job| job.audit().iter().any(|record| record["event"] == "job-start"));
         sleep(self.after);
         let (guard, daemon) = {
@@ -352,7 +350,7 @@ impl Trial {
         };
         let send = |process: Option<i32>, signal: i32| {
             if let Some(process) = process {
-                // SAFETY: - takes any number; the process is one of the lab's.
+                // SAFETY: - the call takes any number; the process is one of the lab's.
                 unsafe { libc::kill(process, signal) };
             }
         };
@@ -401,7 +399,7 @@ impl Trial {
         }
     }
 
-    /// Runs it, with what happens to it. `expected` is what it prints when it is left alone.
+    /// Runs the job with its fault. `expected`: the output of an undisturbed run.
     fn run(&self, random: &mut Random, hosts: &Lab, mut disk: Option<&mut Disk>, expected: &str) -> Outcome {
         let job = self.start(hosts, disk.as_deref());
         self.strike(random, hosts, &job, disk.as_deref_mut());
@@ -413,7 +411,7 @@ impl Trial {
             ended = Ended { out: ended.out, ..resumed };
         }
         if let Some(disk) = disk {
-            // The next one needs the room.
+            // The next log needs the room.
             let _ = std::fs::remove_file(disk.path("audit"));
         }
         match self.fault {
@@ -421,13 +419,13 @@ impl Trial {
             Fault::Parted => hosts.heal_between(self.host, self.neighbour()),
             _ => {}
         }
-        // Almost taken for dead, if the fault did not do that.
+        // Shows how near other hosts came to a false detection.
         ended.err.lines().filter(|line| line.contains("stood still")).for_each(|line| eprintln!("{line}"));
         let left = hosts.left_behind(Duration::from_secs(4));
         let wrong = self.dress.wrong(hosts, &self.program, &ended.out, expected);
         self.dress.remove(hosts);
         let is_right = ended.code == Some(0) && wrong.is_none();
-        // A replica that needs a descriptor in MPI_Init ends by itself, and says why.
+        // A replica that needs a descriptor in MPI_Init ends by itself, with the reason on standard error.
         let ends_alone = |loss: &Value| self.fault == Fault::Descriptors && loss["exit"]["signal"].is_null();
         let crashes = ended.crashes().into_iter().filter(|loss| !ends_alone(loss)).count();
         let is_well = is_right && left.is_empty() && crashes == 0;
@@ -441,13 +439,13 @@ impl Trial {
     }
 }
 
-/// What became of a job.
+/// Outcome of a job.
 struct Outcome {
-    /// What is wrong, if anything is.
+    /// The flaw, if there is one.
     wrong: Option<String>,
-    /// Copies that were made.
+    /// Copies made during the job.
     copies: u64,
-    /// Hosts of the lab are of no more use, or not empty.
+    /// True when the lab's hosts are of no further use, or not empty.
     breaks_the_lab: bool,
 }
 
@@ -479,7 +477,7 @@ impl Drawn {
         }
     }
 
-    /// The same at other moments.
+    /// Draws other moments for the same faults.
     fn draw_moments(&mut self, random: &mut Random, known: &mut Known) {
         match self {
             Self::OneRoot(trial) => {
@@ -501,12 +499,13 @@ impl Drawn {
     }
 }
 
-/// A replica keeps the descriptors it has, and gets no others. It may have ended.
+/// Leaves a replica the descriptors that it has, and no further ones. The replica may have ended.
 fn take_descriptors(id: i32) {
     let is_used = |number: &u64| std::fs::symlink_metadata(format!("/proc/{id}/fd/{number}")).is_ok();
     let first_free = (0..).find(|number| !is_used(number)).expect("one is free");
     let limit = libc::rlimit { rlim_cur: first_free, rlim_max: first_free };
-    // SAFETY: - reads one limit; another process's memory is not touched.
+    // SAFETY: - `limit` is valid for the read of one limit; no old limit is written, and the process's memory is not
+    // touched.
     unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
 }
 
@@ -524,7 +523,7 @@ fn main() -> ExitCode {
         if arguments.only.is_some_and(|only| number > only) {
             break;
         }
-        // Each job has a seed of its own, so that one can be repeated alone.
+        // Each job has a seed of its own, so that one job can be repeated alone.
         let mut random = Random::new(arguments.seed.wrapping_mul(1 << 20).wrapping_add(number));
         let has_three_roots = arguments.roots || number % ROOTS_EVERY == ROOTS_EVERY - 1;
         let mut drawn = Drawn::draw(&mut random, &mut known, has_three_roots);
@@ -540,7 +539,7 @@ fn main() -> ExitCode {
             eprintln!("{name}");
             let outcome = drawn.run(&mut random, &hosts, &mut disks, &mut known);
             if let Some(wrong) = outcome.wrong {
-                // What is wrong again, where a long report is read from its end.
+                // The first lines again: a long report is read from its end.
                 let summary: Vec<_> = wrong.lines().take(SUMMARY_LINES).collect();
                 println!("WRONG: {name}; {wrong}\nThat was {name}; {}", summary.join("\n"));
                 failed += 1;

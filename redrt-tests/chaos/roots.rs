@@ -1,6 +1,6 @@
-//! Jobs with three roots: any host may lose its power or be cut off, that of the root first of all, and roots, their
-//! members and consoles are killed and stopped. Each job gets up to three such blows, and the next host is lost when
-//! there are three roots again and no rank has lost its last replica.
+//! Jobs with three roots. Any host may lose its power or be cut off, the root's most often; roots, their members and
+//! consoles are killed and stopped. Each job gets up to three such blows. The next host is lost only when there are
+//! three roots again and no rank has lost its last replica.
 
 use super::{HOSTS, HOSTS_AND_SPARE, Known, LONG, Outcome, SHORT};
 use redrt_tests::council::{Council, OWN, members_on, roots_on};
@@ -9,13 +9,13 @@ use std::fmt::Write as _;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// How long what is cut off waits for a root before it ends.
+/// Wait of a host that is cut off for a root; afterwards its processes end.
 const LEASE: Duration = Duration::from_secs(20);
-/// After this time of silence a root is killed by its member, with some time for that.
+/// After this silence its member kills a root; some time for that is included.
 const SILENCE: Duration = Duration::from_secs(7);
 const BLOWS_MAX: u64 = 3;
 
-/// Whose host it is.
+/// The root's host, or another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whose {
     Root,
@@ -37,7 +37,7 @@ enum Blow {
 
 impl Blow {
     fn draw(random: &mut Random, may_lose: bool) -> Self {
-        // The root's first of all.
+        // The root's host is drawn most often.
         let whose = *random.one_of(&[Whose::Root, Whose::Root, Whose::Other]);
         let time = *random.one_of(&[SHORT, LONG, SILENCE]);
         let of_hosts = [Self::Power(whose), Self::Cut(whose)];
@@ -61,25 +61,25 @@ impl Blow {
     }
 }
 
-/// See the module.
+/// A job with three roots and its blows.
 pub struct Trial {
     program: Program,
     degree: u16,
     has_spare: bool,
-    /// It takes checkpoints, and goes back to them.
+    /// True when the job takes checkpoints to go back to.
     saves: bool,
     fan_out: &'static str,
-    /// From which length on a snapshot takes the place of the journal.
+    /// Length of the journal from which a snapshot replaces it.
     journal: &'static str,
-    /// What happens, and how long after what happened before.
+    /// The blows, each with its time after the one before.
     blows: Vec<(Blow, Duration)>,
 }
 
 impl Trial {
-    /// One that is drawn.
+    /// Draws a job.
     pub fn draw(random: &mut Random, known: &mut Known) -> Self {
         let saves = random.draw().is_multiple_of(5);
-        // What is written after a checkpoint is read after going back, by programs that read it back; cg takes minutes.
+        // After a return programs that read back their files could read later writes; `cg` takes minutes.
         let is_apt = |program: &Program| {
             program.name != "cg" && !(saves && ["posix", "files", "fortran_heat", "heat"].contains(&program.name))
         };
@@ -100,19 +100,19 @@ impl Trial {
         trial
     }
 
-    /// Other moments of what happens.
+    /// Draws other moments for the blows.
     pub fn draw_moments(&mut self, random: &mut Random, known: &mut Known) {
-        // Sometimes too late.
+        // The last blow may come after the end of the job.
         let millis = 2 * known.of(&self.program).1.as_millis() as u64;
         self.blows.iter_mut().for_each(|(_, after)| *after = Duration::from_millis(random.from_one_to(millis)));
     }
 
-    /// What it runs.
+    /// The job's program.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// What is done, in a line.
+    /// The job and its blows in a line.
     pub fn name(&self) -> String {
         let Self { program, degree, has_spare, saves, fan_out, journal, blows } = self;
         let with = if *has_spare { "a spare, " } else { "" };
@@ -143,7 +143,7 @@ impl Trial {
         job.environment(OWN.0, OWN.1).limit(Duration::from_secs(120)).start()
     }
 
-    /// Runs it, with what happens to it. `expected` is what it prints when it is left alone.
+    /// Runs the job with its blows. `expected`: the output of an undisturbed run.
     pub fn run(&self, random: &mut Random, lab: &Lab, expected: &str) -> Outcome {
         let job = self.start(lab);
         let council = Council::of(lab, &job, if self.has_spare { 5 } else { 4 });
@@ -152,7 +152,7 @@ impl Trial {
         for (blow, after) in &self.blows {
             sleep(*after);
             if blow.takes_a_member() && is_member_taken {
-                // Two of three at the same time are too many.
+                // Without two of three members nothing can be decided.
                 self.wait_until_whole(&job, &council, losses);
             }
             if is_over(&job, &council) {
@@ -166,7 +166,7 @@ impl Trial {
         let is_cut = self.blows.iter().any(|(blow, _)| matches!(blow, Blow::Cut(_)));
         let grace = if is_cut { LEASE } else { Duration::ZERO } + Duration::from_secs(5);
         if is_cut && end.is_ok() {
-            // A root that is cut off may tell its console of the end: the others' side keeps that for another.
+            // A root that is cut off may tell its console of the end; the other hosts keep the end for another console.
             council.see_end_elsewhere(grace);
         }
         let left = lab.left_behind(grace);
@@ -186,8 +186,8 @@ impl Trial {
         }
     }
 
-    /// Until three hosts decide, each rank has all its replicas where lost ones are replaced, and there is a checkpoint
-    /// to go back to where there are such. Or until the end.
+    /// Waits until three hosts decide, lost replicas are replaced if the job has a spare, and a checkpoint is there if
+    /// the job takes any; or until the job's end.
     fn wait_until_whole(&self, job: &Running, council: &Council<'_>, losses: usize) {
         let is_whole = || {
             let has_roots = council.is_complete() || council.alive().len() < 3;
@@ -215,7 +215,7 @@ fn strike(blow: Blow, random: &mut Random, lab: &Lab, job: &Running, council: &C
     };
     let send = |processes: &[i32], signal: i32| {
         for process in processes {
-            // SAFETY: - takes any number; the process is one of the lab's.
+            // SAFETY: - the call takes any number; the process is one of the lab's.
             unsafe { libc::kill(*process, signal) };
         }
     };
@@ -223,7 +223,7 @@ fn strike(blow: Blow, random: &mut Random, lab: &Lab, job: &Running, council: &C
         let stopped = find();
         send(&stopped, libc::SIGSTOP);
         sleep(time);
-        // Those that are there still.
+        // Processes that were not ended meanwhile.
         let left: Vec<_> = find().into_iter().filter(|process| stopped.contains(process)).collect();
         send(&left, libc::SIGCONT);
     };

@@ -1,9 +1,8 @@
 //! `redrt-sustain`: jobs over the hosts of a lab that lose replicas and hosts again and again, and regain their
 //! redundancy each time.
 //!
-//! Every few seconds a replica is killed, now and then a host loses its power, and nothing else happens until every
-//! rank has all its replicas again. At the end a job must have printed what it prints when it is left alone on one
-//! machine.
+//! Every few seconds a replica is killed, and now and then a host loses its power; the next loss waits until every rank
+//! has all its replicas again. At its end a job must have printed the output of an undisturbed run on one machine.
 
 use clap::Parser;
 use redrt_tests::lab::lab;
@@ -13,30 +12,30 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The second half is spares.
+/// The second half of the hosts are spares.
 const HOSTS: &str = "h1:4,h2:4,h3:4,h4:4,h5:12,h6:12,h7:12,h8:12";
 const SPARE_COUNT: usize = 4;
-/// Number of losses after which one is that of a host, as long as two spares are left.
+/// One loss in this number is a host's, as long as two spares are left.
 const LOSSES_PER_HOST: u32 = 9;
-/// Redundancy must be back within this time, however slow the machine is.
+/// Limit on the time until redundancy is back, however slow the machine is.
 const RECOVERY_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// The programs, and which of their arguments says how long they run.
+/// Programs, with the place of the argument that sets their running time.
 const PROGRAMS: [(&str, usize); 6] =
     [("heat", 1), ("cg", 1), ("master_worker", 0), ("threads", 1), ("alltoall", 0), ("hybrid", 1)];
 
 /// Loses replicas and hosts of each program at two and three replicas, each time after redundancy is back.
 #[derive(Parser)]
 struct Arguments {
-    /// How long each job is to run, in seconds; it is found out beforehand how many steps that are.
+    /// Seconds that each job is to run; a trial run finds the number of steps for that.
     #[arg(long, default_value_t = 300)]
     seconds: u64,
 
-    /// From one loss to the next, in seconds.
+    /// Seconds from one loss to the next.
     #[arg(long, default_value_t = 5)]
     interval: u64,
 
-    /// Where everything random comes from.
+    /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -53,13 +52,13 @@ struct Arguments {
     python: Option<PathBuf>,
 }
 
-/// A program that runs as long as it is told to.
+/// A program whose running time can be set.
 struct Subject {
     name: String,
     rank_count: u32,
     program: PathBuf,
     arguments: Vec<String>,
-    /// The argument that is the number of steps.
+    /// Place of the argument with the number of steps.
     steps_at: usize,
 }
 
@@ -88,8 +87,8 @@ impl Subject {
         let words: Vec<_> = arguments.iter().map(String::as_str).collect();
         let job = Job::new(self.rank_count, &self.program).arguments(&words);
         let library = redrt_tests::prefix().join("lib").display().to_string();
-        // mpi4py was linked with the prefix of the day it was built; libraries of threads only take processors from the
-        // ranks.
+        // mpi4py was linked with the prefix of the day of its build. Libraries of threads would only take processors
+        // from the ranks.
         job.environment("MPI4PY_LIBMPI", &format!("{library}/libmpi_abi.so.1"))
             .environment("OPENBLAS_NUM_THREADS", "1")
             .environment("OMP_WAIT_POLICY", "passive")
@@ -106,16 +105,16 @@ fn is_over(job: &Running) -> bool {
     job.count("job-end") > 0
 }
 
-/// What was done to a job.
+/// Losses of a job.
 #[derive(Default)]
 struct Losses {
     replicas: u32,
     hosts: u32,
-    /// Why it went no further.
+    /// The reason, when the losses ended early.
     problem: Option<String>,
 }
 
-/// Until the job is over: a loss, redundancy again, the next one.
+/// Causes a loss, waits for redundancy and for the interval, and begins again, until the job is over.
 fn strike(job: &Running, lab: &Lab, random: &mut Random, interval: Duration) -> Losses {
     let mut losses = Losses::default();
     let mut alive: Vec<String> = (2..=8).map(|number| format!("h{number}")).collect();
@@ -142,7 +141,7 @@ fn strike(job: &Running, lab: &Lab, random: &mut Random, interval: Duration) -> 
             let replica = random.one_of(&replicas).split(' ').next().expect("its name").to_owned();
             match job.redctl(&["kill", &replica]) {
                 Ok(_) => losses.replicas += 1,
-                // It may have been about to end.
+                // The replica may have been about to end.
                 Err(why) => {
                     eprintln!("{replica} was not killed: {}", why.trim());
                     sleep(interval);

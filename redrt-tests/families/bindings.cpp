@@ -1,12 +1,12 @@
-// MPI-2's bindings for C++, which standard and table have removed: programs of MPICH and Open MPI still have them. Each
-// kind of callback is tried, since those are handed over past the functions of C.
+// MPI-2's bindings for C++, which the standard and the table have removed: programs of MPICH and Open MPI still have
+// them. Each kind of callback is tried, as these do not pass through the functions of C.
 #include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <mpi.h>
 
-// The two families do not agree about what a copy function of datatypes is given. MPICH has no representations in C++,
-// and Open MPI's library says that it was built without exceptions.
+// The families disagree about the arguments of a datatype's copy function. MPICH has no representations in C++, and
+// Open MPI's library says that it was built without exceptions.
 #ifdef OPEN_MPI
 typedef const void *Copied;
 #else
@@ -36,7 +36,7 @@ static void messages()
     half.Free();
 }
 
-// Of sizes that the datatype says.
+// The elements' size is the datatype's.
 static void multiply(const void *in, void *in_out, int count, const MPI::Datatype &datatype)
 {
     const long *factors = static_cast<const long *>(in);
@@ -112,7 +112,7 @@ static void error_handlers(MPI::Win &win, MPI::File &file)
     CHECK(errors == 4 && last_class == MPI::ERR_COUNT);
     handler.Free();
 
-    // The class of an error that the handler hears of is the one that an exception has.
+    // The handler and the exception must have the same error class.
     MPI::COMM_WORLD.Set_errhandler(MPI::ERRORS_THROW_EXCEPTIONS);
     MPI::Errhandler thrown = MPI::COMM_WORLD.Get_errhandler();
     CHECK(thrown == MPI::ERRORS_THROW_EXCEPTIONS);
@@ -133,7 +133,7 @@ static void error_handlers(MPI::Win &win, MPI::File &file)
     CHECK(errors == 4);
 }
 
-// Counts copies and deletions, in the key's state; a copy is one more than what it is a copy of.
+// Counts copies and deletions in the key's state; a copied attribute is its original plus one.
 struct Counts {
     int copied, deleted, cartesian;
 };
@@ -250,7 +250,7 @@ static void requests()
 }
 
 #ifdef OPEN_MPI
-// Every byte is another one in the file.
+// Changes every byte on its way to the file.
 static void to_file(void *memory, MPI::Datatype &datatype, int count, void *file, MPI::Offset position, void *state)
 {
     const unsigned char *from = static_cast<unsigned char *>(memory) + position * datatype.Get_size();

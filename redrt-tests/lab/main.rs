@@ -1,10 +1,10 @@
-//! A lab to try things in by hand: brings hosts up, runs a shell on the first, takes them down when it ends.
+//! A lab for trials by hand: brings hosts up, runs a shell on the first, and takes the hosts down when the shell ends.
 
 use clap::Parser;
 use redrt_tests::lab::{lab, slurm_lab};
 use std::process::ExitCode;
 
-/// Brings up hosts in namespaces of this machine and runs a shell there; they go down when it ends.
+/// Brings up hosts in namespaces of this machine and runs a shell on the first; they go down when the shell ends.
 #[derive(Parser)]
 struct Arguments {
     /// Number of hosts.
@@ -15,7 +15,7 @@ struct Arguments {
     #[arg(long)]
     slurm: bool,
 
-    /// What to run in place of a shell.
+    /// Command to run in place of a shell.
     #[arg(last = true)]
     command: Vec<String>,
 }

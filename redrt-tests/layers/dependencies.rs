@@ -1,6 +1,6 @@
-//! Dependencies are those that deny.toml allows.
+//! All dependencies have a licence that deny.toml allows.
 //!
-//! `scripts/test.sh --all` asks cargo-deny, which knows more. It takes longer to build than to run all of these tests.
+//! `scripts/test.sh --all` runs cargo-deny, which checks more. Building it takes longer than all of these tests.
 
 use super::{packages, root};
 use serde_json::Value;
@@ -32,7 +32,7 @@ fn dependencies_have_licences_and_sources_that_are_allowed() {
         (is_elsewhere || !may_be_used(&licences, &allowed))
             .then(|| format!("{name}: {licences}, from {}", package["source"]))
     };
-    // Those that a build for this system uses.
+    // Packages for other systems are not used.
     let packages = packages(&["--filter-platform", "x86_64-unknown-linux-gnu"]);
     let refused: Vec<_> = packages.iter().filter_map(refused).collect();
     assert!(refused.is_empty(), "deny.toml does not allow {refused:#?}");

@@ -1,11 +1,11 @@
-//! No replica ends by an internal error for what another has sent or asked: what may end one is listed here, with the
-//! reason why another replica's word cannot reach it.
+//! No replica ends by an internal error because of a message from another. Each expression that may end a process is
+//! listed here, with the reason why no message from another replica leads there.
 
 use super::{root, sources};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The code that handles other replicas' words. Tests, simulations and fuzzing are not part of it.
+/// Code that handles messages from other replicas, without its tests, simulations and fuzzing.
 const HEARING: [&str; 7] = [
     "quiesce/src",
     "redrt/redrt-engine/src",
@@ -16,8 +16,8 @@ const HEARING: [&str; 7] = [
     "redrt/src/window",
 ];
 
-/// What may end a process: in which file, what, how often, and why nothing that another replica says leads there. An
-/// index has the name of what is indexed, an expectation its words.
+/// Expressions that may end a process: file, expression, number of occurrences, and the reason why no message from
+/// another replica leads there. An index is listed by the name of the indexed value, an expectation by its words.
 #[rustfmt::skip]
 const MAY_END: &[(&str, &str, usize, &str)] = &[
     ("quiesce/src/channel.rs", "self.cursors[", 4, "an index of a replica below the degree: channels are of the world"),
@@ -228,10 +228,10 @@ const MAY_END: &[(&str, &str, usize, &str)] = &[
     ("redrt/src/window/synchronize.rs", "served.completes[", 2, "members of a group of the communicator"),
 ];
 
-/// Calls that end a process, or the job.
+/// Macros that end a process, or the job.
 const ENDS: [&str; 7] = ["assert!", "assert_eq!", "assert_ne!", "panic!", "unreachable!", "todo!", "unimplemented!"];
 
-/// What may end a process in one line of code.
+/// Expressions in a line of code that may end a process.
 fn ends_in(line: &str) -> Vec<String> {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = Vec::new();
@@ -260,7 +260,7 @@ fn ends_in(line: &str) -> Vec<String> {
     found
 }
 
-/// What may end a process in the code of a file, without its tests, by what it is.
+/// Expressions that may end a process in a file's code, its tests left out, with the number of each.
 fn ends_in_file(file: &Path) -> BTreeMap<String, usize> {
     let text = std::fs::read_to_string(file).expect("it can be read");
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();

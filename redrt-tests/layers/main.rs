@@ -1,4 +1,4 @@
-//! The structure that ARCHITECTURE.md and docs/crates.md show is the one that the code has.
+//! The structure in ARCHITECTURE.md and docs/crates.md is that of the code.
 
 mod comments;
 mod dependencies;
@@ -16,10 +16,10 @@ fn root() -> PathBuf {
 /// A crate of the workspace.
 struct Crate {
     name: String,
-    /// Where it is, below the root.
+    /// Directory of the crate, relative to the root.
     place: String,
     description: String,
-    /// The crates of the workspace that it depends on, but for tests.
+    /// Crates of the workspace that it depends on; dependencies of tests are left out.
     uses: BTreeSet<String>,
 }
 
@@ -33,7 +33,7 @@ fn packages(options: &[&str]) -> Vec<Value> {
     metadata["packages"].as_array().expect("there are some").clone()
 }
 
-/// In the order in which the workspace lists them.
+/// All crates, in the order of the workspace's list.
 fn crates() -> Vec<Crate> {
     let packages = packages(&["--no-deps"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -119,8 +119,8 @@ fn first_names(after: &str) -> Vec<String> {
     names.iter().map(word).collect()
 }
 
-/// What top-level modules name with `crate::`, or with as many `super::` as lead to the crate's root, by module. Tests
-/// do not count, where they are files of their own.
+/// For each top-level module the modules that it names with `crate::`, or with as many `super::` as lead to the crate's
+/// root. Tests in files of their own are left out.
 fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let (source, mut files) = (directory.join("src"), Vec::new());
     sources(&source, &mut files);
@@ -150,7 +150,7 @@ fn imports(directory: &Path) -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// A module from which its own imports lead back to it, and one that does.
+/// A module from which its own imports lead back to it, and the import that does.
 fn cycle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<(String, String)> {
     let reached = |from: &String| {
         let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
@@ -175,12 +175,12 @@ fn no_crate_has_a_cycle_among_its_top_level_modules() {
     assert!(told.is_empty(), "{}", told.join("; "));
 }
 
-/// The modules of the library in the map at the head of ARCHITECTURE.md, by row, from the top.
+/// Modules of the library in the map at the head of ARCHITECTURE.md, by row, from the top.
 fn mapped() -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
     let map = text.split("```").find(|block| block.contains("\n exports ")).expect("a map");
     let rows = map.lines().skip(1).take_while(|line| !line.contains('─'));
-    // What they are stands from this column on.
+    // Descriptions of the modules begin at this column.
     rows.map(|line| line.chars().take(25).collect::<String>().split_whitespace().map(str::to_owned).collect()).collect()
 }
 
@@ -221,7 +221,7 @@ fn a_cycle_is_found() {
     assert!(cycle(&imports(&[("a", "b"), ("b", "c"), ("c", "b")])).is_some());
 }
 
-/// The number that ends this text, with its unit: in bytes, seconds or pieces.
+/// The number at the end of this text, multiplied by its unit: bytes, seconds or pieces.
 fn number_at_end(text: &str) -> u64 {
     let mut words = text.trim().rsplit(' ').map(|word| word.replace(',', ""));
     let mut next = || words.next().unwrap_or_default();
@@ -235,8 +235,8 @@ fn number_at_end(text: &str) -> u64 {
     number.parse::<u64>().unwrap_or_else(|_| panic!("no number before a constant: …{text}")) * factor
 }
 
-/// The value of a constant, of which a source says it in numbers alone. Where it is another one in simulations, the
-/// one that is not.
+/// Value of a constant that a source writes in numbers alone. Where simulations have another value, the usual one,
+/// which stands in the `else` branch.
 fn constant(source: &str, name: &str) -> Option<u64> {
     let after = source.split(&format!("const {name}: ")).nth(1)?;
     let said = after.split(';').next()?.split_once('=')?.1;
@@ -249,7 +249,8 @@ fn constant(source: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// A cell without the numbers that need no constant, and each number with the constant that is linked behind it.
+/// A cell's text without the numbers that need no constant, and each number with the constant that the cell links
+/// behind it.
 fn numbers_of(cell: &str) -> (String, Vec<(u64, String, String)>) {
     let (mut rest, mut found) = (cell.to_owned(), Vec::new());
     for part in ["r = 1", "r ≥ 2", "rank 0"] {
@@ -298,7 +299,7 @@ fn limits_are_read_as_they_are_written() {
     assert!(left.contains('3') && !left.contains('7') && !left.contains('4'), "{left}");
 }
 
-/// What `docs/conventions.md` says is held by tests, and these are there.
+/// Tests that `docs/conventions.md` names exist.
 #[test]
 fn each_convention_of_launchers_has_a_test_that_is_there() {
     let mut files = Vec::new();
@@ -336,7 +337,7 @@ fn results(text: &str) -> Vec<Vec<String>> {
     text.match_indices("Result<").map(|(at, _)| arguments(after(at))).collect()
 }
 
-/// Who handles an error has to tell one from another: errors are types with fields, not sentences.
+/// A caller has to tell one error from another: errors are types with fields, not sentences.
 #[test]
 fn no_function_has_a_string_for_an_error() {
     let mut files = Vec::new();
@@ -346,7 +347,7 @@ fn no_function_has_a_string_for_an_error() {
     let mut count = 0;
     for path in &files {
         let text = std::fs::read_to_string(path).expect("it is text");
-        // What tests pass to themselves is read by nobody else.
+        // Errors that tests return are read by no caller.
         let own = text.split("#[cfg(test)]\nmod").next().unwrap_or_default();
         let is_test = path.components().any(|part| part.as_os_str() == "tests")
             || path.file_name().is_some_and(|name| name == "tests.rs" || name == "simulation.rs");
@@ -370,8 +371,8 @@ fn errors_that_are_strings_are_found_however_deep_the_result_is() {
     assert_eq!(found, ["Vec<(u8, u16)> | String", "String", "() | E"]);
 }
 
-/// What the library does below a call is not the program's doing. Its allocator reads a clock now and then: outside of
-/// a call that would be taken for a reading of the program's, which its siblings do not make.
+/// Work below a call of the library is not the program's. The allocator reads a clock now and then: outside of a call
+/// that would be taken for a reading by the program, which its siblings do not make.
 #[test]
 fn each_function_that_programs_call_marks_that_the_library_works() {
     let mut files = Vec::new();
@@ -393,7 +394,7 @@ fn each_function_that_programs_call_marks_that_the_library_works() {
     assert!(count >= 4, "{count} functions were found");
 }
 
-/// A page that is in no list is found by nobody.
+/// A page in no list is found by nobody.
 #[test]
 fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
     let list = std::fs::read_to_string(root().join("docs/SUMMARY.md")).expect("it is there");
@@ -410,10 +411,10 @@ fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
     assert!(gone.is_empty(), "docs/SUMMARY.md has {gone:?}, which are not there");
 }
 
-/// Crates that have to do with files of users.
+/// Crates that handle users' files.
 const WITH_PATHS: [&str; 4] = ["redrt/redrt-types", "redrt/redrt-wire", "line-store", "tools"];
 
-/// Where a name is taken for text: in which file, how often, and why that loses no name of a user's.
+/// Places where a file name is taken for text: file, count, and the reason why that loses no name of a user's.
 const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("redrt/redrt-types/src/path_bytes.rs", 1, "a path that is text is shown as text, another as its bytes"),
     ("line-store/src/place.rs", 2, "names of lines: redrt's own"),
@@ -457,10 +458,10 @@ const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("tools/line-files/src/undo.rs", 1, "numbers of hosts"),
 ];
 
-/// What takes a name for text, and loses or refuses one that is not.
+/// Functions that take a name for text, and lose or refuse a name that is none.
 const TAKES_FOR_TEXT: [&str; 4] = ["to_string_lossy()", ".to_str()", ".into_string()", "env::args()"];
 
-/// The sources of these crates, by their paths in the tree, without their tests.
+/// Sources of these crates without their tests, by path in the tree.
 fn with_paths() -> BTreeMap<String, String> {
     let mut files = Vec::new();
     WITH_PATHS.iter().for_each(|directory| sources(&root().join(directory), &mut files));
@@ -492,7 +493,7 @@ fn names_of_users_are_taken_for_text_only_where_that_loses_none() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Fields that have the name of a file's, and are text: in which file, and why that loses no name of a user's.
+/// Fields with a file's name that are text: file, and the reason why that loses no name of a user's.
 const NAMED_BY_TEXT: [(&str, &str); 9] = [
     ("redrt/redrt-wire/src/event.rs", "shown to people"),
     ("redrt/redrt-wire/src/line.rs", "files of a line: redrt's own names"),
@@ -505,7 +506,7 @@ const NAMED_BY_TEXT: [(&str, &str); 9] = [
     ("tools/coordinator/src/determinism.rs", "a path that replicas took: words for people"),
 ];
 
-/// In what is written and read by `serde`: fields with paths that it would refuse if they are not text.
+/// Fields with paths in types for `serde`: it would refuse a path that is no text.
 fn paths_in_text_form(text: &str) -> Vec<String> {
     let (mut found, mut is_written, mut before) = (Vec::new(), false, "");
     for line in text.lines() {

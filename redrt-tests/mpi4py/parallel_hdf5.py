@@ -1,4 +1,4 @@
-# Writes an HDF5 file in parallel and reads it back, each rank what its neighbour has written.
+# Writes an HDF5 file in parallel; each rank reads back its neighbour's part.
 import sys
 
 import h5py
@@ -14,5 +14,5 @@ with h5py.File("parallel.h5", "r", driver="mpio", comm=comm) as file:
     other = (comm.rank + 1) % comm.size
     part = file["data"][other * 100000 : (other + 1) * 100000]
     total = comm.allreduce(part.sum())
-    # In one piece: some launchers mix what ranks print within a line.
+    # One write: some launchers mix the ranks' output within a line.
     sys.stdout.write(f"rank {comm.rank} of {file.attrs['ranks']} read {part[-1]} in all {total}\n")

@@ -59,7 +59,7 @@ def run():
                 super().runTests()
             finally:
                 result = self.result
-                # Only some of a test's parts may fail: it is one failed test.
+                # When several parts of a test fail, it is still one failed test.
                 failed = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}
                 skipped = len(result.skipped)
                 from mpi4py import MPI

@@ -21,7 +21,7 @@ for step in range(4):
     request.wait()
     assert status.source == (rank - 1) % size and status.tag == step and got["from"] == status.source
 
-# A reduction of the program, on arrays, and one that does not commute.
+# A reduction operator of the program, on arrays, which does not commute.
 def last(a, b, datatype):
     assert datatype == MPI.DOUBLE
     numpy.frombuffer(b, "d")[:] = 2 * numpy.frombuffer(a, "d") + numpy.frombuffer(b, "d")

@@ -1,5 +1,5 @@
-//! `redrt-lab-measure`: how long a launch takes, how long it takes until a death is known, and messages between two
-//! hosts beside other libraries, over the hosts of a lab.
+//! `redrt-lab-measure`: times of a launch and of the detection of a death, and messages between two hosts beside other
+//! libraries, over the hosts of a lab.
 
 mod tcp;
 
@@ -13,10 +13,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Measures on hosts in namespaces of this machine and prints a table.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure.
+    /// The measurement.
     what: What,
 
-    /// How often.
+    /// Number of repetitions.
     #[arg(long, default_value_t = 50)]
     count: usize,
 
@@ -27,13 +27,13 @@ struct Arguments {
 
 #[derive(ValueEnum, Clone, Copy)]
 enum What {
-    /// From the start of redrun to its end, for a program that only begins and ends; by turns with a root that can come
+    /// From the start of redrun to its end, for a program that only begins and ends; in turn with a root that can come
     /// back, and with three roots.
     Launch,
     /// From a death to its record in the audit log of redrun.
     Detect,
-    /// From a wish to end a replica (`redctl kill`) to the record of its loss, which one decision precedes; with a root
-    /// that can come back, and with three roots.
+    /// From a request to end a replica (`redctl kill`) to the record of its loss, with one decision between; with a
+    /// root that can come back, and with three roots.
     Decide,
     /// Messages between two hosts, beside Open MPI and MPICH.
     Tcp,
@@ -41,13 +41,13 @@ enum What {
 
 const EIGHT: &str = "h1,h2,h3,h4,h5,h6,h7,h8";
 
-/// Microseconds of the day.
+/// Microseconds since midnight.
 fn now_us() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
     now.as_micros() as u64 % 86_400_000_000
 }
 
-/// The same of a record's time, `2026-01-31T12:34:56.123456Z`.
+/// Microseconds since midnight of a record's time, `2026-01-31T12:34:56.123456Z`.
 fn time_us(record: &serde_json::Value) -> Option<u64> {
     let text = record["time"].as_str()?;
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
@@ -73,7 +73,7 @@ fn start(lab: &Lab, rank_count: u32, options: &[&str]) -> Running {
     job
 }
 
-/// The time of the `number`-th record of a kind, once it is there.
+/// Time of the `number`-th record of a kind, once it is there.
 fn record_time(job: &Running, event: &str, number: usize) -> u64 {
     let found = |job: &Running| {
         let records = job.audit();
@@ -84,7 +84,7 @@ fn record_time(job: &Running, event: &str, number: usize) -> u64 {
     found(job).expect("it was there a moment ago")
 }
 
-/// Milliseconds from a death to its record. A record from before is of a loss that was none of ours.
+/// Milliseconds from a death to its record. An earlier record would be of another loss.
 fn since(death_us: u64, record_us: u64, job: &Running) -> f64 {
     let Some(elapsed_us) = record_us.checked_sub(death_us) else {
         panic!("something was lost before it was killed: {:#?}", job.audit());
@@ -105,7 +105,7 @@ fn process_kills(count: usize) -> Option<Vec<f64>> {
         for (number, host) in ["h5", "h6", "h7", "h8"].into_iter().enumerate() {
             let victim = *lab.processes(host, "until").first().expect("two of each plane's ranks are there");
             let at = now_us();
-            // SAFETY: - takes any number; the process is one of the lab's.
+            // SAFETY: - the call takes any number; the process is one of the lab's.
             unsafe { libc::kill(victim, libc::SIGKILL) };
             times.push(since(at, record_time(&job, "replica-lost", number), &job));
         }

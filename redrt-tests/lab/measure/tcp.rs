@@ -8,7 +8,7 @@ use std::process::Command;
 
 const SECONDS: &str = "0.2";
 
-/// A library: its name, its compiler, and how two of its processes are started on two hosts.
+/// A library: its name, its compiler, and the command that starts two of its processes on two hosts.
 struct Peer {
     name: &'static str,
     compiler: PathBuf,
@@ -39,7 +39,7 @@ fn peers() -> [Peer; 3] {
             name: "Open MPI",
             compiler: "mpicc.openmpi".into(),
             start: |lab, command| {
-                // Both hosts are this machine: bound, both processes would have the same processor.
+                // Both hosts are this machine: if bound, both processes would share a processor.
                 command.args([
                     "mpirun.openmpi",
                     "--allow-run-as-root",
@@ -91,7 +91,7 @@ fn compile(peer: &Peer, directory: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The best slice of each figure, with its unit.
+/// The best slice of each figure, with the figure's unit.
 fn run(peer: &Peer, lab: &Lab, program: &Path) -> BTreeMap<String, (f64, String)> {
     let mut command = lab.on("h1");
     command.arg(format!("PATH={}", std::env::var("PATH").unwrap_or_default()));
@@ -112,11 +112,11 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints the table: medians of `count` runs, which alternate.
+/// Prints the table: medians of `count` runs of each library in turn.
 pub fn compare(count: usize) -> Option<()> {
     let lab = lab(2)?;
     for host in ["h1", "h2"] {
-        // A namespace may not choose its default freely, but that of a route.
+        // A namespace may not set its default congestion control freely, but may set a route's.
         let route = ["ip", "route", "replace", "10.77.0.0/24", "dev", "eth0", "congctl", "cubic"];
         assert!(lab.on(host).args(route).status().is_ok_and(|status| status.success()), "cubic cannot be chosen");
     }

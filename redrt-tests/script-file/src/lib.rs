@@ -6,11 +6,12 @@ use std::process::{Command, Stdio};
 
 /// Writes a file that can be run at once.
 ///
-/// Another process writes it. A descriptor of this one that can write to it would be inherited by what other threads
-/// start at that moment, and until that has executed its program nobody can run the file ("Text file busy").
+/// Another process writes it. A descriptor of this process that can write to the file would be inherited by each
+/// process that another thread starts at that moment; until that process has executed its program, nobody can run the
+/// file ("Text file busy").
 ///
 /// # Panics
-/// When it cannot be written.
+/// When the file cannot be written.
 pub fn write(path: impl AsRef<Path>, text: &str) {
     let path = path.as_ref();
     let mut install = Command::new("install");
