@@ -1,5 +1,5 @@
-//! Attacks by another user of a host, and from another host of the network, on all that listens. docs/security.md says
-//! how each is to end.
+//! Attacks by another user of a host, and from another host of the network, on every listening socket. docs/security.md
+//! has the outcome that each must have.
 
 use crate::nothing_left;
 use crate::pool::{Daemon, program, redctl, wait};
@@ -10,16 +10,16 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const ATTACK: &str = include_str!("attack.py");
-/// `nobody`, who has no rights anywhere.
+/// User `nobody`, who has no rights anywhere.
 const NOBODY: &str = "65534";
-/// More silent connections than a daemon may have descriptors, by default.
+/// More silent connections than the descriptors that a daemon may have by default.
 const SILENT_COUNT: &str = "1100";
 
-/// An attack that goes on until it is dropped.
+/// An attack that goes on until this value is dropped.
 struct Attack<'a> {
     lab: &'a Lab,
     host: String,
-    /// `nsenter`, whose child it is.
+    /// `nsenter`, the attacker's parent.
     process: Child,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Attack<'a> {
         Self::start(lab, host, NOBODY, words)
     }
 
-    /// By root, who may listen on a link.
+    /// An attack by root, who may listen on a link.
     fn by_root(lab: &'a Lab, host: &str, words: &[String]) -> Self {
         Self::start(lab, host, "0", words)
     }
@@ -47,22 +47,22 @@ impl<'a> Attack<'a> {
 
 impl Drop for Attack<'_> {
     fn drop(&mut self) {
-        // All attackers of the host: `nsenter` is not what runs.
+        // The attackers themselves are killed: the end of `nsenter` would leave them running.
         for process in self.lab.processes(&self.host, "python3") {
-            // SAFETY: - takes any number; the process is one of the lab's.
+            // SAFETY: - the call takes any number; the process is one of the lab's.
             unsafe { libc::kill(process, libc::SIGKILL) };
         }
         let _ = self.process.wait();
     }
 }
 
-/// Ports that something listens at, on a host.
+/// Ports on a host with a listening socket.
 fn ports(lab: &Lab, host: &str) -> Vec<String> {
     let output = lab.on(host).args(["cat", "/proc/net/tcp"]).output().expect("it can be read");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let listening = text.lines().filter(|line| line.split_whitespace().nth(3) == Some("0A"));
     let port = |line: &str| u16::from_str_radix(line.split_whitespace().nth(1)?.split(':').nth(1)?, 16).ok();
-    // Not that of ssh, which everybody may attack as he likes.
+    // The port of ssh is not redrt's to defend.
     listening.filter_map(port).filter(|port| *port != 22).map(|port| port.to_string()).collect()
 }
 
@@ -81,7 +81,7 @@ fn processor_time(lab: &Lab, host: &str, programs: &[&str]) -> Duration {
     Duration::from_millis(10 * processes.filter_map(ticks).sum::<u64>())
 }
 
-/// A job on h1 and h2 with a spare, h3, that computes until it is told to stop. h4 has no part in it.
+/// A job on h1 and h2 with a spare, h3. It computes until the file `stop` is there. h4 has no part in it.
 fn start(lab: &Lab) -> Running {
     let stop = lab.path("stop");
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
@@ -91,7 +91,7 @@ fn start(lab: &Lab) -> Running {
     job
 }
 
-/// While it is attacked a replica is lost and comes back; the result is right, and nobody else is lost.
+/// During the attacks a replica is lost and replaced; the result is right, and nothing else is lost.
 fn comes_through(lab: &Lab, job: Running, attacks: Vec<Attack<'_>>) {
     job.redctl(&["kill", "1.0"]).expect("it is there");
     job.wait_for("recovered", 1);
@@ -106,9 +106,10 @@ fn comes_through(lab: &Lab, job: Running, attacks: Vec<Attack<'_>>) {
     nothing_left(lab, &ended);
 }
 
+/// The attackers are another user and another host, and the job's processor time stays small.
 #[test]
 #[ignore = "scripts/test.sh --all: attacks take their time"]
-fn silent_and_slow_connections_of_another_user_and_another_host_cost_little_and_keep_nobody_out() {
+fn silent_and_slow_connections_keep_nobody_out() {
     const WATCHED: Duration = Duration::from_secs(8);
     let Some(lab) = lab(4) else { return };
     let job = start(&lab);
@@ -123,7 +124,7 @@ fn silent_and_slow_connections_of_another_user_and_another_host_cost_little_and_
     let spent = |host: &str| processor_time(&lab, host, &["redrun", "redrtd"]);
     let before = ["h1", "h2"].map(spent);
     let begin = Instant::now();
-    // The time that is measured is processors' time, so a longer pause changes nothing.
+    // Processor time is measured, so a longer pause changes nothing.
     std::thread::sleep(WATCHED);
     for (host, before) in ["h1", "h2"].into_iter().zip(before) {
         let share = (spent(host) - before).as_secs_f64() / begin.elapsed().as_secs_f64();
@@ -161,7 +162,7 @@ fn names_that_another_user_has_taken_cost_no_redundancy() {
     comes_through(&lab, job, attacks);
 }
 
-/// One that has no job: `redspared` on h1, which lends hosts, and `redclone serve` on h2, which takes copies.
+/// Daemons without a job: `redspared` on h1, which lends hosts, and `redclone serve` on h2, which takes copies.
 #[test]
 #[ignore = "scripts/test.sh --all: attacks take their time"]
 fn daemons_of_no_job_serve_while_they_are_attacked() {
@@ -185,7 +186,7 @@ fn daemons_of_no_job_serve_while_they_are_attacked() {
     let _receiver = spawn(receiver.arg("--address-file").arg(&place));
     wait("the receiver is there", || std::fs::metadata(&place).map(drop).map_err(|error| error.to_string()));
     let mut source = lab.on("h3");
-    // What this test was started with may hold pipes, and a process with a pipe to another cannot be copied.
+    // The parent of this test may have left it pipes, and a process with a pipe to another cannot be copied.
     source.args(["python3", "-c", "import os, sys; os.closerange(3, 1024); os.execv(sys.argv[1], sys.argv[1:])"]);
     source.arg(program("redclone")).args(["run", "--", "tail", "-f", "/dev/null"]).stderr(Stdio::piped());
     let mut source = source.stdin(Stdio::null()).spawn().expect("redclone can be run");

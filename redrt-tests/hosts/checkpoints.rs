@@ -1,4 +1,4 @@
-//! Hosts lose their power under jobs that have a checkpoint.
+//! Jobs with a checkpoint whose hosts lose their power.
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;
@@ -13,15 +13,14 @@ fn is_right(line: &str) -> bool {
     line == "computing" || line.ends_with(": right")
 }
 
-/// Ranks that compute on these hosts until there is the file `stop` of the lab. Checkpoints are taken when that is
-/// asked.
+/// Ranks that compute on these hosts until the lab's file `stop` is there. Checkpoints are taken on request only.
 fn saving(lab: &Lab, rank_count: u32, hosts: &str) -> Job {
     let job = Job::new(rank_count, &compile("until")).arguments(&[&lab.path("stop").display().to_string()]);
     let job = job.options(&["--checkpoint", "asked", "--checkpoint-dir", &lab.path("store").display().to_string()]);
     job.on_hosts(lab, hosts).limit(Duration::from_secs(120))
 }
 
-/// Once its ranks compute, it is asked for a checkpoint.
+/// Starts a job and, once its ranks compute, takes a checkpoint.
 fn saved(job: Job) -> Running {
     let job = computing(job);
     save(&job);
@@ -38,9 +37,9 @@ fn save(job: &Running) {
     job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
 }
 
-/// At r = 1 any host takes the job back to its checkpoint, where what ran on it goes on elsewhere.
+/// At r = 1 the loss of any host takes the job back to its checkpoint, and the host's ranks go on elsewhere.
 #[test]
-fn a_job_without_replicas_goes_on_without_the_hosts_that_it_loses() {
+fn a_job_without_replicas_survives_the_loss_of_hosts() {
     goes_on_without_hosts(|job, lost| {
         job.wait_until("all run again", |job| count(job, "started") == 4 * (lost + 1));
     });
@@ -52,7 +51,7 @@ fn a_job_that_has_just_gone_back_is_saved_at_once() {
     goes_on_without_hosts(|_, _| ());
 }
 
-/// `before_next`: what is waited for after so many returns, before the next checkpoint.
+/// `before_next`: a wait after each return, by the returns so far, before the next checkpoint.
 fn goes_on_without_hosts(before_next: impl Fn(&Running, usize)) {
     let Some(lab) = lab(4) else { return };
     let job = computing(saving(&lab, 4, "h1,h2,h3,h4").limit(Duration::from_secs(180)));
@@ -65,17 +64,17 @@ fn goes_on_without_hosts(before_next: impl Fn(&Running, usize)) {
     std::fs::write(lab.path("stop"), "").expect("it can be written");
     let ended =
         job.wait().ended_well().said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 2");
-    // A host that says nothing any more is lost for a while before that is known.
+    // A silent host is lost for a while before the loss is detected.
     let detected: Vec<_> = ended.events("went-back").map(|record| record["detected_seconds"].as_f64()).collect();
     assert!(detected.len() == 2 && detected.iter().all(|time| time.is_some_and(|time| time > 0.0)), "{detected:?}");
     assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
     nothing_left(&lab, &ended);
 }
 
-/// Others hear both.
+/// All other hosts hear both.
 #[test]
 #[ignore = "scripts/test.sh --all: the simulator of tools/host-watch plays it"]
-fn a_job_goes_back_without_one_of_two_hosts_that_do_not_hear_each_other() {
+fn a_job_goes_back_without_one_of_two_hosts_cut_apart() {
     let Some(lab) = lab(4) else { return };
     let job = saved(saving(&lab, 4, "h1,h2,h3,h4").options(&["--transport", "tcp"]));
     lab.cut_between("h2", "h3");
@@ -86,7 +85,7 @@ fn a_job_goes_back_without_one_of_two_hosts_that_do_not_hear_each_other() {
     nothing_left(&lab, &ended);
 }
 
-/// As ssh does when that host loses its power in the midst of it.
+/// An ssh client says nothing when its host loses its power in the midst of a launch.
 #[test]
 fn a_job_goes_back_without_a_host_whose_launcher_says_nothing() {
     let Some(lab) = lab(3) else { return };
@@ -102,7 +101,7 @@ fn a_job_goes_back_without_a_host_whose_launcher_says_nothing() {
     nothing_left(&lab, &ended);
 }
 
-/// What advice prints for one replica: a host that is kept free takes what ran on the one that is lost.
+/// The advice for one replica: a host that is kept free takes the ranks of a lost one.
 #[test]
 fn a_job_without_replicas_goes_on_on_its_spare_host() {
     let Some(lab) = lab(3) else { return };
@@ -123,14 +122,13 @@ fn a_job_without_replicas_goes_on_on_its_spare_host() {
     nothing_left(&lab, &ended);
 }
 
-/// A process that has called `MPI_Finalize`, as all others have, is lost with its host before it has written what it
-/// has printed.
+/// All processes have called `MPI_Finalize`; the lost one has not written all its output yet.
 #[test]
-fn a_job_goes_back_when_a_host_is_lost_after_the_end_of_its_process() {
+fn a_job_goes_back_when_a_finalized_process_loses_its_host() {
     let Some(lab) = lab(2) else { return };
     let (files, store, ranks) = (lab.path("files"), lab.path("store"), lab.path("ranks"));
     std::fs::create_dir(&files).expect("it can be made");
-    // It goes back onto the host that has less than the file says.
+    // Its new host has fewer slots than the rankfile names.
     std::fs::write(&ranks, "rank 0=h2 slot=0\nrank 1=h1 slot=0\n").expect("it can be written");
     let job = Job::new(2, &compile_case("lingering"))
         .arguments(&[&files.display().to_string()])
@@ -150,7 +148,7 @@ fn a_job_goes_back_when_a_host_is_lost_after_the_end_of_its_process() {
     nothing_left(&lab, &ended);
 }
 
-/// Its `redrun` and all hosts are lost; the job is resumed on fewer.
+/// `redrun` and all hosts are lost.
 #[test]
 fn a_job_is_resumed_on_fewer_hosts_than_it_had() {
     let Some(lab) = lab(3) else { return };
@@ -165,9 +163,9 @@ fn a_job_is_resumed_on_fewer_hosts_than_it_had() {
     nothing_left(&lab, &ended);
 }
 
-/// A job that can get another host soon does not go on for hours on too few hosts.
+/// A job that can soon get another host does not go on for hours on too few hosts.
 #[test]
-fn a_job_that_loses_a_host_is_resumed_with_another_if_that_ends_sooner() {
+fn a_job_stops_to_be_resumed_if_that_ends_it_sooner() {
     let Some(lab) = lab(3) else { return };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let (stop, checkpoints, store) = (lab.path("stop"), lab.path("checkpoints"), lab.path("plan.redb"));
@@ -201,7 +199,7 @@ fn a_job_that_loses_a_host_is_resumed_with_another_if_that_ends_sooner() {
     nothing_left(&lab, &ended);
 }
 
-/// Ranks of a host that share memory, and what they print in the end; `lose` takes hosts away meanwhile.
+/// Ranks of a host that share memory, and their output at the end; `lose` takes hosts away meanwhile.
 fn sharing(lab: &Lab, hosts: &str, options: &[&str], lose: impl FnOnce(&Running)) -> Ended {
     let stop = lab.path("stop");
     let _ = std::fs::remove_file(&stop);
@@ -213,9 +211,9 @@ fn sharing(lab: &Lab, hosts: &str, options: &[&str], lose: impl FnOnce(&Running)
     job.wait()
 }
 
-/// Ranks that share memory are on one host again after a return; with replicas those of other indexes go on.
+/// After a return the ranks that share memory are on one host again; with replicas, planes that lost nothing go on.
 #[test]
-fn ranks_that_share_memory_go_on_together_without_the_host_that_they_lose() {
+fn ranks_that_share_memory_go_on_together_after_a_loss() {
     let Some(lab) = lab(5) else { return };
     let replicated = ["-r", "2", "--report-placement"];
     let ended = sharing(&lab, "h1:2,h2:2,h3:2,h4:2", &replicated, |job| {
@@ -237,7 +235,7 @@ fn ranks_that_share_memory_go_on_together_without_the_host_that_they_lose() {
     }
 }
 
-/// They stay together also where processes are saved one by one, and resumed elsewhere.
+/// The ranks stay together even where processes are saved one by one.
 #[test]
 fn ranks_that_share_memory_are_resumed_together_on_another_host() {
     let Some(lab) = lab(3) else { return };

@@ -6,12 +6,12 @@ use redrt_tests::lab::lab;
 use redrt_tests::{Job, Lab, Random, Running, compile};
 use std::time::Duration;
 
-/// The same on all hosts.
+/// Roots on all hosts.
 fn roots(lab: &Lab) -> Vec<i32> {
     HOSTS.split(',').flat_map(|host| roots_on(lab, host)).collect()
 }
 
-/// Kills another root.
+/// Kills a root that was not killed before.
 fn kill_another(lab: &Lab, job: &Running, killed: &mut Vec<i32>) {
     let is_another = |killed: &[i32]| roots(lab).into_iter().find(|root| !killed.contains(root));
     job.wait_until("a root", |_| is_another(killed).is_some());
@@ -20,7 +20,7 @@ fn kill_another(lab: &Lab, job: &Running, killed: &mut Vec<i32>) {
     killed.push(root);
 }
 
-/// The same, and waits until the next one has all hosts.
+/// Kills a root and waits until the next one has all hosts.
 pub fn kill_root(lab: &Lab, job: &Running, killed: &mut Vec<i32>, host_count: usize) {
     let attached = |job: &Running| job.count("reattached");
     let before = attached(job);
@@ -32,7 +32,7 @@ pub fn kill_root(lab: &Lab, job: &Running, killed: &mut Vec<i32>, host_count: us
 fn a_root_that_is_killed_comes_back_and_no_host_is_lost() {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
-    // Those below others in the tree are called too.
+    // With this fan-out some daemons are below others in the tree; the next root must reach these too.
     let options = ["--detachable", "--fan-out", "2", "--transport", "tcp"];
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, HOSTS).options(&options).limit(Duration::from_secs(120)).start();
@@ -52,7 +52,7 @@ fn a_root_that_is_killed_comes_back_and_no_host_is_lost() {
 }
 
 #[test]
-fn a_host_that_was_added_is_part_of_the_job_whose_root_comes_back() {
+fn a_root_that_comes_back_has_the_hosts_that_were_added() {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
     let options = ["--detachable", "--spares", "0", "--transport", "tcp"];
@@ -74,10 +74,10 @@ fn a_host_that_was_added_is_part_of_the_job_whose_root_comes_back() {
     nothing_left(&lab, &ended);
 }
 
-/// Whatever the root was at: the hosts copy a checkpoint to each other, or to an object store, or one of them is lost
-/// and the job goes back.
+/// The root is killed during copies of a checkpoint to partners, or to an object store, and during a return after the
+/// loss of a host.
 #[test]
-fn a_root_is_killed_while_hosts_keep_checkpoints_elsewhere_and_while_the_job_goes_back_to_what_is_there() {
+fn roots_are_killed_while_checkpoints_are_copied_and_loaded() {
     let of_partners =
         |lab: &Lab| ["--checkpoint-level".into(), "partner".into(), "--checkpoint-dir".into(), of(lab, "store")];
     let of_store = |lab: &Lab| {
@@ -92,7 +92,7 @@ fn of(lab: &Lab, name: &str) -> String {
     lab.path(name).display().to_string()
 }
 
-/// `event`: what is told when all that is elsewhere of a checkpoint is there.
+/// `event`: the record when all copies of a checkpoint are elsewhere.
 fn killed_while_it_keeps(place: &dyn Fn(&Lab) -> [String; 4], event: &str) {
     let Some(lab) = lab(4) else { return };
     let mut random = Random::from_environment();
@@ -110,7 +110,7 @@ fn killed_while_it_keeps(place: &dyn Fn(&Lab) -> [String; 4], event: &str) {
     for _ in 0..6 {
         kill_soon(&job, 500);
     }
-    // None is held up by what the roots before had begun.
+    // Unfinished work of killed roots must not hold up the next checkpoint.
     job.wait_for(event, job.count(event) + 1);
     lab.cut_power("h2");
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! Connections between hosts: reset from outside, and read on their way.
+//! Connections between hosts: reset from outside, and read on the way.
 
 use crate::{HOSTS, nothing_left};
 use redrt_tests::lab::{address, lab};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Resets all connections of a host with another, as a device on the way might. `false` where the kernel cannot.
+/// Resets all connections between two hosts, as a device on the way might. `false` where the kernel cannot.
 fn reset(lab: &Lab, host: &str, other: &str) -> bool {
     let mut command = lab.on(host);
     let output = command.args(["ss", "--kill", "--no-header", "dst", &address(other)]).output().expect("ss can be run");
@@ -21,8 +21,8 @@ fn connections_that_are_reset_from_outside_cost_nobody() {
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, HOSTS).options(&["--transport", "tcp"]).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
-    // Those between daemons break, too: one at a time, as a host that loses several at once, and again while it opens
-    // them, is taken for dead.
+    // Connections between daemons break too. They break one at a time: a host that loses several at once, and again
+    // while it opens them, is taken for dead.
     for (host, other) in [("h2", "h1"), ("h3", "h4"), ("h4", "h1")] {
         let count = |job: &Running| job.audit().iter().filter(|record| record["event"] == "reconnected").count();
         let before = count(&job);
@@ -52,9 +52,9 @@ with open(sys.argv[1], 'wb', 0) as out:
         out.write(link.recv(1 << 17))
 ";
 
-/// Writes down all that goes over a host's link.
+/// Records all packets on a host's link.
 struct Listener {
-    /// `nsenter`, whose child it is.
+    /// `nsenter`, the recorder's parent.
     process: Child,
     file: PathBuf,
 }
@@ -77,7 +77,7 @@ impl Listener {
         std::fs::read(&self.file).unwrap_or_default()
     }
 
-    /// Whether this was to be heard.
+    /// True when the recorded packets have these bytes.
     fn has_heard(&self, what: impl AsRef<[u8]>) -> bool {
         memchr::memmem::find(&self.heard(), what.as_ref()).is_some()
     }
@@ -86,7 +86,7 @@ impl Listener {
 impl Listener {
     fn stop(mut self, lab: &Lab, host: &str) {
         for process in lab.processes(host, "python3") {
-            // SAFETY: - takes any number; the process is one of the lab's.
+            // SAFETY: - the call takes any number; the process is one of the lab's.
             unsafe { libc::kill(process, libc::SIGKILL) };
         }
         let _ = self.process.wait();
@@ -113,9 +113,9 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The secrets of the jobs that are written down for `redctl`, as hexadecimal digits.
+/// Secrets of the jobs on record for `redctl`, as hexadecimal digits.
 fn secrets() -> Vec<String> {
-    // SAFETY: - takes no memory.
+    // SAFETY: - the call takes no argument and cannot fail.
     let directory = std::env::temp_dir().join(format!("redrt-{}", unsafe { libc::geteuid() }));
     let entries = std::fs::read_dir(directory).expect("jobs are written down there").flatten();
     let texts = entries.filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
@@ -127,9 +127,9 @@ fn from_hexadecimal(digits: &str) -> Vec<u8> {
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
 }
 
-/// Secret, environment and output stay among those who know the secret, whatever the options; messages if asked for.
+/// A listener hears messages unless the job is secure; it never hears secret, environment or output.
 #[test]
-fn what_a_listener_on_the_way_hears_of_a_job_is_its_messages_and_not_even_these_if_secure() {
+fn a_listener_hears_messages_and_of_a_secure_job_nothing() {
     let Some(lab) = lab(2) else { return };
     let (_directory, program): (_, PathBuf) = compile_source(PROGRAM);
     let program: &Path = &program;
@@ -150,11 +150,12 @@ fn what_a_listener_on_the_way_hears_of_a_job_is_its_messages_and_not_even_these_
     }
 }
 
-/// What `until` fills its memory with.
+/// Content of `until`'s memory.
 const BALLAST: &str = "abcdefghijklmnopqrstuvwxyz";
 
+/// A listener between the hosts finds neither in the packets.
 #[test]
-fn neither_a_jobs_secret_nor_the_memory_of_a_copied_replica_can_be_read_on_its_way() {
+fn a_jobs_secret_and_the_memory_of_a_copy_cannot_be_read() {
     let Some(lab) = lab(3) else { return };
     for secure in [false, true] {
         let listener = Listener::start(&lab, "h3", &format!("heard-{secure}"));

@@ -1,4 +1,4 @@
-//! Roots on several hosts (`--roots 3`): whichever host is lost, another has the root, and nobody does anything for it.
+//! Roots on several hosts (`--roots 3`): any host may be lost, and another takes over the root without a user's help.
 
 use crate::elsewhere::{RIGHT, begin, begin_in, lines};
 use crate::{HOSTS, nothing_left};
@@ -10,9 +10,9 @@ use redrt_tests::{Job, Lab, Random, Running, compile, prefix};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// The host that takes the place of a root's is lost in its turn.
+/// The host that takes over the root is lost as well, and the output is right.
 #[test]
-fn hosts_of_roots_are_lost_one_after_another_and_the_job_ends_right() {
+fn hosts_of_roots_are_lost_one_after_another() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &["--spares", "1"]);
     let council = Council::of(&lab, &job, 4);
@@ -35,7 +35,7 @@ fn hosts_of_roots_are_lost_one_after_another_and_the_job_ends_right() {
     nothing_left(&lab, &ended);
 }
 
-/// They have members of their own on the same hosts.
+/// Each job has members of its own on the same hosts.
 #[test]
 fn two_jobs_of_a_user_lose_the_host_of_their_roots() {
     let Some(lab) = lab(4) else { return };
@@ -59,9 +59,10 @@ fn two_jobs_of_a_user_lose_the_host_of_their_roots() {
     }
 }
 
-/// Its console is there, and goes on with the root that its host's member starts. One that hangs is started elsewhere.
+/// A killed root's console goes on with the root that the host's member starts; a stopped root is replaced by one on
+/// another host.
 #[test]
-fn a_root_that_is_killed_comes_back_on_its_host_and_one_that_is_stopped_on_another() {
+fn a_killed_root_stays_on_its_host_and_a_stopped_one_moves() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &[]);
     let council = Council::of(&lab, &job, 4);
@@ -85,9 +86,9 @@ fn a_root_that_is_killed_comes_back_on_its_host_and_one_that_is_stopped_on_anoth
     nothing_left(&lab, &ended);
 }
 
-/// Before or after anybody was told that the job has ended. A console goes on with the next one, and ends well.
+/// The kill comes before or after the console has the job's end. A console goes on with the next root and ends well.
 #[test]
-fn a_root_that_is_killed_while_its_job_ends_leaves_nothing_behind() {
+fn a_root_killed_while_its_job_ends_leaves_nothing_behind() {
     let mut random = Random::from_environment();
     for _ in 0..root_losses().unwrap_or(2) {
         let Some(lab) = lab(4) else { return };
@@ -96,11 +97,11 @@ fn a_root_that_is_killed_while_its_job_ends_leaves_nothing_behind() {
         council.wait_until_complete();
         let kill_root = || {
             for root in roots_on(&lab, "h1") {
-                // It may have ended meanwhile.
+                // The root may have ended meanwhile.
                 let _ = kill(Pid::from_raw(root), Signal::SIGKILL);
             }
         };
-        // The second one of a host within seconds comes back on another.
+        // The second root that is lost on a host within seconds comes back on another.
         let is_second = random.draw().is_multiple_of(2);
         if is_second {
             kill_root();
@@ -118,7 +119,7 @@ fn a_root_that_is_killed_while_its_job_ends_leaves_nothing_behind() {
     }
 }
 
-/// The root's host is on the wrong side: the others have another root, and what is on its side ends.
+/// The root's host is on the smaller side: the other hosts get another root, and the processes on the root's side end.
 #[test]
 fn a_root_without_most_of_the_members_ends_and_the_others_go_on() {
     let Some(lab) = lab(4) else { return };
@@ -127,7 +128,7 @@ fn a_root_without_most_of_the_members_ends_and_the_others_go_on() {
     council.wait_until_complete();
     lab.cut_link("h1");
     council.forget("h1");
-    // The audit log may have been the other root's still when this one wanted it.
+    // The cut-off root may still have had the audit log open when the next root needed it.
     job.wait_until("another root", |_| council.find_root().is_some());
     job.wait_until("the end of the other", |_| roots_on(&lab, "h1").is_empty());
     std::fs::write(&stop, "").expect("it can be written");
@@ -139,20 +140,20 @@ fn a_root_without_most_of_the_members_ends_and_the_others_go_on() {
     nothing_left(&lab, &ended);
 }
 
-/// What is under way when a host is lost.
+/// Moments of a host's loss.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
-    /// Processes are being started, and three hosts may decide already.
+    /// Processes are being started; three hosts may decide already.
     Launch,
-    /// A replica was killed, and nothing else was done about it yet.
+    /// A replica was killed, and the root has not acted on it yet.
     Loss,
     /// Copies of replicas are being made.
     Copy,
     /// A checkpoint is being taken.
     Checkpoint,
-    /// The job goes back to a checkpoint that is at this level.
+    /// The job goes back to a checkpoint of this level.
     Return(&'static str),
-    /// The processes end.
+    /// Processes end.
     End,
 }
 
@@ -167,7 +168,7 @@ const MOMENTS: [Moment; 7] = [
 ];
 
 impl Moment {
-    /// How long it takes, with what comes before it.
+    /// Time in which the moment begins and passes.
     fn time_max(self) -> Duration {
         match self {
             Self::Launch => Duration::from_millis(600),
@@ -177,8 +178,8 @@ impl Moment {
     }
 }
 
-/// Once three hosts decide, the job goes on. Before that it ends with the root's host, and when another is lost before it
-/// has its part of the job.
+/// Once three hosts decide, the job goes on. Earlier, the loss of the root's host ends it, and so does the loss of
+/// another host that has no part of the job yet.
 fn lose_at_launch(victim: &str, later: Duration) {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
@@ -213,7 +214,7 @@ fn lose_at_launch(victim: &str, later: Duration) {
     assert!(!was_complete || lines(&ended.out) == RIGHT, "after {later:?}: {ended}");
 }
 
-/// Each rank has one replica, and one of another host is killed.
+/// Each rank has one replica. The replica that is killed is on another host than the lost one.
 fn lose_at_return(victim: &str, level: &str, later: Duration) {
     let Some(lab) = lab(4) else { return };
     let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
@@ -224,7 +225,7 @@ fn lose_at_return(victim: &str, level: &str, later: Duration) {
     job.wait_until("computing", |job| job.output().contains("computing"));
     let council = Council::of(&lab, &job, 4);
     council.wait_until_complete();
-    // On two hosts each.
+    // Each part of the checkpoint is on two hosts.
     let kept = if level == "partner" { "checkpoint-copied" } else { "checkpoint" };
     job.wait_for(kept, 1);
     job.redctl(&["kill", "2.0"]).expect("it is there");
@@ -238,7 +239,8 @@ fn lose_at_return(victim: &str, level: &str, later: Duration) {
     assert_eq!(council.wait_for_good_end(), Ok(true), "{victim}, {level} after {later:?}: {}", job.errors());
     let ended = job.wait();
     assert_eq!(lines(&ended.out), RIGHT[..4], "{victim}, {level} after {later:?}: {ended}");
-    // Daemons that were being started anew, and were not told of each other yet, have nothing but the kernel's probes.
+    // Daemons that were being started anew do not know each other's addresses yet: only the kernel's probes find a dead
+    // peer.
     let left = lab.left_behind(Duration::from_secs(40));
     assert!(left.is_empty(), "{victim}, {level} after {later:?}: left behind: {left:?}\n{ended}");
 }
@@ -254,7 +256,7 @@ fn lose_at(victim: &str, moment: Moment, later: Duration) {
         command.arg(format!("{}={}", OWN.0, OWN.1)).arg(prefix().join("bin/redctl")).arg("checkpoint");
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("redctl is there")
     };
-    // Of a rank that loses nothing else with the host.
+    // The killed replica's rank loses nothing else with the host.
     let replicas = job.replicas();
     let rank = |replica: &str| replica.split('.').next().unwrap_or_default().to_owned();
     let is_victims = |one: &&String| one.ends_with(&format!(" on {victim}"));
@@ -276,7 +278,7 @@ fn lose_at(victim: &str, moment: Moment, later: Duration) {
     std::thread::sleep(later);
     council.lose(victim);
     if victim == ROOT_HOST {
-        // The job may have ended before.
+        // The job may have ended before the loss.
         job.wait_until("the end of its console", Running::has_ended);
         job.wait_until("another root, or the end", |_| council.find_root().is_some() || council.has_nobody());
     }
@@ -293,16 +295,17 @@ fn lose_at(victim: &str, moment: Moment, later: Duration) {
     nothing_left(&lab, &ended);
 }
 
-/// The first root's.
+/// Host of the first root.
 const ROOT_HOST: &str = "h1";
 const VICTIMS: [&str; 4] = [ROOT_HOST, "h2", "h3", "h4"];
 
-/// How many losses are asked for.
+/// Number of losses in `REDRT_ROOT_LOSSES`, if set.
 fn root_losses() -> Option<usize> {
     std::env::var("REDRT_ROOT_LOSSES").ok().and_then(|text| text.parse().ok())
 }
 
-/// Two such moments of a seed, one of them of the root's host; with `REDRT_ROOT_LOSSES=N` N of each host and each kind.
+/// Draws two of the moments from a seed, one of them for the root's host; with `REDRT_ROOT_LOSSES=N` N of each host and
+/// moment.
 #[test]
 fn any_host_is_lost_at_any_moment() {
     let mut random = Random::from_environment();
@@ -322,10 +325,10 @@ fn any_host_is_lost_at_any_moment() {
     }
 }
 
-/// Longer than it takes until another has its place. When it wakes it is no member any more, and ends.
+/// The member is stopped for longer than its replacement takes. When it wakes it is no member any more, and ends.
 #[test]
 #[ignore = "scripts/test.sh --all: the simulator of root-quorum plays it"]
-fn a_member_that_is_stopped_for_long_is_replaced_and_ends_when_it_wakes() {
+fn a_member_stopped_for_long_is_replaced_and_ends() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &[]);
     let council = Council::of(&lab, &job, 4);
@@ -345,8 +348,7 @@ fn a_member_that_is_stopped_for_long_is_replaced_and_ends_when_it_wakes() {
     nothing_left(&lab, &ended);
 }
 
-/// Where hosts share the directory of jobs. The member of the host that is cut off removes what its root has left, and
-/// not what another goes on with.
+/// The cut-off host's member removes the files of its own root, and no file of the next root.
 #[test]
 fn a_root_goes_on_where_hosts_share_the_directory_of_jobs() {
     let Some(lab) = lab(4) else { return };
@@ -364,7 +366,7 @@ fn a_root_goes_on_where_hosts_share_the_directory_of_jobs() {
     let number = council.number().to_owned();
     std::fs::write(&stop, "").expect("it can be written");
     let ended = job.wait();
-    // It may have found the root where that is now: hosts of a lab share their kernel.
+    // The console may have found the next root: hosts of a lab share their kernel.
     if ended.code != Some(0) {
         let mut console = lab.on(root);
         console.arg(format!("{}={}", OWN.0, shared.display())).arg(prefix().join("bin/redrun"));
@@ -373,13 +375,13 @@ fn a_root_goes_on_where_hosts_share_the_directory_of_jobs() {
     }
     assert_eq!(lines(&ended.out), RIGHT, "{ended}");
     nothing_left(&lab, &ended);
-    // Its daemon has noted there why its part of the job has ended.
+    // The cut-off daemon has noted there why its part of the job ended.
     let left = std::fs::read_dir(shared.join("redrt")).into_iter().flatten().flatten().map(|entry| entry.path());
     let left: Vec<_> = left.filter(|path| path.extension().is_none_or(|kind| kind != "end")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Where a root would keep its journal there is room for a few lines. Those that have something there keep it.
+/// Leaves room for a few lines where a root would keep its journal. A host with a journal there keeps it.
 fn take_room(lab: &Lab, host: &str) {
     for place in [&format!("{}/redrt", OWN.1), "/dev/shm"] {
         let mut mount = lab.on(host);
@@ -388,13 +390,14 @@ fn take_room(lab: &Lab, host: &str) {
     }
 }
 
-/// What was tried, and noted, in the small file systems goes with them.
+/// Removes the small file systems, with all files of the attempts on them.
 fn give_room_back(lab: &Lab, host: &str) {
     assert!(lab.on(host).args(["umount", "-l", "/dev/shm"]).status().expect("umount is there").success());
 }
 
+/// Another host takes over the root.
 #[test]
-fn a_host_that_has_no_room_for_the_journal_lets_another_have_the_root() {
+fn a_host_without_room_for_the_journal_is_passed_over() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &[]);
     let council = Council::of(&lab, &job, 4);
@@ -411,9 +414,9 @@ fn a_host_that_has_no_room_for_the_journal_lets_another_have_the_root() {
     nothing_left(&lab, &ended);
 }
 
-/// A user who asks for it on a host that held its records is told why.
+/// A console on a host that held the records shows the reason.
 #[test]
-fn a_job_none_of_whose_hosts_has_room_for_the_journal_ends_and_says_why() {
+fn a_job_without_room_for_a_journal_ends_and_says_why() {
     let Some(lab) = lab(4) else { return };
     let (_, job) = begin(&lab, &["--root-lease", "6s"]);
     let council = Council::of(&lab, &job, 4);

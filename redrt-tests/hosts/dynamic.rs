@@ -1,4 +1,4 @@
-//! Jobs that processes spawn, over the hosts of the job that spawns them, or others.
+//! Jobs that processes spawn, over the hosts of the spawning job or others.
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;

@@ -1,4 +1,4 @@
-//! Roots whose hosts are lost, and that come back on others, with nothing but their journals.
+//! Roots whose hosts are lost, and that come back on other hosts from nothing but their journals.
 
 use crate::{HOSTS, nothing_left};
 use nix::sys::signal::{Signal, kill};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What other hosts have of a root: its journal, and how it was started.
+/// A root's remains on other hosts: its journal and its command line.
 pub struct Left {
     job: String,
     journal: Vec<u8>,
@@ -30,18 +30,18 @@ fn words(path: &str) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// As /proc says it.
+/// The state in /proc of a process.
 fn state(process: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Stops the root, so that nothing more follows from what it does, and takes what other hosts have of it by then.
+/// Stops the root, so that it does nothing more, and takes its remains at that moment.
 fn leave(lab: &Lab, host: &str) -> Left {
     let root = *roots_on(lab, host).first().expect("it is there");
     kill(Pid::from_raw(root), Signal::SIGSTOP).expect("it runs");
     wait_until("stop", || state(root) == Some('T'));
-    // They would bring it back.
+    // Members would bring the root back.
     lab.names()
         .flat_map(|host| members_on(lab, host))
         .for_each(|id| kill(Pid::from_raw(id), Signal::SIGKILL).expect("it runs"));
@@ -76,7 +76,7 @@ impl Left {
         root
     }
 
-    /// The host of the root is lost, and this one has the next, which is the child.
+    /// Cuts the power of the root's host and brings the root back on `next`; its process is returned.
     pub fn lose(lab: &Lab, host: &str, next: &str) -> (Self, Child) {
         let left = leave(lab, host);
         lab.cut_power(host);
@@ -99,8 +99,8 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Waits until several hosts decide: a daemon that does not know that leaves with its root. Then two rounds of the root's
-/// work: what it has noted in the first is in the journal with the second.
+/// Waits until several hosts decide: a daemon that does not know several leaves with its root. Then waits for two
+/// rounds of the root's work: the journal has a round's records by the end of the next.
 pub fn settle(lab: &Lab, host: &str) {
     let root_hosts = || {
         let status: serde_json::Value =
@@ -130,7 +130,7 @@ pub fn lines(text: &str) -> Vec<&str> {
 
 pub const RIGHT: [&str; 5] = ["computing", "rank 0: right", "rank 1: right", "rank 2: right", "rank 3: right"];
 
-/// The code with which a console on this host ends, what it shows, and what it says.
+/// Exit code, output and errors of a console on this host.
 pub fn see_end(left: &Left, lab: &Lab, host: &str) -> (Option<i32>, String, String) {
     end_of(left.attach(lab, host).stdin(Stdio::null()))
 }
@@ -139,7 +139,7 @@ pub fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
     begin_in(OWN.1, lab, options)
 }
 
-/// Jobs are written down in this directory.
+/// Begins a job with its record in this directory.
 pub fn begin_in(directory: &str, lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
     let stop = lab.path("stop");
     let all = ["--detachable", "--roots", "3", "--transport", "tcp", "--fan-out", "2"];
@@ -150,9 +150,9 @@ pub fn begin_in(directory: &str, lab: &Lab, options: &[&str]) -> (PathBuf, Runni
     (stop, job)
 }
 
-/// Its standard output and standard error are files that the hosts share.
+/// The job's standard output and standard error are files that the hosts share.
 #[test]
-fn a_root_whose_host_is_lost_comes_back_on_another_and_then_on_a_third() {
+fn a_root_whose_hosts_are_lost_comes_back_on_a_third() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &["--spares", "1"]);
     settle(&lab, "h1");
@@ -160,7 +160,7 @@ fn a_root_whose_host_is_lost_comes_back_on_another_and_then_on_a_third() {
     let (_, mut second) = Left::lose(&lab, "h1", "h2");
     job.wait_for("recovered", lost);
     let (left, mut third) = Left::lose(&lab, "h2", "h3");
-    // What has started it on its host was stopped with it.
+    // Its parent on its host was stopped with it.
     second.kill().and_then(|()| second.wait().map(drop)).expect("it is our child");
     job.wait_until("loss of the second host", |job| job.count("daemon-lost") == 2);
     std::fs::write(&stop, "").expect("it can be written");
@@ -174,7 +174,7 @@ fn a_root_whose_host_is_lost_comes_back_on_another_and_then_on_a_third() {
     nothing_left(&lab, &ended);
 }
 
-/// A job whose console has pipes: what that has not shown, the next one does, on another host.
+/// A job whose console has pipes. The next console, on another host, shows the rest of its output.
 struct Piped {
     console: Child,
     output: ChildStdout,
@@ -198,7 +198,7 @@ impl Piped {
         input.write_all(format!("{line}\n").as_bytes()).expect("the job reads");
     }
 
-    /// Reads all of this, and nothing else.
+    /// Reads output and checks that it is exactly this.
     fn see(&mut self, wanted: &str) {
         let mut bytes = vec![0; wanted.len()];
         self.output.read_exact(&mut bytes).expect("the job prints");
@@ -212,15 +212,16 @@ fn answer(number: u32, line: &str) -> String {
     format!("got {line}\n{}", rows.collect::<String>())
 }
 
+/// The console also takes the job's input from then on.
 #[test]
-fn a_console_on_another_host_shows_what_was_not_shown_and_is_read_from() {
+fn a_console_on_another_host_shows_the_rest_of_the_output() {
     let Some(lab) = lab(3) else { return };
     let mark = format!("elsewhere-{}", std::process::id());
     let redrun = prefix().join("bin/redrun").display().to_string();
     let program = compile_case("echoing").display().to_string();
     let mut command = lab.on("h1");
     command.args([&format!("{}={}", OWN.0, OWN.1), &format!("{MARK}={mark}"), &redrun]);
-    // A snapshot takes the place of the journal now and then.
+    // With so small a journal, snapshots replace it now and then.
     command.args(["--detachable", "--roots", "3", "--root-journal", "4KiB", "-q", "--hosts", "h1,h2,h3"]);
     command.args(["--launcher-exec", &lab.ssh()]);
     let mut job = Piped::start({
@@ -235,10 +236,10 @@ fn a_console_on_another_host_shows_what_was_not_shown_and_is_read_from() {
     let mut job = Piped::start(left.attach(&lab, "h2"));
     job.say("two");
     job.see(&answer(1, "two"));
-    // It has all of its own now, by which the next one on that host knows what was shown.
+    // All output was acknowledged to this root, so the next root on its host knows how much was shown.
     kill(Pid::from_raw(*roots_on(&lab, "h2").first().expect("it is there")), Signal::SIGKILL).expect("it runs");
     root.wait().expect("it is our child");
-    // This console has the root that comes back, as the first one would.
+    // The console stays attached across the root's return, as on the first host.
     job.say("end");
     job.see(&answer(2, "end"));
     assert_eq!(job.console.wait().expect("it is our child").code(), Some(7));
@@ -250,9 +251,9 @@ fn a_console_on_another_host_shows_what_was_not_shown_and_is_read_from() {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// Without replicas: what was lost with the host of the root is loaded on those that are left.
+/// At r = 1: ranks lost with the root's host are loaded on the remaining hosts.
 #[test]
-fn a_job_that_has_lost_a_rank_with_the_host_of_its_root_goes_back_to_its_checkpoint() {
+fn a_job_that_loses_a_rank_with_its_root_goes_back() {
     let Some(lab) = lab(3) else { return };
     let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]);
@@ -277,9 +278,9 @@ fn a_job_that_has_lost_a_rank_with_the_host_of_its_root_goes_back_to_its_checkpo
     nothing_left(&lab, &ended);
 }
 
-/// Whatever the lost host had for itself: a file that names hosts, the job's output, its checkpoints.
+/// The lost host alone had a file that names hosts, the job's output and its checkpoints.
 #[test]
-fn what_was_only_on_the_lost_host_does_not_keep_a_root_from_coming_back() {
+fn files_on_the_lost_host_alone_do_not_hinder_a_comeback() {
     let Some(lab) = lab(3) else { return };
     let mark = format!("alone-{}", std::process::id());
     let stop = lab.path("stop").display().to_string();
@@ -301,7 +302,7 @@ fn what_was_only_on_the_lost_host_does_not_keep_a_root_from_coming_back() {
     settle(&lab, "h1");
     let (left, mut root) = Left::lose(&lab, "h1", "h2");
     console.wait().expect("it is our child");
-    // There is room for one here, once it is known that the first host is lost.
+    // The checkpoint has room here, once the loss of the first host is detected.
     wait_until("checkpoint", || try_redctl(&lab, "h2", &["checkpoint"]).status.success());
     std::fs::write(&stop, "").expect("it can be written");
     let (code, shown, said) = see_end(&left, &lab, "h2");
@@ -316,7 +317,7 @@ fn what_was_only_on_the_lost_host_does_not_keep_a_root_from_coming_back() {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// The second is lost before anybody has noticed that the first was.
+/// The second host is lost before the loss of the first is detected.
 #[test]
 fn the_next_host_of_the_root_may_be_lost_at_once() {
     let Some(lab) = lab(4) else { return };
@@ -340,8 +341,9 @@ fn the_next_host_of_the_root_may_be_lost_at_once() {
     nothing_left(&lab, &ended);
 }
 
+/// The output is complete, without a line twice.
 #[test]
-fn what_is_being_printed_to_a_shared_file_is_neither_lost_nor_there_twice_when_hosts_of_roots_are_lost() {
+fn output_to_a_shared_file_survives_the_loss_of_root_hosts() {
     const LINES: u64 = 100_000;
     let Some(lab) = lab(4) else { return };
     let mut random = Random::from_environment();
@@ -356,7 +358,7 @@ fn what_is_being_printed_to_a_shared_file_is_neither_lost_nor_there_twice_when_h
     std::fs::write(place.join("go"), "").expect("a new file");
     let shown_bytes = || std::fs::metadata(&out).map_or(0, |metadata| metadata.len());
     let mut lose = |host, next| {
-        // All of it may have been shown: then the job has ended, and the next root knows that.
+        // All output may have been shown: then the job has ended, and the next root knows it.
         let seen = shown_bytes();
         let wanted = seen + random.draw() % ((expected.len() as u64 - seen) / 2 + 1);
         wait_until("output", || shown_bytes() >= wanted);
@@ -374,7 +376,8 @@ fn what_is_being_printed_to_a_shared_file_is_neither_lost_nor_there_twice_when_h
     nothing_left(&lab, &ended);
 }
 
-/// Its daemons follow the other, whose term is higher, and tell it so. Its console ends, and the job goes on.
+/// The stopped root's daemons follow the next root, whose term is higher, and reject the stopped one. The console of
+/// the stopped root ends, and the job goes on.
 #[test]
 fn a_root_that_was_only_stopped_does_no_harm_when_it_wakes() {
     let Some(lab) = lab(4) else { return };
@@ -395,9 +398,9 @@ fn a_root_that_was_only_stopped_does_no_harm_when_it_wakes() {
     nothing_left(&lab, &ended);
 }
 
-/// Without other roots they would leave within the detection timeout.
+/// Without other roots they would end within the detection timeout.
 #[test]
-fn processes_wait_for_a_root_whose_host_is_lost_and_end_after_their_lease() {
+fn processes_wait_their_lease_for_a_lost_root_and_end() {
     let Some(lab) = lab(3) else { return };
     let (stop, lease, silence) = (lab.path("stop"), Duration::from_secs(6), Duration::from_millis(500));
     let options = ["--detachable", "--roots", "3", "--root-lease", "6s", "--detect-timeout", "0.5"];
@@ -407,7 +410,7 @@ fn processes_wait_for_a_root_whose_host_is_lost_and_end_after_their_lease() {
     settle(&lab, "h1");
     let ranks = |host| lab.processes(host, "until");
     let before = [ranks("h2"), ranks("h3")];
-    // They have heard of the root until it stops, or a heartbeat less: so the lease is no shorter than its half.
+    // They heard the root last when it stopped, or a heartbeat earlier: half of the lease is a safe lower bound.
     let (since, shortest) = (Instant::now(), lease / 2);
     leave(&lab, "h1");
     lab.cut_power("h1");

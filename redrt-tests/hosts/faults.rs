@@ -1,15 +1,15 @@
-//! Hosts, daemons, links and redrun die while a job runs.
+//! Losses of hosts, daemons, links and redrun while a job runs.
 
 use crate::{HOSTS, nothing_left, program, undisturbed};
 use redrt_tests::lab::lab;
 use redrt_tests::{Disk, Ended, Job, Lab, Running, breadth};
 use std::time::Duration;
 
-/// What is found out within the default of a second, and what follows from it.
+/// Detection within the default of a second, with its consequences.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 fn send(signal: i32, process: i32) {
-    // SAFETY: - takes any number; the process is one of the lab's.
+    // SAFETY: - the call takes any number; the process is one of the lab's.
     unsafe { libc::kill(process, signal) };
 }
 
@@ -17,21 +17,22 @@ fn kill(process: i32) {
     send(libc::SIGKILL, process);
 }
 
-/// A job that goes on until the file `stop` is there, or long after any test: rank by rank a hash of all received.
+/// A job that goes on until the file `stop` is there, at most long after any test. Each rank prints a hash of all
+/// messages it received.
 fn endless(lab: &Lab, degree: u16, hosts: &str) -> Job {
     let stop = lab.path("stop");
     let program = redrt_tests::compile("until");
     Job::new(4, &program).arguments(&[&stop.display().to_string()]).degree(degree).on_hosts(lab, hosts)
 }
 
-/// Starts it and waits until it computes.
+/// Starts such a job and waits until it computes.
 fn running(lab: &Lab, degree: u16, hosts: &str, options: &[&str]) -> Running {
     let job = endless(lab, degree, hosts).options(options).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     job
 }
 
-/// Lets it end.
+/// Lets such a job end.
 fn finish(lab: &Lab, job: Running) -> Ended {
     std::fs::write(lab.path("stop"), "").expect("it can be written");
     job.wait()
@@ -66,7 +67,7 @@ fn replicas_killed_on_any_host_change_nothing() {
 fn a_host_without_power_is_found_and_the_job_goes_on() {
     for (degree, fan_out) in [(2, "32"), (3, "32"), (2, "1")] {
         let Some(lab) = lab(4) else { return };
-        // Not the last in the line of daemons: those below it must find another way.
+        // The host has others below it in the tree of daemons: these must find another way.
         let job = running(&lab, degree, HOSTS, &["--fan-out", fan_out]);
         lab.cut_power("h2");
         job.wait_until("loss", |job| lost(job) > 0);
@@ -91,7 +92,7 @@ fn a_whole_plane_of_hosts_may_go_at_once() {
 fn the_loss_of_all_replicas_of_a_rank_ends_the_job() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &[]);
-    // Rank 2 and 3 are on h2 and h4.
+    // Ranks 2 and 3 are on h2 and h4.
     lab.cut_power("h2");
     lab.cut_power("h4");
     let ended = job.wait().ended_with(128 + 9).said("is lost");
@@ -104,15 +105,16 @@ fn a_killed_daemon_takes_its_host_with_it_and_nothing_stays() {
     let job = running(&lab, 2, HOSTS, &[]);
     let daemons = lab.processes("h3", "redrtd");
     assert!(!daemons.is_empty());
-    // The last is the daemon itself; the first its guard, which cleans up.
+    // The newest process is the daemon; the oldest is its guard, which cleans up.
     kill(*daemons.iter().max().expect("there are some"));
     job.wait_until("loss", |job| lost(job) == 2);
     let ended = finish(&lab, job).ended_well().said("lost host h3").said("its daemon has ended");
     nothing_left(&lab, &ended);
 }
 
+/// Its processes end by themselves, and the daemon cannot come back into the job.
 #[test]
-fn a_host_that_is_cut_off_stops_itself_and_is_refused_when_it_is_back() {
+fn a_host_that_is_cut_off_stops_itself_and_stays_out() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &[]);
     lab.cut_link("h4");
@@ -140,11 +142,11 @@ fn a_link_that_is_cut_for_a_moment_is_no_death() {
     nothing_left(&lab, &ended);
 }
 
-/// Until its processes have opened their connections again: as long as that takes of 5 packets sent again in vain.
+/// Time until processes have opened their connections again: that of 5 retransmissions.
 const PARTED_FOR_A_WHILE: Duration = Duration::from_secs(12);
 
 #[test]
-fn two_hosts_that_do_not_hear_each_other_for_a_while_are_none_lost() {
+fn two_hosts_cut_apart_for_a_while_are_not_lost() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
     lab.cut_between("h2", "h3");
@@ -162,16 +164,17 @@ fn of_two_hosts_that_do_not_hear_each_other_one_is_given_up() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
     lab.cut_between("h2", "h3");
-    // The daemons hear each other no more either, but others hear them.
+    // The daemons do not hear each other either, but others hear both.
     job.wait_for("daemon-lost", 1);
     let ended = finish(&lab, job).ended_well().said("do not hear each other");
     assert_eq!(lost_hosts(&ended), ["h3"], "{ended}");
     nothing_left(&lab, &ended);
 }
 
+/// One direction of their link is cut.
 #[test]
 #[ignore = "scripts/test.sh --all: the simulator of tools/host-watch plays it"]
-fn of_two_hosts_of_which_one_does_not_hear_the_other_one_is_given_up() {
+fn of_two_hosts_cut_apart_one_way_one_is_given_up() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
     lab.cut_from("h3", "h2");
@@ -181,9 +184,10 @@ fn of_two_hosts_of_which_one_does_not_hear_the_other_one_is_given_up() {
     nothing_left(&lab, &ended);
 }
 
+/// One of three hosts hears neither of the other two.
 #[test]
 #[ignore = "scripts/test.sh --all: the simulator of tools/host-watch plays it"]
-fn of_three_hosts_of_which_one_hears_no_other_two_or_one_are_given_up() {
+fn of_three_hosts_cut_apart_one_or_two_are_given_up() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &["--transport", "tcp"]);
     lab.cut_between("h2", "h3");
@@ -196,7 +200,7 @@ fn of_three_hosts_of_which_one_hears_no_other_two_or_one_are_given_up() {
 
 #[test]
 #[ignore = "scripts/test.sh --all: the simulator of tools/host-watch plays it"]
-fn without_replicas_two_hosts_that_do_not_hear_each_other_end_the_job() {
+fn without_replicas_two_hosts_cut_apart_end_the_job() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 1, HOSTS, &["--transport", "tcp"]);
     lab.cut_between("h2", "h3");
@@ -208,7 +212,7 @@ fn without_replicas_two_hosts_that_do_not_hear_each_other_end_the_job() {
 fn the_part_of_the_network_without_redrun_stops() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &[]);
-    // Planes are apart: h1 and h2 hold one, h3 and h4 the other.
+    // The planes are apart: h1 and h2 hold one, h3 and h4 the other.
     lab.part(&["h3", "h4"]);
     job.wait_until("losses", |job| lost(job) == 4);
     job.wait_until("end of the other part", |_| {
@@ -276,12 +280,12 @@ fn ssh_may_be_killed_once_the_daemons_run() {
     assert_eq!(clients.len(), 3);
     clients.into_iter().for_each(kill);
     for host in ["h2", "h3", "h4"] {
-        // Not the one that listens, which came first.
+        // All but the oldest `sshd`, which listens.
         let mut sessions = lab.processes(host, "sshd");
         sessions.sort_unstable();
         sessions.into_iter().skip(1).for_each(kill);
     }
-    // Nor has a daemon that stood still for over half of the timeout anybody else to tell.
+    // A daemon that stands still for over half of the timeout reports it to redrun alone.
     let daemons = lab.processes("h4", "redrtd");
     daemons.iter().for_each(|daemon| send(libc::SIGSTOP, *daemon));
     std::thread::sleep(Duration::from_millis(2500));
@@ -292,7 +296,7 @@ fn ssh_may_be_killed_once_the_daemons_run() {
 }
 
 #[test]
-fn nothing_is_left_on_any_host_when_redrun_ends_by_force_or_by_ctrl_c() {
+fn nothing_is_left_when_redrun_is_killed_or_interrupted() {
     for (signal, code) in [(libc::SIGKILL, 128 + 9), (libc::SIGINT, 130)] {
         for fan_out in ["32", "1"] {
             let Some(lab) = lab(4) else { return };
@@ -331,7 +335,7 @@ fn an_audit_log_whose_file_system_stands_still_costs_no_host() {
     let job = endless(&lab, 2, "h1,h2,h3").audit_at(&disk.path("audit")).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     disk.freeze();
-    // A loss is recorded, which waits for the disk: three times as long as hosts may be silent.
+    // The record of a loss waits for the disk: three times as long as hosts may be silent.
     job.redctl(&["kill", "1.1"]).expect("it is there");
     std::thread::sleep(Duration::from_secs(3));
     disk.thaw();
@@ -355,7 +359,7 @@ fn when_redrun_stood_still_that_is_the_reason() {
 }
 
 #[test]
-fn a_guard_and_daemon_that_stand_still_lose_their_host_and_leave_when_they_go_on() {
+fn a_stopped_guard_and_daemon_lose_their_host_and_leave() {
     let Some(lab) = lab(4) else { return };
     let job = running(&lab, 2, HOSTS, &[]);
     let stopped = lab.processes("h2", "redrtd");
@@ -365,7 +369,7 @@ fn a_guard_and_daemon_that_stand_still_lose_their_host_and_leave_when_they_go_on
     let ended = finish(&lab, job);
     assert_eq!(ended.code, Some(0), "{ended}");
     assert_eq!(lost_hosts(&ended), ["h2"], "{ended}");
-    // What is stopped cannot end anything; as soon as it goes on, nothing is left.
+    // A stopped process cannot end its children; once it goes on, nothing may be left.
     stopped.iter().for_each(|process| send(libc::SIGCONT, *process));
     nothing_left(&lab, &ended);
 }

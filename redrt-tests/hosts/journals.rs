@@ -1,4 +1,4 @@
-//! Roots on several hosts whose journal has become long, and what roots have left on hosts on which they are no more.
+//! Roots on several hosts with a long journal, and processes of a former root on a host that it has left.
 
 use crate::elsewhere::{RIGHT, lines};
 use crate::{HOSTS, nothing_left};
@@ -9,7 +9,7 @@ use redrt_tests::lab::lab;
 use redrt_tests::{Job, compile, compile_source};
 use std::time::{Duration, Instant};
 
-/// Each of two replicas prints that much before it waits, so there is more than 40 MiB of it in the journal.
+/// Lines that each of two replicas prints before it waits: the journal gets more than 40 MiB of output.
 const PRINTED_LINES: usize = 22 << 10;
 
 const PROGRAM: &str = r#"
@@ -42,10 +42,10 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// The next root has all of it to go through before it calls the daemons, whose processes wait for it meanwhile.
+/// The next root replays all of the journal before it calls the daemons, whose processes wait meanwhile.
 #[test]
 #[ignore = "scripts/test.sh --all: a long journal takes its time"]
-fn a_root_on_another_host_goes_on_from_a_journal_of_tens_of_megabytes() {
+fn a_root_goes_on_elsewhere_from_a_journal_of_40_mebibytes() {
     let Some(lab) = lab(4) else { return };
     let (_directory, program) = compile_source(PROGRAM);
     let stop = lab.path("stop");
@@ -77,14 +77,14 @@ fn a_root_on_another_host_goes_on_from_a_journal_of_tens_of_megabytes() {
     nothing_left(&lab, &ended);
 }
 
-/// The host's member, which would end them, was killed, so the root there has ended without anybody who looks after
-/// what it has started; and one of those waits for a host that is cut off.
+/// The member, which would end them, was killed with the root, so no process watches the root's children there; and one
+/// of them waits for a host that is cut off.
 #[test]
-fn what_a_root_has_started_ends_with_the_job_where_its_member_was_killed() {
+fn children_of_a_root_end_with_the_job_without_its_member() {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2).on_hosts(&lab, HOSTS);
-    // The root starts all daemons itself.
+    // Without a tree the root starts all daemons itself.
     let job = job.options(&["--detachable", "--roots", "3", "--transport", "tcp", "--root-lease", "6s"]);
     let job = job.environment(OWN.0, OWN.1).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
@@ -95,7 +95,7 @@ fn what_a_root_has_started_ends_with_the_job_where_its_member_was_killed() {
     job.wait_for("came-back", 1);
     council.forget("h1");
     job.wait_until("another root", |_| council.find_root().is_some());
-    // As the next root finds them, and with one in the place of that which was killed.
+    // Once without the killed member, and once with its replacement.
     job.wait_until("three roots again", |job| job.count("roots") >= before + 2);
     let root = council.find_root();
     let other = council.alive().into_iter().find(|host| Some(host) != root.as_ref()).expect("two others are there");

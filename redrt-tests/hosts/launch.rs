@@ -1,4 +1,4 @@
-//! Starting a job on several hosts, and not being able to.
+//! Launches of jobs on several hosts, and launches that fail.
 
 use crate::{HOSTS, nothing_left};
 use redrt_tests::lab::{address, lab};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// One message and the end within this time.
+/// Limit on the time until a failed launch has printed its one message and ended.
 const REFUSAL_TIME_MAX: Duration = Duration::from_secs(10);
 
 fn shell(rank_count: u32, script: &str) -> Job {
@@ -44,7 +44,7 @@ fn ranks_run_where_they_are_put() {
 }
 
 #[test]
-fn a_rankfile_puts_replicas_where_it_says_and_their_siblings_elsewhere() {
+fn a_rankfile_places_replicas_and_siblings_go_elsewhere() {
     let Some(lab) = lab(4) else { return };
     let file = lab.path("ranks");
     let placed = |lines: &str, hosts: &[&str], rank_count: u32, degree: u16| {
@@ -62,7 +62,7 @@ fn a_rankfile_puts_replicas_where_it_says_and_their_siblings_elsewhere() {
     assert!(!has("h4", "0.1") && !has("h4", "1.1") && !has("h1", "2.0"), "{job}");
     assert!(!job.err.contains("replicas on the same host"), "{job}");
     nothing_left(&lab, &job);
-    // Its hosts are those of the job when no others are named, and processes are bound there.
+    // When no hosts are named, the job gets those of the rankfile, and processes are bound there.
     let job = placed("rank 0=h2 slot=0\nrank 1=h3\n", &["--report-bindings"], 2, 1).ended_well();
     let job = job.said("placement: h2: 0.0\n").said("placement: h3: 1.0\n").said("binding: 0.0 on h2: processors ");
     nothing_left(&lab, &job);
@@ -71,10 +71,10 @@ fn a_rankfile_puts_replicas_where_it_says_and_their_siblings_elsewhere() {
     nothing_left(&lab, &ended);
 }
 
-/// The scripts that are installed, with what these systems tell a job of its hosts. In place of `blaunch` is one that
-/// takes what that takes.
+/// The installed scripts run with the variables of these systems. In place of `blaunch` there is a script with the same
+/// arguments.
 #[test]
-fn the_scripts_for_pbs_and_lsf_run_a_job_on_the_hosts_they_are_given() {
+fn the_scripts_for_pbs_and_lsf_run_a_job_on_their_hosts() {
     let Some(lab) = lab(4) else { return };
     fs::create_dir(lab.path("bin")).expect("a new directory");
     let write = |name: &str, text: &str| script_file::write(lab.path(name), text);
@@ -161,9 +161,9 @@ fn input_and_output_cross_hosts_whole() {
 }
 
 #[test]
-fn what_prevents_the_launch_is_said_in_one_message_that_names_the_host() {
+fn a_failed_launch_has_one_message_that_names_the_host() {
     let Some(lab) = lab(3) else { return };
-    // A host that is switched off, and one whose link is cut.
+    // One host is switched off, and another's link is cut.
     lab.cut_power("h3");
     let refused = |hosts: &str, options: &[&str], says: &[&str]| {
         let job = Job::new(3, Path::new("true")).on(&lab, "h1").options(&["-hosts", hosts]);
@@ -182,7 +182,7 @@ fn what_prevents_the_launch_is_said_in_one_message_that_names_the_host() {
     refused("h1,h2,h2", &[], &["h2 is named twice"]);
     refused(&format!("h1,h2,{}", address("h2")), &[], &["named twice"]);
     refused("h1,h2", &["--fan-out", "1", "-wdir", "/run/only-here"], &["/run/only-here"]);
-    // Another installation, and none: the launcher stands for what is on the other host.
+    // The other host has another installation, or none: the launcher plays its part.
     let launcher = |name: &str, script: &str| {
         let path = lab.path(name);
         fs::write(&path, script).expect("it can be written");
@@ -209,7 +209,7 @@ fn what_prevents_the_launch_is_said_in_one_message_that_names_the_host() {
 #[test]
 fn a_program_that_is_missing_on_a_host_is_named_with_it() {
     let Some(lab) = lab(2) else { return };
-    // /run is each host's own.
+    // Each host has a /run of its own.
     let copied = lab.on("h1").args(["cp", "/bin/true", "/run/only-here"]).status().expect("cp can be run");
     assert!(copied.success());
     let job = Job::new(2, Path::new("/run/only-here")).on_hosts(&lab, "h1,h2").run().ended_with(127);

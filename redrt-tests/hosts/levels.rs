@@ -9,10 +9,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Below the file system that hosts have in their memory.
+/// A directory in the file system that each host has in its memory.
 const IN_MEMORY: &str = "/dev/shm/kept";
 
-/// A job on three hosts, a process on each, that keeps its checkpoints so.
+/// A job on three hosts, with a process on each, that keeps its checkpoints on the hosts.
 struct Kept<'a> {
     lab: &'a Lab,
     store: PathBuf,
@@ -38,18 +38,18 @@ impl<'a> Kept<'a> {
         job
     }
 
-    /// The directory of the job, which is the only one.
+    /// The directory of the job, the only one in the store.
     fn of_job(&self) -> PathBuf {
         let mut entries = std::fs::read_dir(&self.store).expect("it is there");
         entries.next().expect("the job's").expect("it can be read").path()
     }
 
-    /// What the host with this number has on its disk.
+    /// Stands for the disk of the host with this number.
     fn disk(&self, host: u32) -> PathBuf {
         self.of_job().join(format!("at-{host}"))
     }
 
-    /// That disk is not there any more.
+    /// Removes the content of that disk.
     fn lose_disk(&self, host: u32) {
         std::fs::remove_dir_all(self.disk(host)).expect("it can be removed");
     }
@@ -77,8 +77,8 @@ pub fn checkpoint(job: &Running) {
     job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
 }
 
-/// The disk of a host that loses its power is gone with it, and its partner has what was on it; also when that one is
-/// lost after the next checkpoint.
+/// A host loses its power and its disk, and its partner has a copy of it; then the partner is lost too, after another
+/// checkpoint.
 #[test]
 fn a_partner_has_what_a_lost_host_had_again_and_again() {
     let Some(lab) = lab(3) else { return };
@@ -88,7 +88,7 @@ fn a_partner_has_what_a_lost_host_had_again_and_again() {
     std::fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
     let job = kept.start("partner", "h1,h2,h3", &["--checkpoint-encrypt", &key.display().to_string()]);
     checkpoint(&job);
-    // Each host has what it had itself, how long its log of changed files was, and what another had.
+    // Each host has its own image, the length of its undo log, and both of the host that it is partner of.
     for host in 0..3 {
         let files = std::fs::read_dir(kept.disk(host).join("line-1")).expect("it is there").count();
         assert_eq!(files, 6, "{:?}", kept.disk(host));
@@ -98,12 +98,12 @@ fn a_partner_has_what_a_lost_host_had_again_and_again() {
     job.wait_for("went-back", 1);
     job.wait_for("started", 6);
     checkpoint(&job);
-    // Two groups are on h3 now.
+    // h3 runs two groups now.
     [1, 2].into_iter().for_each(|host| kept.lose_disk(host));
     lab.cut_power("h3");
     job.wait_for("went-back", 2);
     job.wait_for("started", 9);
-    // There is nobody left to keep a copy, and it counts.
+    // With no other host left there is no copy, and the checkpoint counts all the same.
     checkpoint(&job);
     kept.end();
     let ended =
@@ -113,7 +113,7 @@ fn a_partner_has_what_a_lost_host_had_again_and_again() {
     assert_eq!(ended.events("checkpoint-copied").count(), 3, "{ended}");
 }
 
-/// Nothing is on a disk: what a host had that loses its power is in the memory of another. Each host of the lab has
+/// At this level nothing is on a disk: a lost host's part is in the memory of its partner. Each host of the lab has
 /// memory of its own.
 #[test]
 fn what_a_lost_host_had_is_in_the_memory_of_its_partner() {
@@ -129,7 +129,7 @@ fn what_a_lost_host_had_is_in_the_memory_of_its_partner() {
     kept.end();
     let ended = kept.computed_right(job.wait()).said("the job goes back to checkpoint 2");
     assert_eq!(ended.events("checkpoint-copied").count(), 3, "{ended}");
-    // What takes memory goes when the job has ended well.
+    // Checkpoints in memory are removed when the job has ended well.
     nothing_left(&lab, &ended);
 }
 
@@ -143,7 +143,7 @@ fn what_is_to_be_in_memory_is_not_kept_on_a_disk() {
     assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
 }
 
-/// What other hosts keep, and nobody else can see, is read and removed there.
+/// Only the hosts themselves can read or remove their parts: `redctl` does it there.
 #[test]
 fn parts_on_other_hosts_are_verified_and_removed_there() {
     let Some(lab) = lab(3) else { return };
@@ -164,7 +164,7 @@ fn parts_on_other_hosts_are_verified_and_removed_there() {
     let redctl = |word| run("h1", &[&program, "checkpoint", word, &of_job, "--on-hosts", "--launcher-exec", &ssh]);
     let (code, said) = redctl("verify");
     assert!(code == Some(0) && said.matches("as it was written, on all hosts that keep it").count() == 2, "{said}");
-    // The copy of what h2 has.
+    // The copy of h2's part.
     assert_eq!(run("h3", &["rm", &format!("{of_job}/at-2/line-2/1.image")]).0, Some(0));
     let (code, said) = redctl("verify");
     assert!(code == Some(1) && said.contains("checkpoint 2: damaged: h3: 1.image is missing"), "{said}");
@@ -179,7 +179,7 @@ fn parts_on_other_hosts_are_verified_and_removed_there() {
     }
 }
 
-/// Where hosts keep checkpoints for themselves alone, the loss of a process is survived, and that of a host is not.
+/// The job survives the loss of a process, and not that of a host, where hosts have no copies of each other.
 #[test]
 fn without_copies_a_job_survives_the_loss_of_processes_alone() {
     let Some(lab) = lab(3) else { return };
@@ -196,7 +196,7 @@ fn without_copies_a_job_survives_the_loss_of_processes_alone() {
     nothing_left(&lab, &ended);
 }
 
-/// A job that changes files is saved, goes on, and loses its second process.
+/// A job that changes files is saved, goes on, and loses its second process, twice.
 pub fn goes_back_twice(job: &Running, files: &Path) {
     for returns in 1..3 {
         checkpoint(job);
@@ -207,7 +207,7 @@ pub fn goes_back_twice(job: &Running, files: &Path) {
     }
 }
 
-/// Each host puts back what its processes have changed, by a log of its own; several write to one file.
+/// Each host undoes its processes' changes from a log of its own; several hosts write to one file.
 #[test]
 fn files_are_as_they_were_where_hosts_keep_checkpoints() {
     let Some(lab) = lab(2) else { return };
@@ -230,10 +230,10 @@ fn files_are_as_they_were_where_hosts_keep_checkpoints() {
     }
 }
 
-/// What the processes of a lost host have changed on a file system that others see is taken back as well, in one order
-/// with what others have changed in the same files.
+/// Changes by a lost host's processes on a shared file system are undone too, in one order with the changes of other
+/// hosts to the same files.
 #[test]
-fn files_that_a_lost_host_has_changed_are_taken_back_where_others_see_them() {
+fn changes_by_a_lost_host_to_shared_files_are_undone() {
     let Some(lab) = lab(3) else { return };
     let undisturbed = Undisturbed::new(3);
     let (store, files) = (lab.path("store"), lab.path("files"));
@@ -259,31 +259,31 @@ fn files_that_a_lost_host_has_changed_are_taken_back_where_others_see_them() {
     nothing_left(&lab, &ended);
 }
 
-/// A partner that cannot write: one line, the job goes on, and the checkpoint counts as far as it goes.
+/// A partner that cannot write costs one line of output; the job goes on, and the checkpoint counts without the copy.
 #[test]
-fn a_partner_that_cannot_keep_its_copy_is_told_of_and_the_job_goes_on() {
+fn a_partner_that_cannot_keep_its_copy_is_reported() {
     let Some(lab) = lab(4) else { return };
     let kept = Kept::new(&lab);
     let job = kept.start("partner", "h1,h2,h3,h4", &["--spares", "1"]);
     checkpoint(&job);
-    // h4 keeps what h3 has.
+    // h4 keeps the copies of h3.
     kept.lose_disk(3);
     std::fs::write(kept.disk(3), "in the way").expect("it can be written");
     checkpoint(&job);
     let why = "checkpoint 2 does not survive the loss of h3, whose part has no copy: on h4: ";
     assert!(job.errors().contains(why), "{}", job.errors());
-    // What was copied is of use: h2 is lost, whose partner is h3.
+    // The copies that were made are of use: h2 is lost, and its partner is h3.
     kept.lose_disk(1);
     lab.cut_power("h2");
     job.wait_for("went-back", 1);
     job.wait_for("started", 6);
-    // What was not is not, and the older one is taken.
+    // The copy that failed is of no use, and the older checkpoint is taken.
     std::fs::remove_file(kept.disk(3)).expect("it can be removed");
     kept.end();
     kept.is_right(job.wait()).said("the job goes back to checkpoint 2");
 }
 
-/// A torn part is passed over with its checkpoint, and the older one is loaded.
+/// The newest checkpoint has a torn part, so the older one is loaded.
 #[test]
 fn a_torn_part_is_passed_over_and_the_older_checkpoint_stays() {
     let Some(lab) = lab(3) else { return };
@@ -302,7 +302,7 @@ fn a_torn_part_is_passed_over_and_the_older_checkpoint_stays() {
     kept.is_right(job.wait()).said("checkpoint 2 cannot be loaded: replica 1.0").said("trying checkpoint 1");
 }
 
-/// A checkpoint that is built on others is loaded from where its copies and theirs are.
+/// A checkpoint that is built on others is loaded from the copies of all of them.
 #[test]
 fn a_partner_has_a_whole_chain() {
     let Some(lab) = lab(3) else { return };
@@ -323,7 +323,7 @@ fn a_partner_has_a_whole_chain() {
     lab.cut_power("h2");
     job.wait_for("went-back", 1);
     job.wait_for("started", 6);
-    // What ran on h2 has its images elsewhere now.
+    // Ranks of h2 keep their images on another host now.
     checkpoint(&job);
     assert_eq!(built_on(4), None);
     checkpoint(&job);
@@ -331,9 +331,9 @@ fn a_partner_has_a_whole_chain() {
     kept.is_right(job.wait()).said("the job goes back to checkpoint 3");
 }
 
-/// The host that is to keep a copy loses its power at any moment of it.
+/// The partner loses its power at any moment of a copy.
 #[test]
-fn a_partner_that_is_lost_while_it_keeps_a_copy_is_no_reason_to_go_back() {
+fn the_loss_of_a_partner_during_a_copy_takes_no_job_back() {
     let Some(lab) = lab(4) else { return };
     let kept = Kept::new(&lab);
     let job = kept.start("partner", "h1,h2,h3,h4", &["--spares", "1"]);
@@ -350,9 +350,9 @@ fn a_partner_that_is_lost_while_it_keeps_a_copy_is_no_reason_to_go_back() {
     assert_eq!((ended.number("returns"), ended.events("checkpoint").count()), (0, 2), "{ended}");
 }
 
-/// `redrun` and a host are lost; the job is resumed on the others, which have all of it, and on no fewer.
+/// `redrun` and a host are lost; the job is resumed on hosts that have all parts, and refused on fewer.
 #[test]
-fn a_job_is_resumed_on_hosts_that_have_all_of_it_and_on_no_others() {
+fn a_job_is_resumed_only_on_hosts_that_have_all_its_parts() {
     let Some(lab) = lab(3) else { return };
     let kept = Kept::new(&lab);
     let job = kept.start("partner", "h1,h2,h3", &[]);
@@ -363,7 +363,7 @@ fn a_job_is_resumed_on_hosts_that_have_all_of_it_and_on_no_others() {
     lab.cut_power("h3");
     kept.end();
     let resumed = |hosts| Job::resume(&kept.store).on_hosts(&lab, hosts).limit(Duration::from_secs(120)).run();
-    // What h2 had is there and on h3.
+    // The part of h2 is on h2 and h3.
     let ended = resumed("h1").ended_with(2).said("a part of it is on h2 and h3 alone, which cannot be had");
     assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
     kept.is_right(resumed("h1,h2"));

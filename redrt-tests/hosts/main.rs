@@ -24,10 +24,10 @@ mod whereabouts;
 use redrt_tests::{Ended, Job, Lab, Program};
 use std::time::Duration;
 
-/// Four hosts, so that three replicas can be apart and one host is left.
+/// Four hosts: three replicas can be on different hosts, and one host is left.
 const HOSTS: &str = "h1,h2,h3,h4";
 
-/// Every host must be empty a moment after the job.
+/// Fails unless every host is empty a moment after the job.
 #[track_caller]
 fn nothing_left(lab: &Lab, ended: &Ended) {
     let left = lab.left_behind(Duration::from_secs(3));
@@ -40,7 +40,7 @@ fn program(name: &str) -> Program {
     Program::named(name).expect("a test program")
 }
 
-/// What a program prints when it is left alone.
+/// Output of an undisturbed run.
 fn undisturbed(program: &Program) -> String {
     Job::of(program).run().ended_well().out
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// A job that computes until it is told to stop.
+/// A job that computes until the file `stop` is there.
 fn start(lab: &Lab, degree: u16, hosts: &str, options: &[&str]) -> Running {
     let stop = lab.path("stop");
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(degree);
@@ -39,7 +39,7 @@ fn count_on(replicas: &[String], host: &str) -> usize {
     replicas.iter().filter(|replica| replica.ends_with(&format!(" on {host}"))).count()
 }
 
-/// Checks how many replicas run on a host.
+/// Fails unless this number of replicas runs on a host.
 #[track_caller]
 fn assert_on_host(job: &Running, host: &str, count: usize) {
     let replicas = job.replicas();
@@ -91,7 +91,7 @@ fn a_host_that_is_added_takes_what_was_lost() {
     nothing_left(&lab, &finish(&lab, job));
 }
 
-/// `redspared` on h1, with these options too.
+/// `redspared` on h1, with these further options.
 fn begin_pool(lab: &Lab, options: &[&str]) -> Daemon {
     let mut command = lab.on("h1");
     command.arg(program("redspared")).args(["--listen", "7480", "--watch-interval", "0.2", "--watch-timeout", "2"]);
@@ -102,7 +102,7 @@ fn begin_pool(lab: &Lab, options: &[&str]) -> Daemon {
     daemon
 }
 
-/// A pool on h1 that keeps these hosts, and has seen them.
+/// A pool on h1 that keeps these hosts, and has probed them.
 fn pool(lab: &Lab, hosts: &[&str], options: &[&str]) -> Daemon {
     let daemon = begin_pool(lab, options);
     let words: Vec<_> = ["add"].into_iter().chain(hosts.iter().copied()).collect();
@@ -116,7 +116,7 @@ fn pool(lab: &Lab, hosts: &[&str], options: &[&str]) -> Daemon {
 
 fn end_pool(lab: &Lab, daemon: Daemon) {
     for process in lab.processes("h1", "redspared") {
-        // SAFETY: - takes any number; the process is one of the lab's.
+        // SAFETY: - the call takes any number; the process is one of the lab's.
         unsafe { libc::kill(process, libc::SIGKILL) };
     }
     drop(daemon);
@@ -145,10 +145,10 @@ fn a_pool_lends_hosts_and_gets_them_back() {
     let lent = if on_host(&job, "h4") > 0 { "h4" } else { "h5" };
     let is = |state: &str| states(&lab).iter().any(|host| host.starts_with(&format!("{lent} {state}")));
     assert!(is("leased"), "{:?}", states(&lab));
-    // A lease that is not renewed ends within this time.
+    // A lease that is not renewed would end within this time.
     std::thread::sleep(Duration::from_secs(4));
     assert!(is("leased"), "{:?}", states(&lab));
-    // The pool wants it back: its replicas move to the other one.
+    // The pool recalls the host: its replicas move to the other one.
     redctl(&lab, "h1", "h1", &lab.path("pool.admin"), &["drain", lent]).expect("it is there");
     job.wait_for("host-free", 1);
     wait("it is given back", || is_so(is("drained"), &lab));
@@ -160,7 +160,7 @@ fn a_pool_lends_hosts_and_gets_them_back() {
     nothing_left(&lab, &ended);
 }
 
-/// What a root was lent, the next one has, and gives back.
+/// The next root has the hosts that the killed one was lent, and gives them back.
 #[test]
 fn a_job_whose_root_was_killed_has_what_a_pool_has_lent_it() {
     let Some(lab) = lab(5) else { return };
@@ -173,11 +173,11 @@ fn a_job_whose_root_was_killed_has_what_a_pool_has_lent_it() {
     let mut killed = Vec::new();
     for _ in 0..2 {
         kill_root(&lab, &job, &mut killed, 3);
-        // A lease that is not renewed ends within this time.
+        // A lease that is not renewed would end within this time.
         std::thread::sleep(Duration::from_secs(4));
         assert!(states(&lab)[0].starts_with("h4 leased"), "{:?}", states(&lab));
     }
-    // The pool has another one, and wants this one back.
+    // The pool has another host, and recalls this one.
     let admin = lab.path("pool.admin");
     redctl(&lab, "h1", "h1", &admin, &["add", "h5:4"]).expect("it is a host");
     redctl(&lab, "h1", "h1", &admin, &["drain", "h4"]).expect("it is there");
@@ -191,9 +191,9 @@ fn a_job_whose_root_was_killed_has_what_a_pool_has_lent_it() {
     nothing_left(&lab, &ended);
 }
 
-/// MUNGE runs where Slurm does.
+/// Uses a lab with Slurm, which has MUNGE.
 #[test]
-fn a_pool_knows_by_munge_whose_a_job_is_and_still_does_when_it_was_restarted() {
+fn a_restarted_pool_knows_by_munge_whose_a_job_is() {
     let Some(lab) = slurm_lab(3) else { return };
     let daemon = pool(&lab, &["h3:4"], &["--munge"]);
     let secret = lab.path("pool.secret");
@@ -220,7 +220,7 @@ fn a_pool_knows_by_munge_whose_a_job_is_and_still_does_when_it_was_restarted() {
 #[test]
 fn a_lent_host_that_fails_is_marked_and_another_one_lent() {
     let Some(lab) = lab(4) else { return };
-    // h3 cannot be reached when it is needed, though it was seen a moment ago.
+    // h3 cannot be reached at the lease, though it answered a probe a moment ago.
     let daemon = pool(&lab, &["h3:4"], &[]);
     let secret = lab.path("pool.secret");
     let job = start(&lab, 2, "h1,h2", &["--pool", "h1", "--pool-secret", &secret.display().to_string()]);
@@ -235,7 +235,7 @@ fn a_lent_host_that_fails_is_marked_and_another_one_lent() {
     nothing_left(&lab, &ended);
 }
 
-/// Waits for the next clone to begin and cuts the power of a host that takes part, in the midst of it.
+/// Waits for the next clone to begin and cuts the power of a host that takes part, during the clone.
 fn cut_in_the_midst(lab: &Lab, job: &Running, random: &mut Random, before: usize, host: impl Fn(&Value) -> String) {
     job.wait_for("clone", before + 1);
     let clone = job.audit().into_iter().filter(|record| record["event"] == "clone").nth(before).expect("it was there");
@@ -250,7 +250,7 @@ fn hosts_that_die_while_copies_are_made_are_made_good_too() {
     let job = start(&lab, 3, "h1:4,h2:4,h3:4,h4:8,h5:8,h6:8", &["--spares", "3", "--map-by", "node"]);
     let on = |record: &Value| record["host"].as_str().expect("a host").to_owned();
     lab.cut_power("h2");
-    // The host that the copies are made on, then one that they are made from, and that has their partners.
+    // First the host of the copies is lost, then the host of a source, which has the copies' partners.
     cut_in_the_midst(&lab, &job, &mut random, 0, on);
     let is_whole = |job: &Running, lost: usize| job.count("daemon-lost") == lost && job.replicas().len() == 12;
     job.wait_until("recovery", |job| is_whole(job, 2));

@@ -1,4 +1,4 @@
-//! Hosts lose their power with what was on their disks, and others go on from an object store.
+//! Hosts lose their power together with their disks, and other hosts go on from an object store.
 
 use crate::levels::{checkpoint, goes_back_twice};
 use redrt_tests::changing::Undisturbed;
@@ -6,12 +6,12 @@ use redrt_tests::lab::lab;
 use redrt_tests::{Job, compile};
 use std::time::Duration;
 
-/// Below the file system that hosts have in their memory: it goes with their power.
+/// A directory in the file system that hosts have in their memory: it is lost with their power.
 const SCRATCH: &str = "/dev/shm/scratch";
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[test]
-fn another_host_goes_on_from_the_store_and_when_all_are_lost_one_that_had_no_part() {
+fn a_new_host_goes_on_from_the_store_when_all_are_lost() {
     for degree in [1, 2] {
         let Some(lab) = lab(4) else { return };
         let (url, stop) = (format!("file://{}", lab.path("store").display()), lab.path("stop"));
@@ -26,12 +26,12 @@ fn another_host_goes_on_from_the_store_and_when_all_are_lost_one_that_had_no_par
         job.wait_until("computing", |job| job.output().contains("computing"));
         let count = 3 * usize::from(degree);
         (0..2).for_each(|_| checkpoint(&job));
-        // With replicas, those that are left go on.
+        // With replicas, the remaining ones go on.
         lab.cut_power("h2");
         if degree == 2 {
             job.wait_for("daemon-lost", 1);
         }
-        // The loss of both of what is left of a rank is not; nor would it be with copies at a partner.
+        // Then a rank loses its last replica; copies at a partner would be lost as well.
         lab.cut_power("h3");
         job.wait_for("went-back", 1);
         job.wait_until("all are there again", |job| job.count("started") >= 2 * count);
@@ -51,7 +51,7 @@ fn another_host_goes_on_from_the_store_and_when_all_are_lost_one_that_had_no_par
     }
 }
 
-/// Each host puts back what its processes have changed, by a log in its working directory.
+/// Each host undoes its processes' changes from a log in its working directory.
 #[test]
 fn files_are_as_they_were_where_a_store_has_checkpoints() {
     let Some(lab) = lab(2) else { return };

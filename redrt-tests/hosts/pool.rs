@@ -11,7 +11,7 @@ pub fn program(name: &str) -> String {
     prefix().join("bin").join(name).display().to_string()
 }
 
-/// What `redctl pool` prints, asked on a host.
+/// Output of `redctl pool` on a host.
 pub fn redctl(lab: &Lab, host: &str, address: &str, secret: &Path, words: &[&str]) -> Result<String, String> {
     let mut command = lab.on(host);
     command.arg(program("redctl")).args(["pool", "--pool", address, "--pool-secret"]).arg(secret).args(words);
@@ -20,7 +20,7 @@ pub fn redctl(lab: &Lab, host: &str, address: &str, secret: &Path, words: &[&str
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Each host, its state and whether its memory is known: `h2 idle true`.
+/// Each host, its state, and true if its memory is known: `h2 idle true`.
 pub fn hosts_of(status: &str) -> Vec<String> {
     let status: serde_json::Value = serde_json::from_str(status).expect("it is JSON");
     let hosts = status["hosts"].as_array().expect("there is a list");
@@ -64,7 +64,7 @@ fn spare_hosts_are_watched_by_ssh() {
     command.args(["--launcher-exec", &lab.ssh(), "--state"]).arg(&state);
     let daemon = Daemon(command.stderr(Stdio::null()).spawn().expect("redspared can be run"));
     wait("the daemon listens", || redctl(&lab, "h2", "h1", &secret, &["status"]).map(drop));
-    // Who may lease may not say which hosts there are, and nobody may say from afar what is run.
+    // The key for leases does not add hosts, and no key sets the probe's command from afar.
     let refused = redctl(&lab, "h2", "h1", &secret, &["add", "h2:2"]).expect_err("this key is for jobs");
     assert!(refused.contains("administrator"), "{refused}");
     let refused = redctl(&lab, "h2", "h1", &admin, &["add", "h2", "--launcher", "sh -c id"]).expect_err("no name");
@@ -76,12 +76,12 @@ fn spare_hosts_are_watched_by_ssh() {
     wait("one is missed", || are(&status(), &["h2 idle true", "h3 unreachable false"]));
     redctl(&lab, "h2", "h1", &admin, &["drain", "h2"]).expect("it is there");
     wait("one is drained", || are(&status(), &["h2 drained true", "h3 unreachable false"]));
-    // Another secret opens nothing.
+    // Another secret is refused.
     let other = lab.path("other.secret");
     fs::write(&other, "11".repeat(32)).expect("it can be written");
     fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is there");
     assert!(redctl(&lab, "h2", "h1", &other, &["status"]).is_err());
-    // The daemon itself ends with its host.
+    // The daemon ends with its host.
     drop(daemon);
 }
 

@@ -1,4 +1,4 @@
-//! The test programs over four hosts without faults: the same output as on one.
+//! The test programs on four hosts without faults: the output is the same as on one.
 
 use crate::{HOSTS, nothing_left, program, undisturbed};
 use redrt_tests::lab::lab;

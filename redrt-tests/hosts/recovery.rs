@@ -1,4 +1,4 @@
-//! Replicas of hosts that die are cloned to a spare host.
+//! Replicas of lost hosts are cloned to a spare host.
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;
@@ -10,7 +10,7 @@ fn count(job: &Running, event: &str) -> usize {
 }
 
 #[test]
-fn replicas_of_a_lost_host_are_cloned_to_a_spare_and_the_next_host_may_go() {
+fn after_clones_to_a_spare_the_next_host_may_be_lost() {
     let Some(lab) = lab(5) else { return };
     let stop = lab.path("stop");
     let job = Job::new(4, &compile("until"))
@@ -23,7 +23,7 @@ fn replicas_of_a_lost_host_are_cloned_to_a_spare_and_the_next_host_may_go() {
     job.wait_until("computing", |job| job.output().contains("computing"));
     lab.cut_power("h2");
     job.wait_until("recovery", |job| count(job, "recovered") == 2);
-    // Each rank has two replicas again, on two hosts: another one may go.
+    // Each rank has two replicas again, on two hosts: another host may go.
     lab.cut_power("h3");
     job.wait_until("loss", |job| count(job, "replica-lost") == 4);
     std::fs::write(&stop, "").expect("it can be written");

@@ -1,4 +1,4 @@
-//! A host that corrupts a message now and then, for as long as anything runs there.
+//! Hosts that are sick for a whole job: one corrupts a message now and then, another is slow.
 
 use crate::nothing_left;
 use redrt_tests::lab::lab;
@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// The output is right all the same.
 #[test]
-fn a_host_that_corrupts_messages_is_named_and_drained_and_the_answer_is_right() {
+fn a_host_that_corrupts_messages_is_named_and_drained() {
     let Some(lab) = lab(5) else { return };
     let stop = lab.path("stop");
     let job = Job::new(4, &compile("until"))
@@ -30,19 +31,19 @@ fn a_host_that_corrupts_messages_is_named_and_drained_and_the_answer_is_right() 
     let ended = job.wait().ended_with(0).said("host h2 corrupts data: its replicas move away");
     let is_right = |line: &str| line == "computing" || line.ends_with(": right");
     assert!(ended.out.lines().count() == 5 && ended.out.lines().all(is_right), "{ended}");
-    // All that was found was found against replicas on that host, and each strike was followed by a copy.
+    // All mismatches are against replicas on that host, and each strike was followed by a copy.
     let hosts: Vec<_> = ended.events("mismatch").map(|record| record["host"].as_str().unwrap_or_default()).collect();
     assert!(hosts.len() >= 3 && hosts.iter().all(|host| *host == "h2"), "{hosts:?}");
     assert_eq!((ended.events("strike").count(), ended.events("host-bad").count()), (3, 1), "{ended}");
     assert!(ended.number("recovered") >= 3, "{ended}");
-    // It is the host, and not the program, that several ranks have in common.
+    // Several ranks have the host in common, so it is named, and not the program.
     let reasons: Vec<_> = ended.events("attribution").map(|record| (&record["cause"], &record["hosts"])).collect();
     assert_eq!(reasons, [(&json!("hardware"), &json!(["h2"]))], "{ended}");
     assert_eq!(report(&[&ended])["attribution"][0]["cause"], "hardware", "{ended}");
     nothing_left(&lab, &ended);
 }
 
-/// A host that gives its processes a third of the time: they are stopped and let go on, again and again.
+/// A host that gives its processes a third of the time: it stops them and lets them go on, again and again.
 struct Slow {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -54,7 +55,7 @@ impl Slow {
         let ends = is_over.clone();
         let send = move |signal| {
             for process in &processes {
-                // SAFETY: - takes any number; these are the lab's processes, which end with it.
+                // SAFETY: - the call takes any number; the processes are the lab's.
                 unsafe { libc::kill(*process, signal) };
             }
         };
@@ -79,7 +80,7 @@ impl Drop for Slow {
 
 #[test]
 #[ignore = "scripts/test.sh --all: how slow a host is shows where nothing else uses the processors"]
-fn a_host_that_is_three_times_slower_is_told_of_and_gets_a_strike() {
+fn a_host_that_is_three_times_slower_gets_a_strike() {
     let Some(lab) = lab(3) else { return };
     let stop = lab.path("stop");
     let job = Job::new(3, &compile("until"))

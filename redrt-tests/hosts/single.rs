@@ -1,5 +1,5 @@
-//! Single faults of jobs with several roots: a link between two hosts alone is cut, a console stands still, a host is
-//! lost while its member learns.
+//! Single faults in jobs with several roots: a cut link between two hosts, a console that stands still, the loss of a
+//! host while its member learns.
 
 use crate::HOSTS;
 use crate::elsewhere::{RIGHT, begin, lines};
@@ -11,16 +11,15 @@ use redrt_tests::lab::lab;
 use redrt_tests::{Job, Lab, compile_source};
 use std::time::Duration;
 
-/// A host that has a member beside the root's.
+/// A host other than the root's with a member.
 fn other_member(lab: &Lab, council: &Council<'_>) -> String {
     let has_member = |host: &String| host != "h1" && !members_on(lab, host).is_empty();
     council.alive().into_iter().find(has_member).expect("two others have one")
 }
 
-/// All others hear both. The root is where it was, and the other host is lost for it; what is there ends within its
-/// lease.
+/// All other hosts hear both. The root stays; it loses the other host, whose processes end within their lease.
 #[test]
-fn a_link_between_the_root_and_one_member_is_cut_and_the_job_goes_on() {
+fn a_cut_between_the_root_and_a_member_costs_one_host() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &["--root-lease", "8s"]);
     let council = Council::of(&lab, &job, 4);
@@ -56,9 +55,10 @@ const CHATTERS: &str = r#"
     }
 "#;
 
-/// More is printed than is kept on its way, so the processes are held. Nobody takes the root for one that hangs.
+/// The job prints more than is buffered on the way, so its processes are held. The root is not taken for one that
+/// hangs.
 #[test]
-fn a_console_that_stands_still_holds_the_job_and_costs_nothing_else() {
+fn a_console_that_stands_still_only_holds_the_job() {
     let Some(lab) = lab(4) else { return };
     let (_directory, program) = compile_source(CHATTERS);
     let job = Job::new(3, &program).degree(2).on_hosts(&lab, HOSTS).options(&["--detachable", "--roots", "3"]);
@@ -75,7 +75,7 @@ fn a_console_that_stands_still_holds_the_job_and_costs_nothing_else() {
     nothing_left(&lab, &ended);
 }
 
-/// In the place of one that was killed. Then another host has a member, and the root may be lost with its host.
+/// The member replaces a killed one. Then another host gets a member, and the root may be lost with its host.
 #[test]
 fn a_host_that_is_lost_while_its_member_learns_is_replaced() {
     for later in [0, 40, 400] {
@@ -100,7 +100,7 @@ fn a_host_that_is_lost_while_its_member_learns_is_replaced() {
         council.lose(&lost);
         council.wait_until_complete();
         job.wait_for("daemon-lost", 1);
-        // Or ranks whose only replicas are on the root's host would be lost with it.
+        // Otherwise ranks whose only replicas are on the root's host would be lost with it.
         job.wait_for("recovered", there);
         council.lose("h1");
         job.wait_for("came-back", 1);

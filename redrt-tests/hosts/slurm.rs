@@ -13,7 +13,7 @@ fn redrun() -> String {
     prefix().join("bin/redrun").display().to_string()
 }
 
-/// Runs a command to its end; what it printed, and whether it succeeded.
+/// Runs a command to its end: output, errors and success.
 fn run(command: &mut Command) -> (String, String, bool) {
     let output = command.stdin(Stdio::null()).output().expect("it can be run");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -49,7 +49,7 @@ fn nodes_and_slots_are_taken_from_the_allocation() {
     assert!(said.contains("note: Slurm ends this job when a host fails, unless"), "{said}");
     empty(&lab);
 
-    // As many ranks as there are slots: three nodes of four.
+    // The ranks take all slots: three nodes of four.
     let mut salloc = lab.on("ctl");
     salloc.args(["salloc", "--quiet", "-N3", "--exclusive", &redrun(), "sh", "-c", "echo $REDRT_SIZE"]);
     let (printed, said, well) = run(&mut salloc);
@@ -67,7 +67,7 @@ fn nodes_and_slots_are_taken_from_the_allocation() {
     assert!(well && printed == out, "{said}\n{printed}");
     empty(&lab);
 
-    // The script that is installed.
+    // The installed script.
     let path = format!("PATH={}:/usr/bin:/bin", prefix().join("bin").display());
     let mut sbatch = lab.on("ctl");
     sbatch.args([&path, "RANKS=4", "sbatch", "--wait", "-N3", "--exclusive"]);
@@ -77,7 +77,7 @@ fn nodes_and_slots_are_taken_from_the_allocation() {
     let [printed, errors] =
         ["script.out", "script.err"].map(|name| std::fs::read_to_string(file_of(name)).unwrap_or_default());
     assert!(well && printed == out && errors.contains("4 ranks x 2 replicas"), "{said}\n{printed}\n{errors}");
-    // It asks for --no-kill, and says so.
+    // The script asks for --no-kill, so the note about it is absent.
     assert!(!errors.contains("note: Slurm ends"), "{errors}");
     empty(&lab);
 }
@@ -109,7 +109,7 @@ fn a_node_may_be_lost() {
     empty(&lab);
 }
 
-/// Its daemons were started by srun, and none of them is on its host. MUNGE says whose they are.
+/// Its daemons were started by srun, none of them on its host. MUNGE identifies their user.
 #[test]
 fn a_root_that_is_killed_within_an_allocation_comes_back() {
     let Some(lab) = slurm_lab(3) else { return };
@@ -146,15 +146,15 @@ fn a_root_that_is_killed_within_an_allocation_comes_back() {
     empty(&lab);
 }
 
-/// Its srun is gone, and with it the batch script. Both streams are one file, which all hosts see.
+/// The root's srun is lost, and the batch script with it. Both streams are one file, which all hosts see.
 #[test]
-fn a_root_comes_back_on_another_node_when_that_of_the_batch_script_is_lost() {
+fn a_root_comes_back_when_the_batch_node_is_lost() {
     lose_batch_host(3, &[]);
 }
 
-/// What was lost with it is copied to the node that was kept free.
+/// Lost replicas are copied to the node that was kept free.
 #[test]
-fn replicas_of_the_node_of_the_batch_script_are_copied_to_a_spare() {
+fn replicas_of_the_batch_node_are_copied_to_a_spare() {
     lose_batch_host(4, &["--spares", "1"]);
 }
 
@@ -191,7 +191,7 @@ fn lose_batch_host(node_count: u32, options: &[&str]) {
     empty(&lab);
 }
 
-/// Its groups are reached by a srun each, and their hosts are hosts of one job.
+/// Each group is reached by an srun of its own, and their hosts are hosts of one job.
 #[test]
 fn all_groups_of_a_heterogeneous_job_take_part() {
     let Some(lab) = slurm_lab(3) else { return };
@@ -226,8 +226,8 @@ fn a_bare_srun_explains_itself() {
     assert!(well && !printed.is_empty(), "{said}");
 }
 
-/// The script that is installed for jobs that take longer than their time: told that it is nearly up, it saves the job
-/// and puts it back into the queue, and the job goes on where it was.
+/// The installed script for jobs that take longer than their time limit: on a signal near the limit it saves the job
+/// and requeues it, and the job goes on from there.
 #[test]
 fn a_job_whose_time_is_nearly_up_is_saved_and_goes_on_later() {
     let Some(lab) = slurm_lab(3) else { return };
@@ -258,8 +258,8 @@ fn a_job_whose_time_is_nearly_up_is_saved_and_goes_on_later() {
     on_ctl(&["scancel", "--batch", "--signal=USR1", job]);
     wait_until("it is in the queue again", &|| state() == "PENDING" && errors().contains("to be resumed"));
     std::fs::write(&stop, "").expect("it can be written");
-    // Slurm lets a job that was put back wait for two minutes, and sets that time when the last node has told that the
-    // job has left it, which may be after the first request here.
+    // Slurm lets a requeued job wait for two minutes, counted from the report of the last node that the job has left
+    // it; that may come after the first request here.
     wait_until("it has ended", &|| {
         if state() == "PENDING" {
             on_ctl(&["scontrol", "update", &format!("JobId={job}"), "StartTime=now"]);
@@ -274,7 +274,7 @@ fn a_job_whose_time_is_nearly_up_is_saved_and_goes_on_later() {
     empty(&lab);
 }
 
-/// Two of its hosts are on one node then, or one node has nothing to do.
+/// Then two of its hosts are on one node, or one node has nothing to do.
 #[test]
 #[ignore = "scripts/test.sh --all: which steps there are is tested in control-network"]
 fn a_job_that_was_saved_goes_on_with_another_number_of_nodes() {
@@ -322,7 +322,7 @@ fn wait_for_text(path: &Path, text: &str) -> String {
     }
 }
 
-/// What `--signal=B:USR1@…` does near the end of the time limit, `scancel --batch` does at once.
+/// `scancel --batch` sends at once the signal that `--signal=B:USR1@…` sends near the time limit.
 #[test]
 fn a_signal_of_slurm_reaches_the_program() {
     let Some(lab) = slurm_lab(2) else { return };

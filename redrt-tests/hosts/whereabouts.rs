@@ -1,5 +1,5 @@
-//! Where the root of a job on several hosts is, as its user is told on each of them, and what becomes of it where there
-//! is no room for its journal.
+//! The place of a job's root, as commands on each of several hosts report it, and a root's return where a host has no
+//! room for its journal.
 
 use crate::elsewhere::{RIGHT, begin, lines};
 use crate::nothing_left;
@@ -9,12 +9,13 @@ use redrt_tests::{Lab, prefix};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A path of this host.
+/// A path in a host's file systems.
 fn on_host(lab: &Lab, host: &str, path: &str) -> PathBuf {
     Path::new("/proc").join(lab.init(host).to_string()).join("root").join(path)
 }
 
-/// Where the jobs of the root's host are, and those that daemons write down, whose variables ssh does not pass on.
+/// Directory with the records of the root's host, and those that daemons keep, as ssh does not pass variables on to
+/// them.
 const OF_DAEMONS: &str = "";
 
 fn on(lab: &Lab, host: &str, directory: &str, program: &str) -> Command {
@@ -23,7 +24,7 @@ fn on(lab: &Lab, host: &str, directory: &str, program: &str) -> Command {
     command
 }
 
-/// What is said of one job: others may run on this machine.
+/// Output about one job: this machine may run others.
 fn redctl(lab: &Lab, host: &str, directory: &str, job: &str, word: &str) -> String {
     let (_, shown, said) = end_of(on(lab, host, directory, "redctl").args(["--job", job, word]));
     match word {
@@ -47,7 +48,7 @@ fn users_are_told_on_each_host_where_the_root_is() {
     let is_told = |host: &str, root: &str| {
         let directory = if host == root { OWN.1 } else { OF_DAEMONS };
         let where_to_attach = if host == root { "detachable\n".into() } else { format!("detachable on {root}\n") };
-        // A daemon has heard of another root before it writes that down.
+        // A daemon hears of another root before it has that on record.
         for (word, answer) in [("status", format!("root on {root}")), ("list", where_to_attach)] {
             job.wait_until(&format!("{answer:?} on {host}"), |_| {
                 redctl(&lab, host, directory, number, word).contains(&answer)
@@ -59,7 +60,7 @@ fn users_are_told_on_each_host_where_the_root_is() {
             assert!(code == Some(1) && said.contains(&there), "{code:?} {said}");
         }
     };
-    // With another root's records, and without.
+    // With records of another root, and without.
     ["h1", "h2", "h4"].iter().for_each(|host| is_told(host, "h1"));
     council.lose("h1");
     job.wait_for("came-back", 1);
@@ -74,12 +75,12 @@ fn users_are_told_on_each_host_where_the_root_is() {
     nothing_left(&lab, &ended);
 }
 
-/// On one host there is room in shared memory alone, on another nowhere.
+/// One host has room in shared memory alone, another nowhere.
 #[test]
 fn a_root_comes_back_where_there_is_room_for_its_journal() {
     let Some(lab) = lab(4) else { return };
     for (host, path) in [("h2", "run/redrt"), ("h3", "run/redrt"), ("h3", "dev/shm/redrt-0")] {
-        // Where a file is there cannot be a directory.
+        // A file prevents a directory of the same name.
         std::fs::write(on_host(&lab, host, path), "").expect("a new file");
     }
     let (stop, job) = begin(&lab, &[]);
