@@ -1,11 +1,11 @@
-//! Which of two replicas is wrong, told by copies that were made before (`redrun --arbitrate`).
+//! Copies that were made earlier judge which of two replicas is wrong (`redrun --arbitrate`).
 
 use crate::while_computing;
 use redrt_tests::{Ended, Job, Running, compile_case, report};
 use serde_json::Value;
 use std::time::Duration;
 
-/// So often a rank sends before its program waits, or a little more.
+/// Sends of a rank before its program waits, at least; they may be a few more.
 const SENDS_BEFORE: usize = 44;
 
 fn job(options: &[&str]) -> Job {
@@ -16,12 +16,12 @@ fn run(job: Job, disturb: impl FnOnce(&Running)) -> Ended {
     while_computing(Duration::from_secs(240), job, disturb)
 }
 
-/// What the program prints when nothing goes wrong.
+/// Output of an undisturbed run.
 fn undisturbed() -> String {
     run(job(&[]), |_| {}).ended_well().out
 }
 
-/// Waits until copies of both replicas of a rank have come to stand ready so often.
+/// Waits until copies of both replicas of a rank have become ready `times` times.
 fn wait_until_held(job: &Running, rank: u32, times: usize) {
     let is_of = |source: &Value, index| source.as_str() == Some(&format!("{rank}.{index}"));
     job.wait_until(&format!("copies of rank {rank}"), |job| {
@@ -32,12 +32,12 @@ fn wait_until_held(job: &Running, rank: u32, times: usize) {
     });
 }
 
-/// Flips a bit of what a replica computes with.
+/// Flips a bit that a replica computes with.
 fn flip(job: &Running, replica: &str) {
     job.signal_replica(replica, libc::SIGUSR1);
 }
 
-/// Of each arbitration: rank, verdict and who is wrong.
+/// Rank, verdict and wrong replica of each arbitration.
 fn verdicts<'a>(ended: &'a Ended) -> Vec<(u64, &'a str, Option<&'a str>)> {
     let verdict =
         |record: &'a Value| Some((record["rank"].as_u64()?, record["verdict"].as_str()?, record["culprit"].as_str()));
@@ -52,7 +52,7 @@ fn named(ended: &Ended, culprit: &str, out: &str) {
     let retired: Vec<_> = ended.events("retired").map(|record| &record["replica"]).collect();
     assert_eq!(retired, [culprit], "{ended}");
     assert!(ended.mismatches().iter().all(|mismatch| mismatch.action != "delivered"), "{ended}");
-    // Redundancy was never missing, and the report tells who was asked.
+    // The rank never had fewer replicas, and the report names the judged one.
     let job = &report(&[ended])["jobs"][0];
     let windows = job["windows"].as_array().unwrap();
     assert!(windows.iter().all(|window| window["to_s"].is_number()), "{windows:?}");
@@ -62,7 +62,7 @@ fn named(ended: &Ended, culprit: &str, out: &str) {
 }
 
 #[test]
-fn a_payload_that_flips_is_put_right_and_its_sender_named_and_replaced() {
+fn a_flipped_payload_is_corrected_and_its_sender_replaced() {
     let out = undisturbed();
     for transport in ["shm", "tcp"] {
         for (culprit, rank, at) in [("1.1", 1, 4), ("2.0", 2, 9)] {
@@ -84,9 +84,10 @@ fn what_flips_in_memory_after_the_copies_were_made_is_named() {
     named(&ended.ended_with(0), "1.0", &out);
 }
 
-/// As leader of its rank, and as follower: it asks for an outcome that its sibling does not ask for.
+/// The culprit is the leader of its rank, and then a follower: it asks for an outcome that its sibling does not ask
+/// for.
 #[test]
-fn a_replica_that_goes_another_way_after_the_copies_were_made_is_named() {
+fn a_replica_that_parts_after_the_copies_were_made_is_named() {
     let out = undisturbed();
     for culprit in ["1.0", "1.1"] {
         let ended = run(job(&["--arbitrate"]), |job| {
@@ -97,17 +98,17 @@ fn a_replica_that_goes_another_way_after_the_copies_were_made_is_named() {
     }
 }
 
-/// Half of the four have it then.
+/// Two of the four then have the flip.
 #[test]
 fn what_flipped_before_they_were_made_stays_open() {
     let ended = run(job(&["--arbitrate=3"]), |job| {
         wait_until_held(job, 1, 1);
         flip(job, "1.1");
-        // One may be under way, and another is made after that.
+        // One copy may be under way at the flip; another is made after it.
         wait_until_held(job, 1, 3);
     });
     assert!(verdicts(&ended).iter().all(|(_, verdict, culprit)| *verdict == "open" && culprit.is_none()), "{ended}");
-    // Copies of receivers that had taken the message in two forms may have left.
+    // Copies of receivers that took both forms of the message may have left.
     assert!(ended.events("retired").all(|record| record["reason"] == "withheld"), "{ended}");
     assert_eq!(ended.events("strike").count(), 0, "{ended}");
     assert!(ended.mismatches().iter().any(|mismatch| mismatch.finding == "undecidable"), "{ended}");
@@ -121,7 +122,7 @@ fn before_anything_is_held_a_difference_stays_open() {
     assert!(ended.mismatches().iter().any(|mismatch| mismatch.action == "delivered"), "{ended}");
 }
 
-/// Long sends complete though copies that stand ready may ask for them, and the job ends as if there were none.
+/// Long sends complete although copies that stand ready may ask for them, and the job ends like any other.
 #[test]
 fn copies_that_nobody_needs_are_in_nobodys_way() {
     let out = undisturbed();
@@ -133,7 +134,7 @@ fn copies_that_nobody_needs_are_in_nobodys_way() {
     }
 }
 
-/// If any replica dies before there is a verdict, nothing hangs and no sound one is named.
+/// Nothing hangs when any replica dies before the verdict, and no sound one is named.
 #[test]
 fn replicas_that_die_while_others_judge_do_no_harm() {
     for victim in ["1.0", "0.0", "2.1"] {

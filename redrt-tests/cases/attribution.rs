@@ -1,5 +1,5 @@
-//! Software or hardware: what redrun says of it while all replicas share one host. Several hosts:
-//! `redrt-tests/hosts/sick.rs`.
+//! Software or hardware: redrun's conclusion while all replicas share one host. `redrt-tests/hosts/sick.rs` has the
+//! tests with several hosts.
 
 use redrt_tests::{Ended, Job, compile_case};
 use serde_json::Value;
@@ -8,7 +8,7 @@ fn nondeterministic(mode: &str, degree: u16) -> Ended {
     Job::new(2, &compile_case("nondeterministic")).arguments(&[mode]).degree(degree).run().ended_with(0)
 }
 
-/// The reason and ranks of each conclusion.
+/// The reason and the ranks of each conclusion.
 fn concluded(ended: &Ended) -> Vec<(&str, &Value)> {
     let records = ended.events("attribution");
     records.map(|record| (record["cause"].as_str().unwrap_or_default(), &record["ranks"])).collect()

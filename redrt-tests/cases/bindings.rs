@@ -1,15 +1,15 @@
-//! Which processors processes may use.
+//! Processors that processes may use.
 
 use redrt_tests::{Ended, Job, compile};
 use std::path::Path;
 
-/// Prints what it may use.
+/// A job whose processes print the processors that they may use.
 fn bound(rank_count: u32, options: &[&str]) -> Ended {
     let job = Job::new(rank_count, Path::new("/bin/sh")).arguments(&["-c", "grep Cpus_allowed_list /proc/self/status"]);
     job.options(options).run().ended_with(0)
 }
 
-/// The list that each process has printed, sorted.
+/// The lists that the processes have printed, sorted.
 fn lists(ended: &Ended) -> Vec<&str> {
     let mut lists: Vec<_> = ended.out.lines().filter_map(|line| Some(line.split_once(':')?.1.trim())).collect();
     lists.sort_unstable();
@@ -19,7 +19,7 @@ fn lists(ended: &Ended) -> Vec<&str> {
 #[test]
 fn processes_are_bound_to_cores() {
     let all = lists(&bound(1, &[])).concat();
-    // The first two that are there.
+    // The two processes get the first two cores of the machine.
     let one = lists(&bound(1, &["--bind-to", "core"])).concat();
     let ended = bound(2, &["--bind-to", "core", "--report-bindings"]);
     let two = lists(&ended);
@@ -28,12 +28,12 @@ fn processes_are_bound_to_cores() {
     for (replica, list) in [("0.0", &one), ("1.0", &two.concat().replacen(&one, "", 1))] {
         assert!(ended.err.lines().any(|line| line.contains(replica) && line.ends_with(&format!(" {list}"))), "{ended}");
     }
-    // More threads than there are cores have all.
+    // Processes with more threads than there are cores have all.
     let threads = bound(2, &["--bind-to", "core", "-x", "OMP_NUM_THREADS=4096,2"]);
     assert_eq!(lists(&threads), [&all, &all], "{threads}");
 }
 
-/// How many processors a list names.
+/// Number of processors in a list.
 fn count(list: &str) -> usize {
     let range = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -50,10 +50,11 @@ fn processes_have_equal_shares_of_the_cores_if_nothing_is_said() {
     let two = lists(&ended);
     match count(&all) {
         1 => assert_eq!(two, [&all, &all], "{ended}"),
-        // One of them may have more.
+        // With an odd number of cores, one process has more.
         of_all => assert!(two.iter().map(|list| count(list)).sum::<usize>() == of_all && two[0] != two[1], "{ended}"),
     }
-    // Nobody has a share where there are not enough, where it is not wanted, or where threads have places already.
+    // Processes have no shares where there are too few processors, where binding is off, or where threads have places
+    // already.
     let many = u32::try_from(count(&all)).expect("few") + 1;
     let unbound: [(u32, &[&str]); 4] =
         [(many, &[]), (2, &["--bind-to", "none"]), (2, &["-x", "OMP_PLACES=cores"]), (2, &["--spares", "1"])];
@@ -63,7 +64,7 @@ fn processes_have_equal_shares_of_the_cores_if_nothing_is_said() {
     }
 }
 
-/// What `redrun` says of a rankfile of these lines.
+/// Runs a job with a rankfile of these lines.
 fn placed(lines: &str, rank_count: u32, options: &[&str], code: i32) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("ranks");
@@ -81,11 +82,11 @@ fn a_rankfile_says_what_a_process_may_use() {
     let of = |replica: &str| bindings.iter().find(|line| line.contains(&format!(" {replica} on "))).copied();
     assert!(of("0.0").is_some_and(|line| line.ends_with(&format!(" {all}"))), "{ended}");
     assert!(of("1.0").is_some_and(|line| line.ends_with(&format!(" {one}"))), "{ended}");
-    // As it is said, so it is.
+    // Processes have what is reported.
     let mut expected = vec![&all[..], &one];
     expected.sort_unstable();
     assert_eq!(lists(&ended), expected, "{ended}");
-    // A replica that can be copied, and one that cannot be moved apart from its sibling: there is one host.
+    // A replica that can be copied. With one host it cannot be moved away from its sibling.
     let ended = placed("rank 0.1=+n0 slot=*\n", 1, &["-r", "2", "--spares", "1", "--stdout", "leader"], 0);
     assert!(ended.err.contains("binding: 0.1 on "), "{ended}");
 }
@@ -96,7 +97,7 @@ fn cores_that_are_not_there_are_named() {
     ended.said("line 2: slot=60000 for 1.0: this host has ");
 }
 
-/// Such a process has a helper for a parent.
+/// The parent of such a process is its helper.
 #[test]
 fn replicas_that_can_be_copied_are_bound_too() {
     let one = lists(&bound(1, &["--bind-to", "core"])).concat();
@@ -104,7 +105,7 @@ fn replicas_that_can_be_copied_are_bound_too() {
     assert_eq!(lists(&ended), [one], "{ended}");
 }
 
-/// Replicas see one environment, but for what says which devices they may use.
+/// Replicas have the same environment except for the variables with their devices.
 #[test]
 fn each_replica_is_told_of_its_own_gpus() {
     let directory = tempfile::tempdir().unwrap();
@@ -126,7 +127,7 @@ fn too_few_gpus_are_told() {
     ended.said("2 processes share 1 GPUs, of which 2 are needed");
 }
 
-/// One that has no core of its own copies more; what is copied and what is read in place must be the same for all.
+/// A process without a core of its own copies more; the choice to copy or to read in place must be the same for all.
 #[test]
 fn ranks_that_may_use_different_cores_agree_on_what_is_copied() {
     let boards = compile("boards");

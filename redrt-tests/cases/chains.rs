@@ -1,4 +1,4 @@
-//! Checkpoints that have what has changed since the one before, and need what that one has.
+//! Checkpoints with only the changes since the one before, which need that one's images.
 
 use crate::checkpoints::{LIMIT, checkpoint, is_back, is_right, store, until};
 use crate::while_computing;
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// A job of three processes that have 16 MiB each, and write to a page of them every millisecond.
+/// A job of three processes with 16 MiB each, which write to one of their pages every millisecond.
 fn quiet(degree: u16, transport: &str, store: &TempDir) -> Job {
     until(degree, transport, store).environment("UNTIL_MIB", "16").environment("UNTIL_PAUSE", "1000")
 }
 
-/// Checkpoints of such a job whose `redrun` was killed.
+/// Checkpoints of a `quiet` job whose `redrun` was killed.
 struct Lost {
     store: TempDir,
     stop: TempDir,
 }
 
 impl Lost {
-    /// After this number of checkpoints.
+    /// Kills `redrun` after this number of checkpoints.
     fn after(count: usize, options: &[&str]) -> Self {
         let lost = Self { store: store(), stop: store() };
         let job = quiet(1, "auto", &lost.store).options(options).arguments(&[&lost.file().display().to_string()]);
@@ -33,7 +33,7 @@ impl Lost {
         lost
     }
 
-    /// Which lets the processes go on to their ends.
+    /// A file that lets the processes go on to their ends.
     fn file(&self) -> PathBuf {
         self.stop.path().join("stop")
     }
@@ -43,12 +43,12 @@ impl Lost {
         entries.next().expect("the job's").expect("it can be read").path()
     }
 
-    /// `redctl checkpoint` of the job.
+    /// Runs `redctl checkpoint` on the job.
     fn redctl(&self, words: &[&str]) -> (Option<i32>, String) {
         redctl(&[&["checkpoint"], words, &[&self.of_job().display().to_string()]].concat())
     }
 
-    /// The job goes on to its right end.
+    /// Resumes the job, which must come to its right end.
     fn resumed(&self) -> Ended {
         std::fs::write(self.file(), "").expect("it can be written");
         let ended = Job::resume(self.store.path()).limit(LIMIT).run().ended_well();
@@ -59,14 +59,14 @@ impl Lost {
     }
 }
 
-/// What it says, and its exit code.
+/// Exit code and output of `redctl`.
 pub fn redctl(words: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(prefix().join("bin/redctl")).args(words).output().expect("it can be started");
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// On which checkpoint each is built, the newest first.
+/// Each checkpoint with the one that it is built on, the newest first.
 fn chain(store: &TempDir) -> Vec<(u64, Option<u64>)> {
     let (_, said) = redctl(&["checkpoints", "--json", "--checkpoint-dir", &store.path().display().to_string()]);
     let rows = said.lines().map(|line| serde_json::from_str::<Value>(line).expect("a row is JSON"));
@@ -78,15 +78,16 @@ fn bytes(ended: &Ended) -> Vec<(u64, u64)> {
     ended.events("checkpoint").map(|record| (number(record, "bytes"), number(record, "kept_bytes"))).collect()
 }
 
-/// Something else in the middle of a file, of the same length.
+/// Overwrites bytes in the middle of a file; the length stays.
 fn damage(file: &Path) {
     let len = std::fs::metadata(file).expect("it is there").len();
     let file = std::fs::File::options().write(true).open(file).expect("it can be opened");
     file.write_all_at(&[0x5a; 64], len / 2).expect("it can be written");
 }
 
+/// A return to the third works, too.
 #[test]
-fn the_second_checkpoint_of_a_program_that_changes_little_is_small_and_the_third_is_gone_back_to() {
+fn later_checkpoints_of_a_quiet_program_are_small() {
     for (degree, transport) in [(1, "shm"), (1, "tcp"), (2, "auto")] {
         let store = store();
         let ended = while_computing(LIMIT, quiet(degree, transport, &store), |job| {
@@ -96,7 +97,7 @@ fn the_second_checkpoint_of_a_program_that_changes_little_is_small_and_the_third
             // SAFETY: - a signal to another process touches no memory of this one.
             victims.into_iter().for_each(|id| assert_eq!(unsafe { libc::kill(id, libc::SIGKILL) }, 0));
             is_back(job, 1, 3 * usize::from(degree));
-            // What was loaded is what the next one is compared with.
+            // The next checkpoint is compared with the loaded image.
             checkpoint(job);
             assert_eq!(chain(&store)[0], (4, Some(3)));
         });
@@ -109,7 +110,7 @@ fn the_second_checkpoint_of_a_program_that_changes_little_is_small_and_the_third
 }
 
 #[test]
-fn a_job_that_was_lost_is_resumed_from_a_chain_however_it_is_written() {
+fn a_lost_job_is_resumed_from_a_chain_however_it_is_written() {
     for options in [
         &[][..],
         &["--checkpoint-compression", "lz4"],
@@ -157,7 +158,7 @@ fn without_a_link_the_next_older_whole_checkpoint_is_used() {
 }
 
 #[test]
-fn a_torn_link_makes_all_useless_that_are_built_on_it_and_no_others() {
+fn a_torn_link_spoils_only_the_checkpoints_built_on_it() {
     let lost = Lost::after(4, &["--checkpoint-chain", "2"]);
     damage(&lost.of_job().join("line-3/1.image"));
     let (code, said) = lost.redctl(&["verify"]);
@@ -168,7 +169,7 @@ fn a_torn_link_makes_all_useless_that_are_built_on_it_and_no_others() {
     ended.said("checkpoint 3 cannot be loaded: replica 1.0").said("trying checkpoint 2");
 }
 
-/// Another image of the same process in place of the one that was built on: whole, and not that one.
+/// The image that another is built on is replaced by one of the same process from another checkpoint, which is whole.
 #[test]
 fn a_link_that_is_another_is_noticed() {
     let lost = Lost::after(4, &["--checkpoint-chain", "2"]);
@@ -180,7 +181,7 @@ fn a_link_that_is_another_is_noticed() {
     assert!(code == Some(1) && said.contains("checkpoint 4: damaged: "), "{said}");
 }
 
-/// What lies beside an image is damaged: the next one has all pages.
+/// The digests beside an image are damaged: the next checkpoint has all pages.
 #[test]
 fn digests_that_cannot_be_read_cost_bytes_and_nothing_else() {
     let store = store();
@@ -188,7 +189,7 @@ fn digests_that_cannot_be_read_cost_bytes_and_nothing_else() {
         checkpoint(job);
         let of_job = std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's");
         let line = of_job.expect("it can be read").path().join("line-1");
-        // Of the same length, or it would be missed at once.
+        // The length stays; another length would be noticed at once.
         (0..3).for_each(|rank| damage(&line.join(format!("{rank}.pages"))));
         checkpoint(job);
         job.kill_replica("1.0");

@@ -18,7 +18,7 @@ pub fn saved(job: Job, when: &str, store: &TempDir) -> Job {
     job.options(&["--checkpoint", when, "--checkpoint-dir", &store.path().display().to_string()])
 }
 
-/// A job of `until` that takes checkpoints when it is asked to.
+/// A job of `until` that takes checkpoints on request.
 pub fn until(degree: u16, transport: &str, store: &TempDir) -> Job {
     saved(
         Job::new(3, &compile("until")).degree(degree).transport(transport).environment("UNTIL_MIB", "4"),
@@ -27,7 +27,7 @@ pub fn until(degree: u16, transport: &str, store: &TempDir) -> Job {
     )
 }
 
-/// What lets the processes of `until` go on to their ends: a file.
+/// The file that lets the processes of `until` go on to their ends.
 struct Stop(TempDir);
 
 impl Stop {
@@ -40,7 +40,7 @@ impl Stop {
     }
 }
 
-/// A job of `until` that computes, and where its checkpoints are.
+/// A job of `until` that computes, and the directory of its checkpoints.
 fn computing(degree: u16) -> (Running, TempDir, Stop) {
     let (store, stop) = (store(), Stop(store()));
     let job = until(degree, "auto", &store).arguments(&[&stop.path().display().to_string()]).limit(LIMIT).start();
@@ -72,7 +72,7 @@ pub fn is_right(ended: Ended) -> Ended {
 }
 
 #[test]
-fn a_job_whose_program_does_not_use_mpi_says_that_nothing_was_saved() {
+fn a_job_without_mpi_says_that_nothing_was_saved() {
     let store = store();
     let ended = saved(Job::new(2, "true".as_ref()), "1h", &store).run().ended_with(0);
     let _ = ended.said("nothing was saved: no process of this program called MPI_Init");
@@ -81,7 +81,7 @@ fn a_job_whose_program_does_not_use_mpi_says_that_nothing_was_saved() {
 }
 
 #[test]
-fn a_job_goes_back_to_its_checkpoint_when_a_rank_is_lost_again_and_again() {
+fn a_job_goes_back_whenever_a_rank_is_lost() {
     for transport in ["shm", "tcp"] {
         let store = store();
         let mut socket = None;
@@ -91,20 +91,20 @@ fn a_job_goes_back_to_its_checkpoint_when_a_rank_is_lost_again_and_again() {
             for (count, replica) in (1..).zip(["1.0", "0.0", "2.0"]) {
                 job.kill_replica(replica);
                 is_back(job, count, 3);
-                // One that was started again from the same checkpoint too often is not any more.
+                // Too many returns to the same checkpoint would end the job.
                 checkpoint(job);
             }
         });
         let ended = is_right(ended).said("the job goes back to checkpoint 1").said("the job goes back to checkpoint 3");
         assert_eq!(ended.events("checkpoint").count(), 4, "{ended}");
-        // Daemons that the job has left behind on its way ended by themselves, and took what was theirs along.
+        // Daemons of the job's former launches have ended by themselves and removed their sockets.
         let socket = socket.expect("the daemon has made one for it");
         assert!(!socket.exists(), "{} is left: {ended}", socket.display());
     }
 }
 
-/// Where the cloner's agent of a process listens. Sockets of the same name may be left by daemons that were killed in
-/// other tests; nobody listens there.
+/// Socket of a process's cloner agent. Daemons that were killed in other tests may have left sockets of the same name,
+/// which nobody listens to.
 fn socket_of(pid: i32) -> Option<PathBuf> {
     let temporary = std::fs::read_dir(std::env::temp_dir()).expect("there is one").flatten();
     let mut paths = temporary.map(|entry| entry.path().join(format!("{pid}.sock")));
@@ -121,7 +121,7 @@ fn shared_memory_that_comes_and_goes_is_saved_and_loaded() {
         lines
     };
     let alone = sorted(&job(1).run().ended_well());
-    // An image of what was there in an earlier look, and was gone in the last one, could not be loaded.
+    // An image with shared memory that is gone when the image is complete could not be loaded.
     for degree in [1, 1, 1, 1, 2, 2] {
         let store = store();
         let job = saved(job(degree), "50ms", &store).start();
@@ -140,7 +140,7 @@ fn what_comes_and_goes_is_no_reason_to_take_no_checkpoint() {
     const COUNT: usize = 40;
     let program = compile_case("sharing");
     let store = store();
-    // It makes and removes shared memory and pipes all the time.
+    // The program makes and removes shared memory and pipes all the time.
     let job = saved(Job::new(2, &program).arguments(&["1000000", "500"]).limit(LIMIT), "asked", &store).start();
     job.wait_for("started", 2);
     job.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
@@ -160,7 +160,7 @@ fn with_replicas_a_job_goes_back_when_all_of_one_rank_are_lost() {
             let both = ["1.0", "1.1"].map(|replica| job.pid_of(replica));
             both.into_iter().for_each(kill);
             is_back(job, 1, 6);
-            // All are there again, and one may go.
+            // All replicas are back, so one may be lost.
             job.kill_replica("2.1");
             job.wait_for("replica-lost", 2);
         });
@@ -192,7 +192,7 @@ fn a_job_is_resumed_with_more_replicas_than_were_saved() {
     let _ = begin.wait().ended_with(75);
     let refused = resume(store.path()).options(&["-r", "4"]).run();
     assert!(refused.code == Some(2) && refused.err.contains("places for 3 replicas of rank 0"), "{refused}");
-    // All are loaded from the images there are. One checkpoint on, with fewer of them again.
+    // All replicas are loaded from the images of one each. One checkpoint later the job is resumed with fewer replicas.
     let second = resume(store.path()).options(&["-r", "2"]).start();
     second.wait_for("started", 6);
     second.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", second.errors()));
@@ -206,9 +206,9 @@ fn a_job_is_resumed_with_more_replicas_than_were_saved() {
     assert_eq!(third.events("started").count(), 3, "{third}");
 }
 
-/// Only one replica of each rank is saved, and all are there after a return, also one that was missing when it was.
+/// A return also brings back a replica that was missing at the checkpoint.
 #[test]
-fn one_replica_of_each_rank_is_saved_and_a_return_brings_all_back() {
+fn one_image_of_each_rank_brings_all_replicas_back() {
     let store = store();
     let ended = while_computing(LIMIT, until(2, "auto", &store), |job| {
         job.kill_replica("0.1");
@@ -218,7 +218,7 @@ fn one_replica_of_each_rank_is_saved_and_a_return_brings_all_back() {
         ["1.0", "1.1"].map(|replica| job.pid_of(replica)).into_iter().for_each(kill);
         job.wait_for("went-back", 1);
         job.wait_for("started", 12);
-        // So is what was missing: either of each rank can go on alone.
+        // The missing replica is back as well: of each rank either replica can go on alone.
         for (count, replica) in (2..).zip(["0.0", "1.0", "2.1"]) {
             job.kill_replica(replica);
             job.wait_for("replica-lost", count + 1);
@@ -227,7 +227,7 @@ fn one_replica_of_each_rank_is_saved_and_a_return_brings_all_back() {
     let _ = is_right(ended);
 }
 
-/// The names of the images below `directory`, sorted. How large they are depends on what ranks wrote meanwhile.
+/// Names of the images below `directory`, sorted. Their sizes depend on the writes meanwhile.
 fn images(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).expect("it can be read").flatten().map(|entry| entry.path());
     let (below, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
@@ -255,9 +255,9 @@ fn a_job_that_was_lost_with_its_redrun_is_resumed() {
     }
 }
 
-/// More of standard input than is read ahead comes before the checkpoint, some after it, more after the return.
+/// Input comes before the checkpoint, more than is read ahead; then before the return, and after it.
 #[test]
-fn a_job_that_goes_back_reads_standard_input_on_however_much_it_had_read() {
+fn a_job_that_goes_back_goes_on_in_its_standard_input() {
     for degree in [1, 2] {
         let store = store();
         let input = store.path().join("input");
@@ -292,7 +292,7 @@ fn a_job_that_goes_back_reads_standard_input_on_however_much_it_had_read() {
 
 /// A process that waits in `MPI_Finalize` has told the coordinator so, and tells the new one after a return.
 #[test]
-fn a_job_goes_back_to_a_checkpoint_of_processes_that_are_leaving() {
+fn a_job_goes_back_to_a_checkpoint_of_leaving_processes() {
     for degree in [1, 2] {
         let store = store();
         let job = saved(Job::new(3, &compile_case("leaving")).degree(degree), "asked", &store);
@@ -315,7 +315,7 @@ fn a_job_goes_back_to_a_checkpoint_of_processes_that_are_leaving() {
     }
 }
 
-/// Everything is lost at a moment drawn from the seed: the output is that of an undisturbed run.
+/// All processes are killed at a moment drawn from the seed: the output is that of an undisturbed run.
 #[test]
 fn programs_whose_processes_are_all_killed_print_the_same() {
     let mut random = Random::from_environment();
@@ -358,7 +358,7 @@ fn files_that_are_appended_to_have_each_line_once() {
         let job = saved(job.arguments(&[&files[0], &files[1], "3000"]), "asked", &store).start();
         job.wait_until("computing", |job| job.output().contains("computing"));
         checkpoint(&job);
-        // It goes on for a while.
+        // The program goes on for a while.
         let lines = |file: &String| std::fs::read_to_string(file).unwrap_or_default().lines().count();
         let before = lines(&files[0]);
         job.wait_until("more lines", |_| lines(&files[0]) > before + 20);
@@ -403,11 +403,11 @@ fn a_program_that_fails_by_itself_is_not_started_for_ever() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_is_told_and_the_job_goes_on() {
+fn a_failed_checkpoint_is_reported_and_the_job_goes_on() {
     let store = store();
     let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
         checkpoint(job);
-        // No more directories, and no more files: what it would say on a full disk.
+        // Neither directories nor files can be made, as on a full disk.
         let path = std::fs::read_dir(store.path())
             .expect("it is there")
             .next()
@@ -422,15 +422,15 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_job_goes_on() {
     is_right(ended).said("checkpoint 2 was not taken");
 }
 
-/// A limit of file sizes, which the daemon has its helpers write under.
+/// The daemon has a limit on file sizes, which its helpers inherit.
 #[test]
-fn a_checkpoint_that_a_limit_of_file_sizes_does_not_allow_is_told_and_the_next_is_taken() {
+fn a_limit_on_file_sizes_costs_one_checkpoint_and_no_more() {
     let store = store();
     let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
         let [_, _, daemon] = job.chain();
         let limit = |bytes| {
             let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
-            // SAFETY: - the limit lives until the call returns; nothing is written to.
+            // SAFETY: - the limit lives until the call returns; nothing is written.
             let done = unsafe { libc::prlimit(daemon, libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
             assert_eq!(done, 0);
         };
@@ -443,7 +443,7 @@ fn a_checkpoint_that_a_limit_of_file_sizes_does_not_allow_is_told_and_the_next_i
     is_right(ended).said("File too large");
 }
 
-/// A checkpoint that a loss makes void is no reason why the next one cannot be taken at once.
+/// The first checkpoint is void because a replica is lost.
 #[test]
 fn a_checkpoint_is_taken_right_after_one_that_was_given_up() {
     let store = store();
@@ -456,17 +456,18 @@ fn a_checkpoint_is_taken_right_after_one_that_was_given_up() {
             let asked = scope.spawn(|| job.redctl(&["checkpoint"]));
             job.wait_until("a checkpoint is begun", |job| is_begun() || job.count("checkpoint") > 0);
             job.kill_replica("1.1");
-            // It was given up, or was faster.
+            // The checkpoint was given up, or was complete before the loss.
             drop(asked.join().expect("redctl is answered"));
         });
-        // A helper may have found the process gone before anybody was told of the loss, which makes the next void, too.
+        // A helper may notice the end of the process before the loss is recorded; a checkpoint begun in between would
+        // be void too.
         job.wait_for("replica-lost", 1);
         checkpoint(job);
     });
     is_right(ended);
 }
 
-/// A process that is becoming what an image in this directory has: it reads that, in a namespace of its own.
+/// A process that is loading an image of this directory, in a namespace of its own.
 fn loading(store: &Path) -> Option<i32> {
     let has_image = |id: i32| {
         let files = std::fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
@@ -483,9 +484,9 @@ fn loading(store: &Path) -> Option<i32> {
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_is_loaded_says_nothing_against_its_checkpoint() {
+fn a_kill_during_the_load_does_not_discredit_a_checkpoint() {
     let store = store();
-    // Takes a moment to load.
+    // An image of this size takes a moment to load.
     let ended = while_computing(LIMIT, until(1, "auto", &store).environment("UNTIL_MIB", "256"), |job| {
         checkpoint(job);
         job.kill_replica("1.0");
@@ -514,7 +515,7 @@ fn a_torn_image_is_passed_over_and_told() {
     let image = of_job.join("line-2/1.image");
     let len = std::fs::metadata(&image).expect("it is there").len();
     let file = std::fs::File::options().write(true).open(&image).expect("it can be opened");
-    // The same length with something else in it: only reading shows it.
+    // The length stays: only a read of the bytes shows the damage.
     use std::os::unix::fs::FileExt;
     file.write_all_at(&[0x5a; 64], len / 2).expect("it can be written");
     let ended = resume(store.path()).run().ended_well();
@@ -540,7 +541,7 @@ fn what_cannot_be_resumed_is_one_line_and_exit_code_2() {
         (vec![store.path().display().to_string()], "has no checkpoint"),
         (vec![store.path().display().to_string(), "./app".into()], "leave out ./app"),
         (vec!["12ab".into(), "-n".into(), "3".into()], "leave out -n"),
-        // Nor is there the directory in which it is looked for.
+        // The directory that is searched does not exist either.
         (vec!["12ab".into()], "no job like this has a checkpoint in"),
     ] {
         let ended = Job::resume_with(&words).run().ended_with(2);
@@ -548,7 +549,7 @@ fn what_cannot_be_resumed_is_one_line_and_exit_code_2() {
     }
 }
 
-/// Stops the first thread of a process, and with it all others, until it is dropped.
+/// Stops a process until this value is dropped.
 struct Frozen(i32);
 
 impl Frozen {
@@ -567,7 +568,7 @@ impl Drop for Frozen {
 }
 
 #[test]
-fn a_process_that_is_stopped_is_named_when_no_checkpoint_can_be_taken_of_it() {
+fn a_stopped_process_that_prevents_a_checkpoint_is_named() {
     let (job, _store, stop) = computing(1);
     let id = job.pid_of("1.0");
     let frozen = Frozen::new(id);

@@ -1,4 +1,5 @@
-//! What programs take from outside of MPI: callbacks and Python agree; a replica that goes its own way is reported.
+//! Inputs from outside of MPI: callbacks and Python agree on them, and a replica that parts from its siblings is
+//! reported.
 
 use redrt_tests::{Job, compile_case, compile_source, prefix, root};
 use std::time::Duration;
@@ -20,14 +21,14 @@ fn callbacks_read_the_clocks_of_the_leader() {
 }
 
 #[test]
-fn whatever_shows_a_clock_agrees_while_a_thread_measures_its_processor_time() {
+fn all_clocks_agree_while_a_thread_measures_processor_time() {
     let program = compile_case("allclocks");
     for degree in [1, 2, 3] {
         let _ = Job::new(2, &program).degree(degree).run().ended_well().printed("all clocks agree\n");
     }
 }
 
-/// Memory, faults, switches, load, processors: by functions, by numbers of system calls and in files of `/proc`.
+/// Memory, faults, switches, load and processors, read by functions, by system call numbers and from files of `/proc`.
 #[test]
 fn what_the_system_counts_agrees() {
     let program = compile_case("counts");
@@ -41,16 +42,16 @@ fn what_the_system_counts_agrees() {
     for degree in [1, 2, 3] {
         agree(Job::new(2, &program).degree(degree).run(), degree);
     }
-    // A new leader, and a copy.
+    // After the loss of the leader a new one decides, and a copy joins.
     agree(Job::new(2, &program).degree(2).inject("kill:0.0@#7").run(), 2);
     let copied = Job::new(2, &program).arguments(&["400"]).degree(2).options(&["--spares", "1"]);
     agree(copied.inject("kill:1.0@#20").run(), 2);
 }
 
-/// Guile's collector, for one. What the program reads of processor time in between agrees, and no replica is held to
-/// have parted, whoever dies, leads or joins.
+/// Guile's collector is one. The program's own readings in between agree, and no divergence is reported after any
+/// death, change of leader or join.
 #[test]
-fn a_collector_that_reads_processor_time_at_moments_of_its_own_parts_nobody() {
+fn a_collector_that_reads_clocks_at_any_time_parts_nobody() {
     let program = compile_case("collecting");
     let quiet = |ended: redrt_tests::Ended| {
         let ended = ended.ended_with(0);
@@ -75,10 +76,10 @@ fn a_collector_that_reads_processor_time_at_moments_of_its_own_parts_nobody() {
     }
 }
 
-/// The time that passes before `MPI_Init` is not shown there, so deadlines are shifted by it. Where the clocks are real
-/// from then on, they are not any more.
+/// The clock of agreed deadlines leaves out the time before `MPI_Init`, so deadlines are shifted by it. Where clocks
+/// become real after `MPI_Init`, deadlines must not be shifted.
 #[test]
-fn waits_after_mpi_init_last_as_long_as_they_say_where_clocks_are_real() {
+fn waits_after_mpi_init_are_exact_where_clocks_are_real() {
     let source = r#"
         #define _GNU_SOURCE
         #include <mpi.h>
@@ -124,7 +125,7 @@ fn python_that_loads_the_library_late_agrees() {
     }
 }
 
-/// Runs `diverging`, one replica of each rank of which reads clocks that the others do not read.
+/// Runs `diverging`: one replica of each rank reads clocks that its siblings do not read.
 fn diverging(rank_count: u32, degree: u16, arguments: &[&str]) -> redrt_tests::Ended {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let job = Job::new(rank_count, &compile_case("diverging"))
@@ -142,22 +143,22 @@ fn a_replica_that_reads_clocks_of_its_own_parts_nobody() {
     }
 }
 
-/// The leader's thread waits for a lock, and its owner for a message that depends on the follower whose thread reads a
-/// clock.
+/// The leader's thread waits for a lock. The lock's holder waits for a message that depends on the follower, whose
+/// thread reads a clock.
 #[test]
-fn a_reading_that_the_leader_makes_only_after_its_follower_has_gone_on_hangs_nobody() {
+fn a_reading_that_the_leader_makes_later_hangs_nobody() {
     let _ = diverging(2, 2, &["lock"]);
 }
 
-/// If that is the follower, its leader waits for it to come along.
+/// When the thread is the follower's, its leader waits for it.
 #[test]
-fn a_thread_that_leaves_a_loop_of_readings_before_its_sibling_hangs_nobody() {
+fn a_thread_that_leaves_a_loop_of_readings_first_hangs_nobody() {
     let _ = diverging(2, 2, &["loop"]);
 }
 
-/// Threads that race see at different readings that they should end.
+/// Racing threads see at different readings that they should end.
 #[test]
-fn a_thread_that_reads_more_often_before_it_ends_is_no_divergence() {
+fn a_thread_that_reads_more_before_it_ends_is_no_divergence() {
     for degree in [2, 3] {
         let _ = diverging(2, degree, &["end"]).ended_well();
     }
@@ -165,6 +166,6 @@ fn a_thread_that_reads_more_often_before_it_ends_is_no_divergence() {
 
 #[test]
 fn a_thread_that_only_one_replica_has_hangs_nobody() {
-    // Whether it is the leader's, which reads in vain, or a follower's, which waits for a while, is not known here.
+    // The extra reading may be the leader's, which reads in vain, or a follower's, which waits for a while.
     let _ = diverging(2, 2, &["thread"]);
 }

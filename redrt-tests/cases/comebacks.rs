@@ -10,12 +10,12 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-/// The process that runs the job, if there is one.
+/// The job's root, if one runs.
 fn find_root(place: &Place) -> Option<Pid> {
     find_with(place, "--root").first().copied()
 }
 
-/// Processes of the job of which this is the first argument.
+/// Processes of the job whose first argument is `flag`.
 fn find_with(place: &Place, flag: &str) -> Vec<Pid> {
     let has_it = |id: i32| {
         let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -24,7 +24,7 @@ fn find_with(place: &Place, flag: &str) -> Vec<Pid> {
     marked(place.mark()).into_iter().filter(|(id, _)| has_it(*id)).map(|(id, _)| Pid::from_raw(id)).collect()
 }
 
-/// It, which may be coming back.
+/// The root, after a wait if it is coming back.
 fn root(place: &Place) -> Pid {
     let since = Instant::now();
     loop {
@@ -42,8 +42,7 @@ fn kill_root(place: &Place) {
     place.is_rid_of(root);
 }
 
-/// Options of a job whose root can be killed at any moment, and whose journal is shortened now and then; these behind
-/// them.
+/// Options of a job that outlives its root and whose journal is shortened now and then, followed by `others`.
 fn detachable<'a>(others: &[&'a str]) -> Vec<&'a str> {
     [&["--detachable", "--root-journal", "8KiB", "-q"], others].concat()
 }
@@ -86,7 +85,7 @@ impl Piped {
     }
 }
 
-/// Types a word, and kills the root at some byte of the answer, all of which is seen in the end.
+/// Types a word and kills the root at some byte of the answer; the whole answer must be shown.
 fn lose_root(place: &Place, job: &mut Piped, expected: &mut String, number: u32, random: &mut Random) {
     let answer = format!("got word {number}\n{}", rows(number));
     let before = expected.len();
@@ -97,8 +96,9 @@ fn lose_root(place: &Place, job: &mut Piped, expected: &mut String, number: u32,
     job.see(expected.len());
 }
 
+/// The input is read and the output shown without a gap and without a repetition.
 #[test]
-fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_lost_or_comes_twice() {
+fn a_root_is_killed_at_any_moment_and_no_byte_is_lost() {
     let place = Place::new("killed-roots");
     let mut random = Random::from_environment();
     let program = program();
@@ -110,7 +110,7 @@ fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_los
     for number in 1..=24 {
         lose_root(&place, &mut job, &mut expected, number, &mut random);
     }
-    // It was shortened, or it would have had all that was printed by each replica.
+    // A journal that was never shortened would have the output of both replicas.
     let journal = place.journal_bytes();
     assert!(journal < expected.len() as u64, "the journal has {journal} bytes");
     job.say("end");
@@ -121,9 +121,9 @@ fn a_root_is_killed_at_any_moment_and_nothing_of_what_is_printed_and_read_is_los
     place.is_clean();
 }
 
-/// Replicas are killed and copied all the time, so roots are killed in the midst of that.
+/// Replicas are killed and copied all the time, so some roots are killed in the midst of a copy.
 #[test]
-fn a_root_is_killed_while_replicas_are_lost_and_replaced_by_copies() {
+fn a_root_is_killed_while_replicas_are_replaced_by_copies() {
     let place = Place::new("killed-cloners");
     let mut random = Random::from_environment();
     let (program, log) = (program(), place.path("audit.jsonl"));
@@ -136,7 +136,7 @@ fn a_root_is_killed_while_replicas_are_lost_and_replaced_by_copies() {
         log.matches(&format!("\"event\":\"{event}\"")).count()
     };
     for number in 0..16 {
-        // Those that are lost in the same moment as the root may be found by the next one.
+        // A replica lost together with the root may be noticed by the next root.
         let recovered = events("recovered");
         lose_root(&place, &mut job, &mut expected, number, &mut random);
         let since = Instant::now();
@@ -154,7 +154,7 @@ fn a_root_is_killed_while_replicas_are_lost_and_replaced_by_copies() {
 }
 
 #[test]
-fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() {
+fn another_console_brings_back_a_root_killed_with_its_own() {
     let place = Place::new("killed-both");
     let mut random = Random::from_environment();
     let program = program();
@@ -163,7 +163,7 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
     let (mut shown, mut expected) = (String::new(), String::new());
     for number in 0..10 {
         screen_now.type_line(&format!("word {number}"));
-        // What is typed is lost with a terminal that is closed before it was read.
+        // Unread input is lost with a terminal that is closed.
         screen_now.see(&format!("got word {number}\n"));
         expected += &format!("got word {number}\n{}", rows(number));
         if random.draw().is_multiple_of(2) {
@@ -179,12 +179,12 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
             String::from_utf8(redctl.arg("list").output().expect("it is there").stdout).expect("it is text")
         };
         assert!(list().contains("well, detachable"), "{}", list());
-        // One that has seen the root go would bring it back itself.
+        // A console that sees its root end would bring it back.
         signal(Pid::from_raw(console.id() as i32), Signal::SIGSTOP).expect("it runs");
         signal(first, Signal::SIGKILL).and_then(|()| signal(second, Signal::SIGKILL)).expect("both run");
         console.wait().expect("it was killed");
         place.is_rid_of(root);
-        // The memory of a process that ends is given up before its files.
+        // The kernel frees the memory of a process that ends before it closes the process's files.
         let since = Instant::now();
         while !list().contains("its root was killed: redrun --attach") {
             assert!(since.elapsed() < LIMIT, "{}", list());
@@ -201,7 +201,7 @@ fn a_root_that_was_killed_with_its_console_is_brought_back_by_another_console() 
 }
 
 #[test]
-fn a_console_that_was_attached_brings_a_killed_root_back_as_the_first_does() {
+fn an_attached_console_brings_a_killed_root_back() {
     let place = Place::new("attached");
     let program = program();
     let mut job = Piped::start(&place, &detachable(&["-r", "2", "-n", "2", &program]));
@@ -210,7 +210,7 @@ fn a_console_that_was_attached_brings_a_killed_root_back_as_the_first_does() {
     job.see(format!("got first\n{}", rows(0)).len());
     let mut number = 1;
     for _ in 0..3 {
-        // It takes the place of the console whose child the root is.
+        // The second console displaces the first, which is the root's parent.
         let mut other = Piped::start(&place, &["-q", "--attach"]);
         assert_eq!(code(&mut job.console), Some(76), "it has another place");
         let mut expected = String::new();
@@ -237,7 +237,7 @@ fn a_root_that_is_stopped_is_replaced() {
     job.see(first.len());
     let stopped = root(&place);
     signal(stopped, Signal::SIGSTOP).expect("it runs");
-    // Its console would bring it back, too.
+    // The displaced console would bring the root back as well.
     let mut other = Piped::start(&place, &["--attach", "--replace-root"]);
     assert_eq!(code(&mut job.console), Some(76));
     other.say("end");
@@ -249,7 +249,7 @@ fn a_root_that_is_stopped_is_replaced() {
 }
 
 #[test]
-fn processes_whose_root_does_not_come_back_within_their_lease_end() {
+fn processes_end_when_no_root_comes_back_within_their_lease() {
     let place = Place::new("lease");
     let program = program();
     let arguments = ["--detachable", "--root-lease", "1s", "-q", "-r", "2", "-n", "2", &program];
@@ -266,13 +266,13 @@ fn processes_whose_root_does_not_come_back_within_their_lease_end() {
     assert!(told.contains("has ended: the root of the job was killed, and none has come back within 1 s"), "{told}");
 }
 
-/// All of it ends at once, and nobody could note why.
+/// All processes end at once, so none records the reason.
 #[test]
-fn what_a_job_has_left_behind_that_nobody_has_is_removed_by_who_looks_after_its_lease() {
+fn the_record_of_a_dead_job_is_removed_after_its_lease() {
     let place = Place::new("abandoned");
     let program = program();
     let mut job = Piped::start(&place, &["--detachable", "--root-lease", "1s", "-q", "-r", "2", "-n", "2", &program]);
-    // Not before this was anything written to its journal last.
+    // Lower bound for the last write to the journal.
     let since = Instant::now();
     job.say("word");
     job.see(10);
@@ -290,7 +290,7 @@ fn what_a_job_has_left_behind_that_nobody_has_is_removed_by_who_looks_after_its_
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Whether the daemon of a job, or its guard, is there.
+/// True when a daemon of the job, or its guard, runs.
 fn has_daemon(place: &Place) -> bool {
     let words = |id: i32| std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
     marked(place.mark())
@@ -298,21 +298,22 @@ fn has_daemon(place: &Place) -> bool {
         .any(|(id, comm)| comm == "redrtd" && !words(id).windows(6).any(|at| at == b"--keep"))
 }
 
+/// The output that was not shown yet is shown once.
 #[test]
-fn a_root_is_killed_when_all_daemons_have_left_and_what_is_not_shown_yet_is_neither_lost_nor_shown_twice() {
+fn a_root_is_killed_after_its_daemons_have_left() {
     let program = program();
     let place = Place::new("tail");
     let (mut screen_now, terminal) = screen();
     let mut command = place.redrun(&detachable(&["-r", "2", "-n", "2", &program]));
     command.stdin(Stdio::from(terminal.try_clone().expect("there are descriptors"))).stdout(Stdio::from(terminal));
-    // Where it is told that the root was killed.
+    // Standard error has the message that the root was killed.
     let mut console = command.stderr(Stdio::null()).spawn().expect("redrun is there");
     drop(command);
     let mut expected: String = (0..40).map(|number| format!("got word {number}\n{}", rows(number))).collect();
     expected += &format!("got end\n{}", rows(40));
     (0..40).for_each(|number| screen_now.type_line(&format!("word {number}")));
     screen_now.type_line("end");
-    // A terminal takes a part of what is on its way then: it has no room for more.
+    // A terminal has little room, so most of the output is still on its way.
     let since = Instant::now();
     screen_now.see("got word 0\n");
     while has_daemon(&place) {
@@ -354,7 +355,7 @@ fn a_root_that_has_lost_replicas_knows_that_when_it_comes_back() {
     let mut processes: Vec<_> = marked(place.mark()).into_iter().filter(|(_, comm)| name.starts_with(comm)).collect();
     assert_eq!(processes.len(), 4);
     processes.sort_unstable();
-    // While there is a root, and while none exists.
+    // The first with a root that runs, the second without one.
     signal(Pid::from_raw(processes[0].0), Signal::SIGKILL).expect("it runs");
     kill_root(&place);
     signal(Pid::from_raw(processes[2].0), Signal::SIGKILL).expect("it runs");
@@ -371,7 +372,7 @@ fn a_root_that_has_lost_replicas_knows_that_when_it_comes_back() {
 }
 
 #[test]
-fn a_job_that_reads_and_writes_files_goes_on_in_them_when_its_root_was_killed() {
+fn a_job_goes_on_in_its_files_when_its_root_was_killed() {
     let place = Place::new("files");
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let path = |name: &str| directory.path().join(name);
@@ -393,7 +394,7 @@ fn a_job_that_reads_and_writes_files_goes_on_in_them_when_its_root_was_killed() 
     };
     for eighth in 1..8 {
         wait_until(all.len() as u64 / 8 * eighth);
-        // Its console brings it back, unless that was the end.
+        // The console brings the root back, unless the job has ended.
         if let Some(root) = find_root(&place) {
             let _ = signal(root, Signal::SIGKILL);
         }

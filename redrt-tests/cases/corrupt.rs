@@ -4,8 +4,8 @@
 use redrt_tests::{Ended, Job, compile_source};
 use redrt_wire::control::{BOARDS_BYTES, HEAD_BYTES, SLOT_BYTES, ring_bytes};
 
-/// Rank 1 exchanges messages with the others; the first of its replicas to get there then does something, and again in
-/// each round that follows: what is written over may have been written anew before anybody looks.
+/// Rank 1 exchanges messages with the others. The first of its replicas to get there does `what`, and again in each
+/// later round: before it is read, the damage may have been overwritten.
 fn one_replica_does(what: &str) -> String {
     format!(
         r#"
@@ -45,8 +45,7 @@ fn one_replica_does(what: &str) -> String {
     )
 }
 
-/// Fills the records of the rings from this process with something: where in which ring it goes on is not known here,
-/// so everywhere.
+/// Overwrites all records of this process's rings: the next one to be read is unknown here.
 const WRITE_OVER_RINGS: &str = r#"
     struct stat stat;
     if (fstat(201, &stat) != 0)
@@ -86,7 +85,7 @@ fn run(degree: u16, transport: &str, what: &str) -> Ended {
     job.environment("REDRT_TEST_FIRST", &first).environment("REDRT_TEST_INDEX", "0").run()
 }
 
-/// At r ≥ 2 somebody is retired and the answer is right.
+/// At r ≥ 2 a replica is retired and the answer is right.
 #[track_caller]
 fn goes_on(ended: Ended) {
     let ended = ended.ended_with(0).printed("sum 600\n").said("retiring replica ").said(" refused a frame: replica ");
@@ -98,7 +97,7 @@ fn goes_on(ended: Ended) {
 
 #[test]
 fn a_ring_that_is_written_over_costs_a_replica() {
-    // No frame at all; one that is longer than the ring has room; one whose parts contradict it.
+    // No frame at all; a frame longer than the room in the ring; a frame whose fields contradict each other.
     for word in ["0xeeeeeeeeeeeeeeeeull", "0x0000000100007000ull", "0x0000000200000048ull"] {
         let what = WRITE_OVER_RINGS.replace("WORD", word);
         let sizes = [("HEAD", HEAD_BYTES), ("SLOT", SLOT_BYTES), ("BOARDS", BOARDS_BYTES), ("RING", ring_bytes(6))];
@@ -118,7 +117,7 @@ fn rubbish_in_a_connection_costs_a_replica() {
     let _ = ended.said("refused a frame: replica 1.0 sent a frame of kind 238").said("ending the job");
 }
 
-/// Strangers who connect to a replica and say nothing, or something else.
+/// Strangers connect to a replica and send nothing, or rubbish.
 #[test]
 fn strangers_at_the_door_change_nothing() {
     let what = r#"

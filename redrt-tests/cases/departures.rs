@@ -1,11 +1,11 @@
-//! What a job shows that goes back to a checkpoint, or is resumed, and prints another text than before.
+//! Output of jobs that go back to a checkpoint, or are resumed, and then print another text than before.
 
 use crate::checkpoints::{LIMIT, checkpoint, saved, store};
 use redrt_tests::{Ended, Job, Running, compile_case};
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Lines that each rank prints, those before the checkpoint, and those before the loss.
+/// Lines that each rank prints: in all, before the checkpoint, and before the loss.
 const COUNT: usize = 400;
 const SAVED: usize = 100;
 const SHOWN: usize = 300;
@@ -28,7 +28,8 @@ impl Clocked {
         std::fs::write(gates.path().join(name), "").expect("the directory is there");
     }
 
-    /// Starts it, and saves it within a line. It has shown all lines up to the second gate, by what `texts` sees.
+    /// Starts the job and takes a checkpoint within a line. All lines up to the second gate are shown, by the output
+    /// that `texts` returns.
     fn start(self, texts: &dyn Fn(&Running) -> String) -> (Running, TempDir, TempDir) {
         let job = self.job.start();
         job.wait_until("the first lines", |job| texts(job).lines().count() >= 2 * 2 * SAVED);
@@ -39,7 +40,7 @@ impl Clocked {
     }
 }
 
-/// The numbers of the lines of a rank, which are all whole.
+/// The numbers of a rank's lines, all of which are whole.
 fn numbers(text: &str, rank: &str) -> Vec<usize> {
     let line = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -56,7 +57,7 @@ fn is_once(text: &str) {
     }
 }
 
-/// The lines that were shown before the return, and all that were printed after it.
+/// Fails unless the text has the lines shown before the return, and all lines printed after it.
 fn is_shown_anew(text: &str) {
     for rank in ["0", "1"] {
         let right: Vec<_> = (0..SHOWN).chain(SAVED..COUNT).collect();
@@ -64,7 +65,7 @@ fn is_shown_anew(text: &str) {
     }
 }
 
-/// The lines of standard error of one replica of each rank.
+/// The lines on standard error from one replica of each rank.
 fn of_replica(errors: &str, index: u16) -> String {
     let of = |line: &str| match line.strip_prefix('[') {
         Some(labelled) => {
@@ -88,7 +89,7 @@ fn told_once(ended: &Ended) {
 }
 
 #[test]
-fn a_text_that_depends_on_the_clock_is_shown_in_whole_lines_after_a_return() {
+fn text_with_clock_times_has_whole_lines_after_a_return() {
     for degree in [1, 2] {
         let both = |job: &Running| job.output() + &of_replica(&job.errors(), 0);
         let (job, _store, gates) = Clocked::new(degree, "clock").start(&both);
@@ -101,8 +102,9 @@ fn a_text_that_depends_on_the_clock_is_shown_in_whole_lines_after_a_return() {
     }
 }
 
+/// Lines that did not change are there once.
 #[test]
-fn files_of_each_rank_have_whole_lines_after_a_return_and_those_that_are_the_same_once() {
+fn files_of_ranks_have_whole_lines_after_a_return() {
     for mode in ["same", "clock"] {
         let directory = store();
         let read = |directory: &Path| {
@@ -149,9 +151,9 @@ fn a_job_that_is_resumed_shows_what_its_last_life_has_not_shown() {
     }
 }
 
-/// What it had shown since the checkpoint nobody knows then: it comes again, in whole lines.
+/// The resumed job does not know what was shown after the checkpoint: those lines come again, and are whole.
 #[test]
-fn a_job_whose_redrun_was_killed_begins_with_a_whole_line_when_it_is_resumed() {
+fn a_resumed_job_begins_with_a_whole_line() {
     let directory = store();
     let path = directory.path().join("rank.0.out");
     let mut clocked = Clocked::new(1, "clock");
@@ -161,7 +163,7 @@ fn a_job_whose_redrun_was_killed_begins_with_a_whole_line_when_it_is_resumed() {
     let (job, store, gates) = clocked.start(&|_| names.map(read).concat());
     job.signal(libc::SIGKILL);
     let _ = job.wait().ended_with(128 + libc::SIGKILL);
-    // As one does that is killed while it writes.
+    // The kill may have come during a write.
     let torn = std::fs::read(&path).expect("it is there");
     std::fs::write(&path, &torn[..torn.len() - 20]).expect("there is room");
     Clocked::let_go(&gates, "end");

@@ -1,4 +1,4 @@
-//! `--check-determinism` says where a program is not deterministic, and says nothing of programs that are.
+//! `--check-determinism` names the places where a program is not deterministic, and reports nothing for others.
 
 use redrt_tests::{Ended, Job, Program, breadth, compile, compile_case};
 use serde_json::Value;
@@ -8,7 +8,7 @@ fn checked(mode: &str, options: &[&str]) -> Ended {
     job.options(&["--check-determinism"]).options(options).run()
 }
 
-/// What is said of the only message that differs.
+/// The record of the only message that differs.
 #[track_caller]
 fn only_message(ended: &Ended) -> &Value {
     let determinism = &ended.summary["determinism"];
@@ -21,13 +21,13 @@ fn only_message(ended: &Ended) -> &Value {
     message
 }
 
-/// The line of the test program that has these words.
+/// Number of the test program's line with these words.
 fn line_with(words: &str) -> usize {
     let source = include_str!("nondeterministic.c");
     source.lines().position(|line| line.contains(words)).expect("the program has such a line") + 1
 }
 
-/// The functions that led to the message, in one replica and the other.
+/// Checks the functions that led to the message, in one replica and the other.
 #[track_caller]
 fn assert_stacks(message: &Value, expected: &[(&str, usize)]) {
     for replica in ["1.0", "1.1"] {
@@ -64,7 +64,7 @@ fn memory_that_was_never_written_is_found_where_it_is_sent() {
 }
 
 #[test]
-fn a_clock_that_nothing_makes_equal_is_found_over_either_transport() {
+fn a_clock_that_is_not_agreed_on_is_found() {
     for transport in ["shm", "tcp"] {
         let ended = checked("clock", &["--transport", transport]).ended_with(1);
         let message = only_message(&ended);
@@ -108,10 +108,10 @@ fn programs_that_are_deterministic_pass() {
     }
 }
 
-/// Links are opened and copies are made at other moments in each replica. What the program allocates must not lie
-/// elsewhere for that, also where all threads are to share the arena of the C library's heap that the program has.
+/// Links are opened and copies made at different moments in each replica. Neither may move the program's allocations,
+/// even where all threads are to share the program's one arena of the C library's heap.
 #[test]
-fn the_memory_of_programs_lies_at_the_same_addresses_in_all_replicas() {
+fn memory_has_the_same_addresses_in_all_replicas() {
     let program = compile("addresses");
     for arenas in breadth(&[None][..], &[None, Some("1")]).iter().copied() {
         for (degree, transport) in breadth(&[(2, "tcp")][..], &[(2, "shm"), (2, "tcp"), (3, "tcp")]).iter().copied() {
@@ -130,10 +130,10 @@ fn the_memory_of_programs_lies_at_the_same_addresses_in_all_replicas() {
     }
 }
 
-/// The C library allocates from the program's heap when the library asks it for its own clock: that is done in
-/// `MPI_Init`, and not when a replica first measures a time.
+/// The C library allocates from the program's heap when the library first asks for its own clock. That happens in
+/// `MPI_Init`, before any replica measures a time.
 #[test]
-fn the_library_allocates_nothing_from_the_heap_of_programs_later() {
+fn after_init_the_library_allocates_nothing_from_the_heap() {
     let program = compile("addresses");
     for _ in 0..8 {
         let job = Job::new(2, &program).arguments(&["40"]).degree(3).options(&["--verify", "deferred"]);
@@ -142,10 +142,11 @@ fn the_library_allocates_nothing_from_the_heap_of_programs_later() {
     }
 }
 
-/// The tables of the library's heap grow at moments that differ between replicas: one of 64 KiB is mapped for each
-/// 512 MiB of addresses that the heap comes to, and it begins where chance wants. They lie where the library says.
+/// Tables of the library's heap grow at moments that differ between replicas: one of 64 KiB is mapped for each 512 MiB
+/// of addresses that the heap comes to, and the kernel chooses the heap's place. So the library chooses the tables'
+/// place.
 #[test]
-fn the_tables_of_the_librarys_heap_lie_apart_from_the_programs_memory() {
+fn tables_of_the_librarys_heap_lie_apart_from_the_program() {
     const REMOTE: std::ops::Range<u64> = 0x5800_0000_0000..0x6000_0000_0000;
     let ended = Job::new(1, &compile_case("apart")).run().ended_well();
     let start = |line: &str| u64::from_str_radix(line.split(' ').next()?, 16).ok();

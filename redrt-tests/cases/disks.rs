@@ -1,9 +1,9 @@
-//! Disks that are full and file systems that stand still, below what a job prints and records.
+//! Full disks and file systems that stand still, below a job's output and records.
 
 use redrt_tests::{Disk, Job, compile, compile_source};
 use std::path::Path;
 
-/// Every rank prints this number of lines of 50 bytes once the file named by its argument exists.
+/// Each rank prints this number of lines of 50 bytes once the file in its argument exists.
 fn printing(line_count: u32) -> (tempfile::TempDir, std::path::PathBuf) {
     compile_source(&format!(
         r#"
@@ -58,7 +58,8 @@ fn a_limit_of_file_sizes_ends_the_job_with_exit_code_74() {
     let job = job.arguments(&[&go.display().to_string()]).start();
     job.wait_for("started", 4);
     let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
-    // SAFETY: - reads one limit; another process's memory is not touched.
+    // SAFETY: - `limit` is valid for the read of one limit; no old limit is written, and the process's memory is not
+    // touched.
     let failed = unsafe { libc::prlimit(job.redrun(), libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
     std::fs::write(&go, "").expect("the directory is there");
@@ -105,7 +106,7 @@ fn an_audit_log_whose_file_system_stands_still_holds_nobody_up() {
 }
 
 #[test]
-fn output_files_whose_file_system_stands_still_are_whole_in_the_end() {
+fn output_files_on_a_frozen_file_system_become_whole() {
     let Some(mut disk) = Disk::freezable() else { return };
     let (directory, program) = printing(2_000);
     let (out, go) = (disk.path("out"), directory.path().join("go"));
@@ -124,7 +125,7 @@ fn output_files_whose_file_system_stands_still_are_whole_in_the_end() {
 }
 
 #[test]
-fn a_summary_whose_file_system_stands_still_is_told_of_and_written_in_the_end() {
+fn a_summary_on_a_frozen_file_system_is_written_in_the_end() {
     let Some(mut disk) = Disk::freezable() else { return };
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let (stop, summary) = (directory.path().join("stop"), disk.path("summary.json"));
@@ -133,7 +134,7 @@ fn a_summary_whose_file_system_stands_still_is_told_of_and_written_in_the_end() 
     job.wait_until("computing", |job| job.output().contains("computing"));
     disk.freeze();
     std::fs::write(&stop, "").expect("the directory is there");
-    // The job has ended, and says so, while its summary cannot be written.
+    // The job ends and reports it while its summary cannot be written.
     job.wait_until("warning", |job| job.errors().contains("summary.json takes nothing"));
     assert!(job.output().contains("rank 2: right"), "{}", job.output());
     disk.thaw();

@@ -1,4 +1,4 @@
-//! Jobs that meet: spawned, over ports and over sockets. What is checked of MPI is in `dynamic.c`.
+//! Jobs that meet: spawned, over ports and over sockets. `dynamic.c` has the checks of MPI.
 
 use redrt_tests::{Job, Running, breadth, compile_case};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ fn job(rank_count: u32, arguments: &[&str]) -> Job {
     job.environment("PARENTS", &rank_count.to_string())
 }
 
-/// Everything that processes of different jobs may do with each other.
+/// All ways in which processes of different jobs work together.
 const WAYS: [&str; 10] =
     ["all", "each", "multiple", "generations", "introduce", "mixed", "names", "join", "refusals", "unparted"];
 
@@ -66,7 +66,7 @@ fn a_spawned_job_does_not_outlive_the_redrun_above_it() {
     assert!(ended.left.is_empty(), "{ended}");
 }
 
-/// Two jobs that nothing connects but the name of a port.
+/// Two jobs with nothing in common but the name of a port.
 fn two_jobs(variables: &[(&str, &str)]) -> (Running, Job) {
     let directory = tempfile::tempdir().expect("the temporary directory can be written").keep();
     let file = directory.join("port");

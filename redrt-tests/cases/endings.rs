@@ -4,10 +4,10 @@ use redrt_tests::{Ended, Job, Program, compile_source, prefix};
 use std::process::Command;
 use std::time::Duration;
 
-/// At once, for a person; with room for a machine that is busy with other tests.
+/// Short for a person; with room for a machine that is busy with other tests.
 const AT_ONCE: Duration = Duration::from_millis(4500);
 
-/// A program whose rank 1 does something after a barrier, while the others wait for a message from it.
+/// A program whose rank 1 does `what` after a barrier, while the others wait for a message from it.
 fn rank_1_does(what: &str) -> String {
     format!(
         r#"
@@ -87,7 +87,7 @@ fn an_error_under_errors_are_fatal_ends_the_job() {
 
 #[test]
 fn one_replica_that_ends_early_is_lost_and_the_others_go_on() {
-    // What differs between replicas is the file that the first of them makes.
+    // The replicas differ in that one of them makes the file first.
     let what = r#"
         const char *file = getenv("REDRT_TEST_FIRST");
         if (symlink("x", file) == 0)
@@ -111,7 +111,7 @@ fn a_time_limit_ends_a_job_that_hangs() {
 
 #[test]
 fn a_deadlock_ends_the_job_and_says_who_waits_for_what() {
-    // Rank 1 waits for the others in the barrier of MPI_Finalize, they wait for what it never sends.
+    // Rank 1 waits for the others in the barrier of MPI_Finalize; they wait for a message that it never sends.
     for transport in ["shm", "tcp"] {
         for degree in 1..=3 {
             let (_directory, program) = compile_source(&rank_1_does("number = 1"));
@@ -148,7 +148,7 @@ fn a_deadlock_in_a_collective_says_who_has_not_come() {
 
 #[test]
 fn a_process_that_computes_or_a_second_thread_is_no_deadlock() {
-    // Longer than two questions take to be asked.
+    // Longer than two rounds of questions take.
     let slow = "sleep(5); MPI_Send(&number, 1, MPI_INT, 0, 0, MPI_COMM_WORLD); MPI_Send(&number, 1, MPI_INT, 2, 0, MPI_COMM_WORLD)";
     for degree in [1, 2] {
         let (_directory, program) = compile_source(&rank_1_does(slow));
@@ -192,8 +192,8 @@ fn a_process_that_computes_or_a_second_thread_is_no_deadlock() {
 }
 
 #[test]
-fn a_replica_that_strays_from_two_siblings_is_retired_and_the_job_goes_on() {
-    // One replica of rank 1, the first to make a link, waits for a message that nobody sends.
+fn a_replica_that_strays_from_two_siblings_is_retired() {
+    // The first replica of rank 1 to make a link waits for a message that is never sent.
     let what = r#"
         const char *file = getenv("REDRT_TEST_FIRST");
         if (symlink("x", file) == 0)
@@ -240,7 +240,7 @@ fn nothing_is_left_when_redrun_is_killed() {
 }
 
 #[test]
-fn the_audit_log_of_a_killed_redrun_holds_all_until_then_and_its_end_is_missed() {
+fn the_audit_log_of_a_killed_redrun_lacks_its_end() {
     let (_directory, program) = compile_source(&rank_1_does("puts(\"waiting\"); fflush(stdout); pause()"));
     let job = Job::new(2, &program).degree(2).start();
     job.wait_until("output", |job| job.output().contains("waiting"));
@@ -326,7 +326,7 @@ fn a_program_that_closes_all_descriptors_is_told_so() {
             }}"#
         ))
     };
-    // With replicas the preloaded library spares those that are not the program's.
+    // With replicas the preloaded library ignores processes that are not the program's.
     for transport in ["shm", "tcp"] {
         let run = |program: &std::path::Path| Job::new(2, program).transport(transport).run();
         let (_directory, before) = program(closes, "");
@@ -339,7 +339,7 @@ fn a_program_that_closes_all_descriptors_is_told_so() {
     }
 }
 
-/// The exit code of a job of two ranks whose redrun has no standard output, and what it said.
+/// Exit code and errors of a job of two ranks whose redrun has no standard output.
 fn without_output(print: &str, options: &[&str]) -> (Option<i32>, String) {
     let source = format!(
         r#"
@@ -360,9 +360,9 @@ fn without_output(print: &str, options: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn output_that_is_lost_because_standard_output_is_closed_is_no_success() {
+fn output_lost_to_a_closed_standard_output_is_no_success() {
     for options in [&["-r", "1"][..], &["-r", "2"], &["-r", "2", "--on-output-error", "wait"]] {
-        // As when nobody reads it any more.
+        // A closed pipe, as of a reader that has ended.
         let (code, said) = without_output("puts(\"lost\")", options);
         assert_eq!(code, Some(128 + libc::SIGPIPE), "{said}");
         let (code, said) = without_output("", options);
@@ -370,7 +370,7 @@ fn output_that_is_lost_because_standard_output_is_closed_is_no_success() {
     }
 }
 
-/// A job says how many messages it has compared, or why it cannot, and only one that sent none says so.
+/// A job reports how many messages it compared, or why it cannot; only one without messages reports none.
 #[test]
 fn what_was_compared_is_told_of_jobs_of_all_kinds() {
     let source = r#"

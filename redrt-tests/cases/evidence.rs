@@ -1,15 +1,14 @@
-//! What is said of a corrupt message besides that it is: where it differs, in which bits and values, who sent it from
-//! which core.
+//! The evidence about a corrupt message: the place of the difference, its bits and values, and the sender's core.
 
 use redrt_tests::{Ended, Job, Program};
 use serde_json::Value;
 
 const OPTIONS: [&str; 4] = ["--seed", "1", "--on-sdc", "correct"];
 
-/// A job of a test program with one flipped bit, and the evidence there must be of the message it was in. What the
-/// program computes with it may differ in more bits, and be told of first. The seed has the same bit flipped in each
-/// run: some bits are the sign of a zero, which leaves the value what it is. The replica lives on, since the payload
-/// of one that is ended may never reach who has nothing but its digest.
+/// A job of a test program with one flipped bit, and the evidence there must be about its message. Later values that
+/// the program computes from it may differ in more bits, and be reported first. The seed flips the same bit in each
+/// run: some bits are the sign of a zero, and leave the value equal. The replica lives on: a retired replica's payload
+/// may never reach receivers that have nothing but its digest.
 #[track_caller]
 fn evidence_of(name: &str, degree: u16, fault: &str) -> (Ended, Value) {
     let program = Program::named(name).expect("a test program");

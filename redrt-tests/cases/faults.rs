@@ -1,5 +1,5 @@
-//! The test programs with faults: a sample of what `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh` run in
-//! full, and losses that come together.
+//! The test programs with faults: a sample of the jobs of `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh`,
+//! and losses that come together.
 
 use redrt_tests::campaign::{Kind, Plan};
 use redrt_tests::{Job, Program, Random, breadth, compile_source};
@@ -16,7 +16,7 @@ fn plan(kinds: &[Kind], sample: usize) -> Plan {
         seed: Random::from_environment().draw(),
         sample: Some(sample),
         parallel: 1,
-        // The longest takes 18 s beside others on two processors.
+        // The longest program takes 18 s beside others on two processors.
         limit: Duration::from_secs(90),
     }
 }
@@ -26,7 +26,7 @@ fn a_killed_replica_changes_nothing() {
     plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], breadth(10, 80)).run(&|_, _| {}).assert_right();
 }
 
-/// A part of `scripts/chaos-conformance.sh --spare`, another for each seed.
+/// A part of `scripts/chaos-conformance.sh --spare`, drawn from the seed.
 #[test]
 fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
     let part = breadth(9, 3);
@@ -48,7 +48,7 @@ fn a_reset_connection_costs_nobody() {
     plan.run(&|_, _| {}).assert_right();
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
-        // Windows, and shared file pointers, which are in one, need verdicts before programs go on.
+        // Windows, and shared file pointers, which are kept in one, need verdicts before the program goes on.
         let with_windows = ["onesided", "files", "datareps", "places", "fortran_f08", "fortran_mpi"];
         let has_windows = |program: &Program| with_windows.contains(&program.name);
         let programs = Program::ALL.into_iter().filter(|program| !has_windows(program)).collect();
@@ -70,7 +70,7 @@ fn other_protocols_survive_kills_and_see_flips() {
     }
 }
 
-/// Runs a program with several faults at once, and expects what it prints without.
+/// Runs a program with several faults at once. Its output must be that of an undisturbed run.
 #[track_caller]
 fn survives(name: &str, degree: u16, faults: &[String]) {
     let program = Program::named(name).expect("a test program");
@@ -106,7 +106,7 @@ fn replicas_of_two_spheres_are_killed_at_once() {
 
 #[test]
 fn a_replica_is_killed_while_another_loss_is_being_made_good() {
-    // Large messages: what was retained is still on its way when the next one dies.
+    // Large messages: resent payloads are still on their way when the next replica dies.
     let mut random = Random::from_environment();
     for _ in 0..4 {
         let send = random.from_one_to(6);
@@ -141,7 +141,7 @@ const TEN_SENDS: &str = r#"
     }"#;
 
 #[test]
-fn a_fault_that_was_not_injected_is_told_and_an_error_where_it_is_required() {
+fn a_fault_that_was_not_injected_is_reported() {
     let (_directory, program) = compile_source(TEN_SENDS);
     for fault in ["flip:0.0@#10", "kill:0.0@#20", "kill:0.1@600s", "stdout:1.0@#1", "wire:1.0@#1"] {
         let job = |options: &[&str]| Job::new(2, &program).degree(2).options(options).inject(fault).run();

@@ -1,4 +1,4 @@
-//! Files: what is written once must be there once, whichever replica dies in the midst of it.
+//! Files: data that is written once must be there once, also when any replica dies in the midst of it.
 
 use redrt_tests::{Job, Program, Random, compile_case, compile_source};
 
@@ -9,7 +9,7 @@ fn files_are_right_after_any_loss() {
     }
 }
 
-/// Kills before each of many sends, of the replica that writes and of one that does not.
+/// Kills the replica that writes, and one that does not, before each of many sends.
 fn right_after_any_loss(program: Program) {
     let alone = Job::of(&program).run().ended_well();
     let mut random = Random::from_environment();
@@ -30,7 +30,7 @@ fn right_after_any_loss(program: Program) {
     }
 }
 
-/// The leader of each rank, and then its successor.
+/// The leader of each rank is killed, and then its successor.
 #[test]
 fn files_are_right_when_writer_after_writer_dies() {
     let program = Program::named("files").expect("a test program");
@@ -46,8 +46,8 @@ fn files_are_right_when_writer_after_writer_dies() {
     }
 }
 
-/// Two ranks count in one file. Leaders die when they have locked, written or unlocked something that no sibling knows
-/// of, before a send, and one after the other.
+/// Two ranks count in one file. Leaders die after a lock, write or unlock that no sibling knows of yet, before a send,
+/// and one after the other.
 #[test]
 fn what_is_counted_under_a_lock_is_right_whoever_dies() {
     let (program, mut random) = (compile_case("locked"), Random::from_environment());
@@ -67,7 +67,7 @@ fn what_is_counted_under_a_lock_is_right_whoever_dies() {
     }
 }
 
-/// Each replica reads the processor's own counter, which nobody makes agree.
+/// Each replica reads the processor's own counter, which is not agreed on.
 #[test]
 fn replicas_that_would_write_other_bytes_are_reported() {
     let source = r#"
@@ -91,7 +91,7 @@ fn replicas_that_would_write_other_bytes_are_reported() {
     let ended = Job::new(1, &program).degree(2).arguments(&[&file.display().to_string()]).run();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert!(ended.number("divergences") > 0 && ended.err.contains("would write different bytes"), "{ended}");
-    // All read what one of them has written, so they print the same.
+    // All read the bytes of one replica, so they print the same.
     let bytes = std::fs::read(&file).expect("the program has written it");
     let count = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
     assert_eq!(ended.out, format!("{count}\n"), "{ended}");

@@ -1,9 +1,9 @@
-//! What is made and freed again and again leaves little behind.
+//! Objects that are made and freed again and again leave little memory behind.
 
 use redrt_tests::{Job, compile_case};
 
-/// What, how often, at how many replicas, and the most bytes that each may leave behind. An allocator takes memory in
-/// steps of up to 2 MiB, which the counts spread: the limits are such a step and somewhat more, two where replicas lag.
+/// Kind of object, count, degree, and the limit on the bytes that each may leave behind. An allocator takes memory in
+/// steps of up to 2 MiB, spread over the count: a limit is one such step and somewhat more, or two where replicas lag.
 const LIMITS: [(&str, u32, u16, i64); 11] = [
     ("communicator", 12_000, 1, 300),
     ("file", 3_000, 1, 1_000),
@@ -33,7 +33,8 @@ fn what_is_freed_leaves_little_behind() {
         };
         let is_little = |left: &[i64]| left.iter().all(|bytes| *bytes <= limit);
         let mut left = left_of(count);
-        // On a busy machine replicas lag more, and the allocator takes more steps, which does not grow with the count.
+        // On a busy machine replicas lag more, and the allocator takes more steps; their number does not grow with the
+        // count.
         if !is_little(&left) {
             left = left_of(4 * count);
         }

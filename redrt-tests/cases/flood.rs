@@ -1,17 +1,17 @@
-//! A sender that is faster than its receiver waits, and does not run out of memory; nor does a replica that is faster
+//! A sender that is faster than its receiver waits, and does not run out of memory; so does a replica that is faster
 //! than its sibling.
 
 use redrt_tests::{Job, Running, compile_case};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Messages of 8 and of 1024 bytes, as many as would take more than twice the limit if all were kept: each takes 512
-/// bytes beside its payload, and 32 MiB may be unacknowledged. The program itself has a few.
+/// Messages of 8 and of 1024 bytes: kept all, they would take more than twice the limit. Each takes 512 bytes beside
+/// its payload, 32 MiB may be unacknowledged, and the program itself has a few.
 const FLOODS: [(u32, u32); 2] = [(400_000, 8), (100_000, 1024)];
 const MIB_MAX: u32 = 96;
 
 #[test]
-fn a_sender_that_is_faster_than_its_receiver_keeps_a_bounded_amount() {
+fn a_sender_faster_than_its_receiver_keeps_a_bounded_amount() {
     let program = compile_case("flood");
     for (count, bytes) in FLOODS {
         for degree in [1, 2, 3] {
@@ -29,7 +29,7 @@ fn a_sender_that_is_faster_than_its_receiver_keeps_a_bounded_amount() {
 }
 
 #[test]
-fn a_sender_that_waits_for_acknowledgements_goes_on_when_a_receiver_dies() {
+fn a_waiting_sender_goes_on_when_a_receiver_dies() {
     let program = compile_case("flood");
     let sum = "79999800000\n".repeat(2);
     for kill in ["kill:1.0@0.5s", "kill:1.1@0.5s", "kill:0.0@0.5s"] {
@@ -39,7 +39,7 @@ fn a_sender_that_waits_for_acknowledgements_goes_on_when_a_receiver_dies() {
     }
 }
 
-/// How long a process must have had nothing to do to be called at rest.
+/// Time without work after which a process is at rest.
 const REST: Duration = Duration::from_millis(300);
 
 /// Waits until a replica has not used the processor for a while.
@@ -56,8 +56,8 @@ fn wait_for_rest(job: &Running, replica: &str) {
     });
 }
 
-/// What a rank asks of itself nobody else bounds. A leader must not go on alone for as long as its follower stands
-/// still: what the follower has yet to come to is kept, and what is sent to others waits behind it.
+/// A rank's questions to itself have no other bound. A leader must not run ahead for as long as its follower stands
+/// still: outcomes that the follower has not come to are kept, and messages to other ranks wait behind them.
 #[test]
 fn a_leader_that_only_talks_to_itself_waits_for_its_follower() {
     let program = compile_case("ahead");

@@ -1,4 +1,4 @@
-//! Programs that are built for another MPI are refused, and nothing pretends to protect what it does not compare.
+//! Programs for another MPI are refused: no job may seem protected when its messages are not compared.
 
 use redrt_tests::{Job, compile_case, prefix};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn cc(words: &[&str], directory: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A program that needs a library, which needs a library of this name, as those of another MPI are called.
+/// A program that needs a library that needs a library named `soname`, like those of another MPI.
 fn built_for(directory: &Path, soname: &str) -> PathBuf {
     let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("it can be written");
     let others = "int MPI_Finalize(void) { return 0; }\nint MPI_Get_library_version(char *v, int *n) { return *v = 0; }\nint MPIX_Query_cuda_support(void) { return 1; }\n";
@@ -25,7 +25,7 @@ fn built_for(directory: &Path, soname: &str) -> PathBuf {
     directory.join("app")
 }
 
-/// What `redrun` says of a program that it does not start: one line, and exit code 2.
+/// The one line that `redrun` prints for a program that it refuses with exit code 2.
 fn refused(options: &[&str], program: &Path) -> String {
     let mut redrun = Command::new(prefix().join("bin/redrun"));
     let output = redrun.args(["-n", "2"]).args(options).arg(program).output().expect("redrun can be run");
@@ -35,7 +35,7 @@ fn refused(options: &[&str], program: &Path) -> String {
 }
 
 #[test]
-fn a_program_for_another_mpi_is_refused_before_anything_is_started() {
+fn a_program_for_another_mpi_is_refused_before_the_start() {
     for (soname, family) in [("libmpi.so.20", "Open MPI"), ("libmpich.so.10", "MPICH, Intel MPI or MVAPICH")] {
         let directory = tempfile::tempdir().expect("there is room");
         let program = built_for(directory.path(), soname);
@@ -43,21 +43,21 @@ fn a_program_for_another_mpi_is_refused_before_anything_is_started() {
             let said = refused(&["-r", degree], &program);
             assert!(said.contains(&format!("is built for {family} ({soname}), and not for redrt")), "{said}");
         }
-        // On purpose it runs, and at r = 2 the user hears that it is not protected.
+        // With the option it runs, and at r = 2 the user is warned that it is not protected.
         let job = Job::new(2, &program).degree(2).options(&["--allow-other-mpi", "--quiet"]);
         let ended = job.run().ended_with(0).printed("alone\nalone\n").said("no message was compared");
         assert!(ended.err.contains("called MPI_Init"), "{ended}");
     }
 }
 
-/// As Python does with a wheel for another MPI: what is started says nothing of what it will load.
+/// As with Python and a wheel for another MPI: the command line does not show the libraries that will be loaded.
 #[test]
-fn a_script_whose_program_uses_another_mpi_is_ended_when_it_prints() {
+fn a_script_with_a_program_of_another_mpi_ends_at_its_output() {
     let directory = tempfile::tempdir().expect("there is room");
     built_for(directory.path(), "libmpi.so.20");
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("it can be written");
     let begins = "#include <stdio.h>\n#include <unistd.h>\nint solve(void);\nint main(void) {\n    solve();\n";
-    // A program that computes after it has begun: it would be ended by nobody.
+    // A program that computes after its first output: a check at the end would come too late.
     write("main.c", &format!("{begins}    printf(\"begun\\n\");\n    fflush(stdout);\n    return sleep(300);\n}}\n"));
     cc(&["-o", "app", "main.c", "-L.", "-lsolver", "-Wl,-rpath,$ORIGIN"], directory.path());
     let script = directory.path().join("script");
@@ -104,7 +104,7 @@ fn a_program_for_another_machine_is_refused() {
 }
 
 #[test]
-fn an_installation_without_the_library_that_a_program_needs_says_so() {
+fn an_installation_without_the_programs_library_says_so() {
     let directory = tempfile::tempdir().expect("there is room");
     for (soname, library) in [("libmpi.so.12", "libmpi.so.12"), ("libmpi.so.40", "libmpi_mpifh.so.40")] {
         let program = built_for(directory.path(), soname);
@@ -112,7 +112,7 @@ fn an_installation_without_the_library_that_a_program_needs_says_so() {
         for place in ["bin", "lib/redrt"] {
             std::fs::create_dir_all(moved.join(place)).expect("there is room");
         }
-        // All but the one.
+        // All files but the one library.
         for name in ["bin/redrun", "lib/libmpi_abi.so.1", "lib/redrt/libmpi.so.40", "lib/redrt/libmpifort.so.12"] {
             std::fs::copy(prefix().join(name), moved.join(name)).expect("there is room");
         }
@@ -141,7 +141,7 @@ fn a_program_of_ours_that_another_launcher_starts_says_so() {
     }
 }
 
-/// The ABIs that redrt has: the program's calls come to redrt, by whatever way its library would be found.
+/// redrt has these ABIs: calls reach redrt, however the program finds its library.
 #[test]
 fn a_program_for_mpich_or_open_mpi_runs_with_replicas() {
     let source = "#include <stdio.h>\n#include <stdlib.h>\n\
@@ -157,7 +157,7 @@ fn a_program_for_mpich_or_open_mpi_runs_with_replicas() {
         for degree in [1, 2] {
             let program = directory.path().join("app");
             Job::new(2, &program).degree(degree).run().ended_with(0).printed("redrt\nredrt\n");
-            // Nor when a script starts it, of which redrun sees nothing before.
+            // A script that starts the program; redrun does not see the program before.
             let script = format!("{}; true", program.display());
             let job = Job::new(2, Path::new("/bin/sh")).degree(degree).arguments(&["-c", &script]);
             job.run().ended_with(0).printed("redrt\nredrt\n");
@@ -171,7 +171,7 @@ fn a_program_for_mpich_or_open_mpi_runs_with_replicas() {
 fn a_library_that_a_program_loads_by_its_path_is_redrts() {
     let directory = tempfile::tempdir().expect("there is room");
     built_for(directory.path(), "libmpi.so.40");
-    // Under another name, as it is linked with; and one that only needs it.
+    // Under the name of its link, and by a program that only needs it.
     std::os::unix::fs::symlink("libmpi.so.40", directory.path().join("libmpi.so")).expect("there is room");
     let source = "#include <dlfcn.h>\n#include <stdio.h>\n#include <string.h>\nint main(int count, char **words) {\n\
         void *library = dlopen(words[1], RTLD_NOW | RTLD_LOCAL);\n\
@@ -186,25 +186,25 @@ fn a_library_that_a_program_loads_by_its_path_is_redrts() {
         let ended = Job::new(2, &directory.path().join("app")).arguments(&[&library]).run();
         ended.ended_with(0).printed("well\nwell\n");
     }
-    // By the name that it is linked with alone, wherever the linker would look.
+    // By the link name alone, wherever the linker would look.
     let (place, app) = (directory.path().display(), directory.path().join("app").display().to_string());
     let search = format!("LD_LIBRARY_PATH={place}");
     let job = Job::new(2, Path::new("/usr/bin/env")).arguments(&[&search, &app, "libmpi.so"]);
     job.run().ended_with(0).printed("well\nwell\n");
-    // What is not there is not there, and other libraries are what they are.
+    // A missing library stays missing, and other libraries are untouched.
     let missing = directory.path().join("none/libmpi.so.40").display().to_string();
     let ended = Job::new(1, &directory.path().join("app")).arguments(&[&missing]).run().ended_with(1);
     assert!(ended.out.contains("cannot open shared object file"), "{ended}");
 }
 
 #[test]
-fn the_libraries_keep_to_their_own_functions_where_other_libraries_have_the_same_names() {
+fn libraries_call_their_own_functions_in_any_company() {
     for name in ["libmpi_abi.so.1", "redrt/libmpi.so.12", "redrt/libmpi.so.40"] {
         let library = prefix().join("lib").join(name);
         let output = Command::new("readelf").arg("-Wr").arg(&library).output().expect("binutils are there");
         let relocations = String::from_utf8_lossy(&output.stdout);
         assert!(relocations.contains("R_X86_64_RELATIVE"), "{name} was not read");
-        // Bound by name: a library that is loaded before this one, a façade or a tool, would be called.
+        // A function bound by name would be that of a library loaded earlier, a façade or a tool.
         let is_own = |symbol: &&str| symbol.starts_with("MPI_") || symbol.starts_with("PMPI_");
         let by_name = relocations.split_whitespace().find(is_own);
         assert_eq!(by_name, None, "{name} calls what it has itself by its name");

@@ -1,4 +1,4 @@
-//! Fortran: the test programs with replicas that are lost, programs in two languages, and the compiler's wrapper.
+//! Fortran: the test programs with lost replicas, programs in two languages, and the compiler's wrapper.
 
 use redrt_tests::{Job, Program, prefix, root};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Workshop {
         self.0.path().join(name)
     }
 
-    /// Runs a program of the installation here.
+    /// Runs a program of the installation in the directory.
     fn run(&self, program: &str, arguments: &[&str]) -> Output {
         self.run_with(program, arguments, &[])
     }
@@ -87,7 +87,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The words of each line: list-directed output has blanks where it likes.
+/// The words of each line: list-directed output may have any blanks between them.
 fn words(text: &str) -> Vec<String> {
     text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
@@ -115,9 +115,9 @@ fn a_section_that_cannot_be_used_is_refused_and_named() {
     }
 }
 
-/// Found by MPICH's spawnargvf.
+/// Found by MPICH's test spawnargvf.
 #[test]
-fn blanks_around_names_and_arguments_of_spawned_programs_do_not_count() {
+fn blanks_around_words_of_spawned_programs_do_not_count() {
     let workshop = Workshop::new();
     workshop.compile("mpifort", &[&case("spawning.f90"), "-o", "spawning"]);
     let directory = workshop.0.path().display().to_string();
@@ -127,7 +127,7 @@ fn blanks_around_names_and_arguments_of_spawned_programs_do_not_count() {
 
 /// MPI-5.0 section 14.5.3, with callbacks of the program.
 #[test]
-fn a_data_representation_in_fortran_converts_what_is_written_and_read() {
+fn a_data_representation_in_fortran_converts_both_ways() {
     let workshop = Workshop::new();
     workshop.compile("mpifort", &[&case("datarep.f90"), "-o", "program"]);
     for degree in [1, 2] {
@@ -205,7 +205,7 @@ fn the_wrapper_tells_what_it_does_and_what_is_missing() {
     assert_eq!(workshop.run("redrt-fortran-modules", &["--nonsense"]).status.code(), Some(2));
 }
 
-/// `INTEGER` of 64 bits would be taken for an int by the library, silently.
+/// The library would silently take an `INTEGER` of 64 bits for an int.
 #[test]
 fn options_that_change_the_size_of_an_integer_are_refused() {
     let workshop = Workshop::new();

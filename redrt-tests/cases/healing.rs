@@ -1,4 +1,4 @@
-//! What `--on-sdc` makes of a replica that is wrong.
+//! Effect of `--on-sdc` on a wrong replica.
 
 use crate::reasons;
 use redrt_tests::{Ended, Job, Program};
@@ -25,8 +25,9 @@ fn what_is_wrong_is_replaced_by_a_copy_of_a_sound_sibling() {
     assert!(ended.number("recovered") == 1 && ended.events("strike").count() == 1, "{ended}");
 }
 
+/// Receivers take the majority's message.
 #[test]
-fn with_correct_it_stays_and_the_receivers_take_what_the_majority_sent() {
+fn with_correct_a_wrong_replica_stays() {
     let ended = flipped("heat", &["32", "40"], &["--on-sdc", "correct", "--spares", "2"]);
     assert_eq!(reasons(&ended), [], "{ended}");
     assert!(ended.mismatches().iter().all(|mismatch| mismatch.action != "delivered"), "{ended}");
@@ -45,8 +46,8 @@ fn with_report_it_stays_and_its_receiver_takes_what_came() {
 fn a_receiver_that_computed_with_it_before_the_verdict_goes_too() {
     let ended = flipped("heat", &["32", "5000"], &["--verify", "deferred", "--spares", "4"]);
     let reasons = reasons(&ended);
-    // One that has sent what it computed before it is found out is outvoted itself, perhaps before 1.1, which then has
-    // received from it.
+    // 1.1 may have received from a replica that sent wrong values before it was found out; such a replica is outvoted
+    // itself, perhaps before 1.1.
     assert!(reasons.iter().all(|(_, reason)| matches!(*reason, "tainted" | "outvoted")), "{reasons:?}");
     assert!(reasons.iter().any(|(_, reason)| *reason == "outvoted"), "{reasons:?}");
     assert!(reasons.iter().any(|(replica, _)| *replica == "1.1"), "{reasons:?}");

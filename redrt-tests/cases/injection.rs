@@ -1,10 +1,10 @@
-//! A bit flips anywhere: a small part of what `scripts/injection-campaign.sh` runs.
+//! Bits flip in all places: a small part of `scripts/injection-campaign.sh`.
 
 use redrt_tests::injection::{Campaign, Fate, FlipSite};
 use redrt_tests::{Job, Program, Random, breadth};
 use std::time::Duration;
 
-/// All but one: what a flip in a thread does at two replicas is not known beforehand.
+/// All places but threads: the effect of a flip there at two replicas is not known beforehand.
 fn places() -> Vec<FlipSite> {
     FlipSite::ALL.into_iter().filter(|place| *place != FlipSite::Thread).collect()
 }
@@ -24,8 +24,7 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
     };
     let findings = campaign.run(&|_, _| {});
     findings.assert_right();
-    // What is flipped in a payload or a line goes out, unless a check of the program or the library ends the replica
-    // before.
+    // A flipped payload or line goes out, unless a check of the program or the library ends the replica first.
     let is_certain = |place| matches!(place, FlipSite::Payload | FlipSite::Output);
     let injected =
         findings.records.iter().filter(|record| record.fate != Fate::NotInjected && is_certain(record.place));
@@ -33,7 +32,7 @@ fn a_flip_anywhere_that_reaches_a_message_is_reported() {
     assert!(findings.records.iter().any(|record| record.fate == Fate::Detected), "nothing was injected");
 }
 
-/// At r = 2, where copies stand ready to judge or do not yet: nobody is named who is sound.
+/// At r = 2, with and without copies that stand ready yet, no sound replica is named.
 #[test]
 fn a_flip_at_two_replicas_is_judged_rightly_or_stays_open() {
     let campaign = Campaign {
@@ -50,9 +49,9 @@ fn a_flip_at_two_replicas_is_judged_rightly_or_stays_open() {
     campaign.run(&|_, _| {}).assert_right();
 }
 
-/// In a thread that runs, from outside: once in the program's code, once in the library's.
+/// The flip comes from outside while the thread runs: once in the program's code, once in the library's.
 #[test]
-fn a_flip_in_a_register_or_on_the_stack_of_a_thread_is_survived_at_three_replicas() {
+fn three_replicas_survive_a_flip_in_a_register_or_on_a_stack() {
     let program = Program::named("heat").expect("a test program");
     let alone = Job::of(&program).run().ended_well();
     for (seed, place) in [("1", "heat+"), ("3", "libmpi_abi.so.1+")] {

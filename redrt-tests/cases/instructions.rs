@@ -1,18 +1,18 @@
-//! What a short message costs, and an operation on a window, in instructions: not how long it takes, which is measured
-//! elsewhere, but a figure that is the same each time, so that a change which makes all of them dearer is seen.
+//! Cost of a short message, and of an operation on a window, in instructions. Times are measured elsewhere; this count
+//! is the same in each run, so it shows a change that makes all messages dearer.
 
 use redrt_tests::{Job, compile_case};
 use std::path::Path;
 
-/// What costs too much is measured again, at most this many times in all. On a loaded machine up to half of the counts
-/// contain work that comes with what arrives late, so the least of 16 is the same each time.
+/// A cost above its limit is measured again, up to this many times in all. On a loaded machine up to half of the counts
+/// include work for late arrivals, so the least of 16 is the same each time.
 const TRIES_MAX: u32 = 16;
 
 /// Messages, or operations, in a process's count: `ROUNDS * MESSAGES` of `instructions.c`.
 const MESSAGES: u64 = 8 * 32;
 
-/// What is measured, at how many replicas, and the most instructions for each message in the process that needs most. A
-/// tenth more than was counted when it was written down: compilers differ.
+/// Kind of operation, degree, and the limit on instructions for each message in the process that needs most. Limits are
+/// a tenth above the count on the day they were set: compilers differ.
 const LIMITS: [(&str, u16, u64); 14] = [
     ("isend", 1, 575),
     ("send", 1, 600),
@@ -30,7 +30,7 @@ const LIMITS: [(&str, u16, u64); 14] = [
     ("recv", 2, 3_150),
 ];
 
-/// Instructions in the measured function, of each process that was in it.
+/// Instructions in the measured function, for each process that was in it.
 fn counted(directory: &Path) -> Vec<u64> {
     let files = std::fs::read_dir(directory).expect("the directory is there");
     let files = files.map(|file| file.expect("the directory can be read").path());
@@ -65,8 +65,8 @@ fn a_short_message_costs_no_more_instructions_than_it_did() {
     let program = compile_case("instructions");
     let mut dearer = Vec::new();
     for (what, degree, limit) in LIMITS {
-        // What else a call finds to do, acknowledgements that have just come, say, only adds to what it costs, and is
-        // not the same each time.
+        // Other work that a call finds, such as acknowledgements that have just come, adds to the count and differs
+        // from run to run.
         let mut count = u64::MAX;
         for _ in 0..TRIES_MAX {
             count = count.min(measured(&program, what, degree));

@@ -1,10 +1,10 @@
-//! Programs of an interpreter with several threads are the same in all replicas of a rank.
+//! All replicas of a rank run a threaded program of an interpreter alike.
 
 use redrt_tests::{Job, prefix, root};
 use std::process::Command;
 use std::time::Duration;
 
-/// Whether threads of this machine's Python are ordered; else why not is printed.
+/// True when threads of this machine's Python are ordered; otherwise prints the reason.
 fn is_ordered() -> bool {
     let version = Command::new("python3").args(["-c", "import sys; print(sys.version_info.minor)"]).output();
     let version = version.expect("python3 is there").stdout;
@@ -33,8 +33,8 @@ fn threads_of_python_that_race_do_the_same_in_all_replicas() {
     }
 }
 
-/// One thread computes for so long that it has to give way in the midst of it, at another place in each replica. What
-/// the others do meanwhile with a flag that no lock guards may differ then, and that is said; the job goes on.
+/// One thread computes so long that it has to give way in between, at another point in each replica. An unguarded flag
+/// may then differ between replicas, which is reported; the job goes on.
 #[test]
 #[ignore = "a replica whose threads part waits for 10 s before it says so; with --all"]
 fn a_thread_of_python_that_computes_gives_way_in_all_replicas() {
@@ -45,7 +45,7 @@ fn a_thread_of_python_that_computes_gives_way_in_all_replicas() {
 }
 
 #[test]
-fn threads_of_python_go_on_alike_when_their_leader_is_lost_and_replaced() {
+fn threads_of_python_go_on_alike_after_their_leader_is_lost() {
     if !is_ordered() {
         return;
     }

@@ -1,4 +1,4 @@
-//! A replica that stands still does not hold up its job for ever, nor in silence.
+//! A replica that stands still holds up its job neither for ever nor in silence.
 
 use crate::{reasons, while_computing};
 use redrt_tests::{Ended, Job, Running, compile_case, compile_source};
@@ -20,7 +20,7 @@ fn a_stopped_replica_of_three_is_ended() {
 }
 
 #[test]
-fn of_two_who_is_stopped_is_told_and_goes_on_when_it_is_continued() {
+fn of_two_a_stopped_replica_is_reported_and_can_go_on() {
     let out = run(2, &[], |_| {}).ended_well().out;
     let ended = run(2, &[], |job| {
         job.signal_replica("1.1", libc::SIGSTOP);
@@ -77,7 +77,7 @@ fn a_replica_that_computes_for_ever_is_outrun_by_two_siblings() {
     assert!(retired.len() == 1 && retired[0].0.starts_with("1.") && retired[0].1 == "lagging", "{ended}");
 }
 
-/// Nobody watches the daemon of the only host but who asks its processes.
+/// On a single host only the questions to processes show that the daemon stands still.
 #[test]
 fn a_stopped_daemon_of_the_only_host_is_told_of() {
     let out = run(2, &[], |_| {}).ended_well().out;

@@ -1,4 +1,4 @@
-//! What `--on-event` runs, what files say in place of the command line, and what the standard wants of `mpiexec`.
+//! Commands of `--on-event`, files of options, and the standard's requirements on `mpiexec`.
 
 use redrt_tests::{Job, compile, compile_source, prefix};
 use std::path::Path;
@@ -20,7 +20,7 @@ fn a_command_is_run_for_what_an_administrator_wants_to_hear_of() {
     assert_eq!(events.next_back().map(|line| line.starts_with("job-end: ")), Some(true), "{ended}");
 }
 
-/// It is told, and costs the job nothing else.
+/// The failure is reported and costs the job nothing else.
 #[test]
 fn a_command_that_fails_does_not_fail_the_job() {
     let job = Job::new(1, Path::new("/bin/true")).options(&["--on-event", "echo no mail >&2; exit 7"]);
@@ -28,7 +28,7 @@ fn a_command_that_fails_does_not_fail_the_job() {
     ended.said("--on-event, for job-start: the command ended with exit code 7: no mail");
 }
 
-/// A user who does not want to wait for it need not.
+/// A user need not wait for the command.
 #[test]
 fn a_command_without_an_end_is_left_at_ctrl_c() {
     let directory = tempfile::tempdir().unwrap();
@@ -38,7 +38,7 @@ fn a_command_without_an_end_is_left_at_ctrl_c() {
     let job = Job::new(1, Path::new("/bin/echo")).arguments(&["here"]).options(&["--on-event", &command]).start();
     job.wait_until("output", |job| job.output().contains("here"));
     let mut ended = None;
-    // It may have to be said twice: the first ends a job that has not quite ended.
+    // One Ctrl-C may not suffice: the first ends a job that has not quite ended.
     while ended.is_none() {
         job.signal(libc::SIGINT);
         std::thread::sleep(Duration::from_millis(50));
@@ -47,16 +47,16 @@ fn a_command_without_an_end_is_left_at_ctrl_c() {
     let _ = job.wait().said("events were not told, or not to their end");
 }
 
-/// They reach it by its helper, over a socket.
+/// The arguments reach the program through its helper, over a socket.
 #[test]
-fn a_program_that_can_be_copied_gets_more_arguments_than_a_socket_takes_at_once() {
+fn arguments_may_be_longer_than_a_socket_takes_at_once() {
     let long = "x".repeat(120_000);
     let arguments = ["-c", "echo $# ${#1} ${#3}", "sh", &long, &long, &long];
     let job = Job::new(1, Path::new("/bin/sh")).arguments(&arguments).options(&["--spares", "1"]);
     assert_eq!(job.run().ended_well().out, "3 120000 120000\n");
 }
 
-/// Each replica would get a part of a pipe, and of a file what the other has left.
+/// Each replica would get a part of a pipe, and of a file the bytes that the other has not read.
 #[test]
 fn what_the_shell_has_opened_for_redrun_is_not_for_replicas() {
     let redrun = prefix().join("bin/redrun").display().to_string();
@@ -80,7 +80,7 @@ fn what_the_shell_has_opened_for_redrun_is_not_for_replicas() {
 }
 
 #[test]
-fn what_a_file_says_is_in_force_unless_the_command_line_says_otherwise() {
+fn the_command_line_overrides_a_file_of_options() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("redrt.toml");
     std::fs::write(&path, "[redrun]\nlabel = true\ndegree = 2\n").unwrap();
@@ -101,7 +101,7 @@ fn what_a_file_says_is_in_force_unless_the_command_line_says_otherwise() {
 
 /// MPI-5.0 section 11.5.
 #[test]
-fn communicators_begin_with_the_error_handler_that_mpiexec_names() {
+fn communicators_begin_with_the_error_handler_of_mpiexec() {
     let source = r#"
         #include <mpi.h>
         #include <stdio.h>
@@ -139,8 +139,8 @@ fn a_debugger_is_started_at_replicas() {
     let _ = ended.ended_with(0);
 }
 
-/// The interface by which parallel debuggers find processes (MPIR 1.0): all of them are there when the breakpoint is
-/// reached, and wait in `MPI_Init`.
+/// The interface by which parallel debuggers find processes (MPIR 1.0): at the breakpoint all of them exist and wait in
+/// `MPI_Init`.
 #[test]
 fn parallel_debuggers_find_the_processes() {
     let is_there = Command::new("gdb").arg("--version").output().is_ok();
@@ -204,7 +204,7 @@ fn a_job_runs_in_a_directory_that_was_removed() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Where the root is no mount point, which `--spares` could not do with.
+/// Where the root is no mount point, `--spares` once failed.
 #[test]
 #[ignore = "scripts/test.sh --all: it makes a chroot of this host's files"]
 fn replicas_are_copied_in_a_chroot() {
@@ -227,7 +227,7 @@ fn replicas_are_copied_in_a_chroot() {
     let output = unshare.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("lost replica 1.0"), "{said}");
-    // Nothing of it is mounted here.
+    // No file system is mounted in the chroot.
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(directory.path().to_str().unwrap()));
 }

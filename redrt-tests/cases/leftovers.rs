@@ -1,8 +1,8 @@
-//! Nothing of a job is left, whichever of those that end it is killed or stopped.
+//! Nothing of a job is left when any of its redrun, guard and daemon are killed or stopped.
 
 use redrt_tests::{Job, Running, compile_source};
 
-/// Processes whose children have children that left their group and session, and ignore what can be ignored.
+/// Processes whose children have children in other groups and sessions that ignore all signals that can be ignored.
 const PARENTS: &str = r#"
     #include <mpi.h>
     #include <signal.h>
@@ -25,16 +25,16 @@ const PARENTS: &str = r#"
             pause();
     }"#;
 
-/// Sends a signal to a process that may have ended, since one before it was killed.
+/// Sends a signal to a process that may have ended because another was killed.
 fn send(id: i32, signal: i32) {
     // SAFETY: - a signal to another process touches no memory of this one.
     let _ = unsafe { libc::kill(id, signal) };
 }
 
-/// A job of these, with this process as the next parent of what it leaves: otherwise the kernel lets stopped process
-/// groups that nobody is left for go on, and hides what is missed here.
+/// A job of such processes, whose orphans become children of this process: the kernel continues a stopped process group
+/// without a parent, which would hide a missed process.
 fn parents(degree: u16, options: &[&str]) -> (tempfile::TempDir, Running) {
-    // SAFETY: - sets a flag of this process.
+    // SAFETY: - the call takes numbers and sets a flag of this process.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
     let (directory, program) = compile_source(PARENTS);
     let job = Job::new(2, &program).degree(degree).options(options).start();
@@ -43,7 +43,7 @@ fn parents(degree: u16, options: &[&str]) -> (tempfile::TempDir, Running) {
 }
 
 #[test]
-fn nothing_is_left_when_two_of_redrun_guard_and_daemon_are_killed() {
+fn two_of_redrun_guard_and_daemon_killed_leave_nothing() {
     for degree in [1, 2] {
         for pair in [[0, 2], [2, 0], [0, 1], [1, 0], [1, 2], [2, 1]] {
             let (_directory, job) = parents(degree, &[]);
@@ -56,7 +56,7 @@ fn nothing_is_left_when_two_of_redrun_guard_and_daemon_are_killed() {
 }
 
 #[test]
-fn nothing_is_left_of_a_job_with_spares_when_redrun_and_daemon_are_killed() {
+fn nothing_is_left_of_a_job_with_spares_whose_daemon_is_killed() {
     let (_directory, job) = parents(2, &["--spares", "1"]);
     let [redrun, _, daemon] = job.chain();
     send(redrun, libc::SIGKILL);
@@ -64,7 +64,7 @@ fn nothing_is_left_of_a_job_with_spares_when_redrun_and_daemon_are_killed() {
     let _ = job.wait().ended_with(128 + libc::SIGKILL);
 }
 
-/// What a daemon has in the directory of temporary files stays there when it is killed. The next one removes it.
+/// A killed daemon leaves its entry in the directory of temporary files to the next daemon.
 #[test]
 fn what_a_killed_daemon_has_left_is_removed_by_the_next() {
     let directory = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ fn what_a_killed_daemon_has_left_is_removed_by_the_next() {
     let names = || {
         let entries = std::fs::read_dir(directory.path()).unwrap().flatten();
         let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
-        // The other one has a line for each job of the user.
+        // The other entry has a line for each job of the user.
         names.retain(|name| name.starts_with("redrt-") && !name.ends_with(&format!("-{}", nix::unistd::geteuid())));
         names.sort();
         names
@@ -91,7 +91,7 @@ fn what_a_killed_daemon_has_left_is_removed_by_the_next() {
     others.wait_until("output", |job| job.output().contains("waiting"));
     let held = names();
     assert!(held.len() == 1 && held != left, "{held:?} after {left:?}");
-    // One that runs has its own still.
+    // A running daemon still has its own entry.
     let _ = waiting("0").run().ended_well();
     assert_eq!(names(), held);
     others.signal(libc::SIGTERM);
@@ -100,7 +100,7 @@ fn what_a_killed_daemon_has_left_is_removed_by_the_next() {
 }
 
 #[test]
-fn nothing_is_left_when_redrun_is_killed_while_its_daemon_stands_still() {
+fn a_killed_redrun_and_a_stopped_daemon_leave_nothing() {
     for stopped in [1, 2] {
         let (_directory, job) = parents(2, &[]);
         let chain = job.chain();
@@ -111,7 +111,7 @@ fn nothing_is_left_when_redrun_is_killed_while_its_daemon_stands_still() {
 }
 
 #[test]
-fn nothing_is_left_when_a_job_whose_daemon_stands_still_is_asked_to_end() {
+fn a_job_with_a_stopped_daemon_leaves_nothing_when_it_ends() {
     let (_directory, job) = parents(2, &[]);
     let [redrun, _, daemon] = job.chain();
     send(daemon, libc::SIGSTOP);
@@ -121,7 +121,7 @@ fn nothing_is_left_when_a_job_whose_daemon_stands_still_is_asked_to_end() {
 }
 
 #[test]
-fn nothing_is_left_when_redrun_is_killed_while_guard_and_daemon_stand_still() {
+fn a_killed_redrun_and_stopped_guard_and_daemon_leave_nothing() {
     for degree in [1, 2] {
         let (_directory, job) = parents(degree, &[]);
         let [redrun, guard, daemon] = job.chain();
@@ -132,9 +132,9 @@ fn nothing_is_left_when_redrun_is_killed_while_guard_and_daemon_stand_still() {
     }
 }
 
-/// A service that a program has started for others, say. When the job fails it goes, too.
+/// A service that a program has started for other users, say. A failed job takes it along.
 #[test]
-fn what_is_in_a_session_of_its_own_goes_on_when_a_job_has_ended_well() {
+fn a_session_of_its_own_outlives_a_job_that_ended_well() {
     let source = r#"
         #include <mpi.h>
         #include <fcntl.h>

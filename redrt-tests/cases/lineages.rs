@@ -1,4 +1,4 @@
-//! A copy has what its source had in memory: together they are no majority.
+//! A copy has the memory of its source: the two together are no majority.
 
 use crate::while_computing;
 use redrt_tests::{Ended, Job, Running, compile_case};
@@ -9,7 +9,7 @@ fn run(options: &[&str], disturb: impl FnOnce(&Running)) -> Ended {
     while_computing(Duration::from_secs(240), job, disturb)
 }
 
-/// Kills 1.1 and waits until there is a copy of 1.2 in its place.
+/// Kills 1.1 and waits until a copy of 1.2 is in its place.
 fn replace_with_copy_of_the_last(job: &Running) {
     job.kill_replica("1.1");
     job.wait_until("a copy of 1.2", |job| {
@@ -18,9 +18,9 @@ fn replace_with_copy_of_the_last(job: &Running) {
     });
 }
 
-/// A bit flips at rest in 1.2, which is copied then: it is two against one, and the one is right.
+/// A bit flips at rest in 1.2, which is copied then: two are against one, and the one is right.
 #[test]
-fn a_source_that_was_corrupt_before_it_was_copied_does_not_outvote_its_sound_sibling() {
+fn a_corrupt_source_and_its_copy_do_not_outvote_a_sound_one() {
     let corrupt = |job: &Running| {
         job.signal_replica("1.2", libc::SIGUSR1);
         replace_with_copy_of_the_last(job);
@@ -38,7 +38,7 @@ fn a_source_that_was_corrupt_before_it_was_copied_does_not_outvote_its_sound_sib
     assert_eq!(aborted.events("strike").count(), 0, "{aborted}");
 }
 
-/// What flips after the cut is in one of the two alone.
+/// A flip after the cut is in one of the two alone.
 #[test]
 fn a_copy_and_a_sibling_of_another_lineage_outvote_its_source() {
     let out = run(&[], |_| {}).ended_well().out;
@@ -54,7 +54,7 @@ fn a_copy_and_a_sibling_of_another_lineage_outvote_its_source() {
 
 /// An envelope that has matched a receive cannot be taken back: it waits for the majority.
 #[test]
-fn a_replica_whose_tags_are_corrupt_is_outvoted_before_a_receive_is_matched() {
+fn corrupt_tags_are_outvoted_before_a_receive_is_matched() {
     let out = run(&[], |_| {}).ended_well().out;
     for (transport, culprit) in [("shm", "1.0"), ("tcp", "1.2")] {
         let corrupt = |job: &Running| job.signal_replica(culprit, libc::SIGUSR2);

@@ -1,5 +1,4 @@
-//! Listings of directories: what a replicated program is shown is the same in all replicas of a rank, whichever dies,
-//! while files come and go.
+//! Listings of directories: all replicas of a rank are shown the same names, whichever dies, while files come and go.
 
 use redrt_tests::{Ended, Job, Random, compile, prefix};
 use std::fs;
@@ -10,7 +9,7 @@ fn lost(ended: &Ended) -> usize {
     ended.summary["lost"].as_array().map_or(0, Vec::len)
 }
 
-/// Runs the test program, which must print what it prints alone, and compare nothing that differs.
+/// Runs the test program, whose output must be that of a run alone, without any mismatch.
 fn check(job: impl FnOnce(Job) -> Job, alone: &str) -> Ended {
     let ended = job(Job::new(2, &compile("listings"))).run().ended_well().printed(alone);
     assert_eq!((ended.number("divergences"), ended.number("mismatches")), (0, 0), "{ended}");
@@ -31,12 +30,12 @@ fn listings_are_what_they_are_alone() {
     }
 }
 
-/// Its successor goes on behind the last name that it was shown, with what is there by then.
+/// The next leader goes on behind the last name that was shown, with the names that are there by then.
 #[test]
 fn a_leader_may_die_in_the_midst_of_a_listing() {
     let alone = alone();
     let mut random = Random::from_environment();
-    // Changes 603 to 702 are made while what was made before is listed, later ones while trees are walked over.
+    // Changes 603 to 702 are made during a listing of earlier ones, later changes during walks over trees.
     for (first, changes) in [(603, 50), (653, 50), (703, 200), (903, 30)] {
         let fault = format!("kill:{}.0@file#{}", random.from_one_to(2) - 1, first + random.from_one_to(changes) - 1);
         let ended = check(|job| job.degree(2).inject(&fault), &alone);
@@ -54,7 +53,7 @@ fn replicas_may_die_at_any_time_while_all_list() {
     }
 }
 
-/// A copy is made of a process that is in the midst of a listing, and it goes on when its source is gone too.
+/// A process is copied in the midst of a listing; the copy goes on after its source is gone too.
 #[test]
 fn copies_go_on_with_listings() {
     let program = compile("listings");
@@ -78,7 +77,7 @@ fn copies_go_on_with_listings() {
     assert_eq!(fs::read_dir(&replicated).expect("it is there").count(), 0);
 }
 
-/// What is listed goes to the other rank, which compares what the replicas were shown. Both make and remove files in
+/// Each listing goes to the other rank, and so its replicas' names are compared. Both ranks make and remove files in
 /// one directory.
 const PYTHON: &str = r#"
 import ctypes, glob, hashlib, os, pathlib, shutil, sys

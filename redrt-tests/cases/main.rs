@@ -65,12 +65,12 @@ mod windows;
 use redrt_tests::{Ended, Job, Running};
 use std::time::Duration;
 
-/// Runs `until` while `disturb` does something, and then to its end.
+/// Runs `until` while `disturb` acts on the job, and then to its end.
 pub fn disturbed(job: Job, disturb: impl FnOnce(&Running)) -> Ended {
     disturbed_for(Duration::from_secs(120), job, disturb)
 }
 
-/// The same, if it takes longer.
+/// The same with a limit on the time.
 pub fn disturbed_for(limit: Duration, job: Job, disturb: impl FnOnce(&Running)) -> Ended {
     let ended = while_computing(limit, job, disturb).ended_well();
     let mut lines: Vec<_> = ended.out.lines().collect();
@@ -79,7 +79,7 @@ pub fn disturbed_for(limit: Duration, job: Job, disturb: impl FnOnce(&Running)) 
     ended
 }
 
-/// The same, whatever comes of it.
+/// The same without a check of the outcome.
 pub fn while_computing(limit: Duration, job: Job, disturb: impl FnOnce(&Running)) -> Ended {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let stop = directory.path().join("stop");
@@ -90,7 +90,7 @@ pub fn while_computing(limit: Duration, job: Job, disturb: impl FnOnce(&Running)
     job.wait()
 }
 
-/// Who was retired, and why.
+/// Retired replicas, each with the reason.
 fn reasons(ended: &Ended) -> Vec<(&str, &str)> {
     let both = ended.events("retired").map(|record| (record["replica"].as_str(), record["reason"].as_str()));
     both.filter_map(|(replica, reason)| Some((replica?, reason?))).collect()

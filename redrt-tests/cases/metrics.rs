@@ -1,17 +1,17 @@
-//! What `--metrics` tells of a running job.
+//! Metrics of a running job (`--metrics`).
 
 use redrt_tests::{Job, Running, compile};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Where it says that its metrics are.
+/// Address of the metrics, from the job's message.
 fn address(job: &Running) -> String {
     let line = job.wait_for_line("metrics are at http://");
     line.strip_suffix("/metrics").expect("the path is behind it").to_owned()
 }
 
-/// The head and the body of an answer.
+/// Head and body of an answer.
 fn ask(address: &str, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("redrun listens");
     write!(stream, "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("redrun reads");
@@ -21,7 +21,7 @@ fn ask(address: &str, request: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// The value of a metric, with its labels.
+/// Value of a metric with its labels.
 fn value(text: &str, metric: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == metric))?;
     line.rsplit_once(' ')?.1.parse().ok()
@@ -53,7 +53,7 @@ fn a_running_job_tells_its_health_its_losses_and_its_verdicts() {
         }
         assert!(value(&text, "redrt_window_time_seconds_total").is_some_and(|time| time > 0.0), "{text}");
         assert!(text.contains("redrt_strikes_total{host=\"") && text.ends_with("# EOF\n"), "{text}");
-        // Processes tell their counters now and then; they only grow.
+        // Processes send their counters now and then; counters only grow.
         job.wait_until("messages that were compared", |_| now("redrt_messages_compared_total") > 0.0);
         let before = now("redrt_messages_compared_total");
         job.kill_replica("2.0");
@@ -78,7 +78,7 @@ fn what_is_not_asked_for_rightly_is_refused_and_the_job_goes_on() {
             let (head, _) = ask(&address, request);
             assert!(head.starts_with(says), "{request}: {head}");
         }
-        // Those who never ask keep nobody waiting.
+        // Clients that never send a request block no other client.
         let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&address).expect("redrun listens")).collect();
         assert!(ask(&address, "GET /metrics").1.contains("redrt_job_info{id="));
         drop(silent);

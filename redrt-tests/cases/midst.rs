@@ -15,18 +15,18 @@ fn kill(id: i32) {
     unsafe { libc::kill(id, libc::SIGKILL) };
 }
 
-/// Who dies while a copy is made.
+/// Processes to kill while a copy is made.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Source,
     Partner,
-    /// One that sends or receives the image, or holds a replica.
+    /// A process that sends or receives the image, or holds a replica.
     Helper,
-    /// All at once, of different ranks.
+    /// Both at once, of different ranks.
     SourceAndPartner,
 }
 
-/// A replica is lost; while its copy is made, at a random moment, somebody else is. Each time redundancy comes back.
+/// A replica is lost; at a random moment of its copy, another process is killed. Each time redundancy comes back.
 #[test]
 fn redundancy_comes_back_after_any_loss_while_a_copy_is_made() {
     let mut random = Random::from_environment();
@@ -62,8 +62,8 @@ fn redundancy_comes_back_after_any_loss_while_a_copy_is_made() {
     assert!(ended.number("recovered") > rounds, "{ended}");
 }
 
-/// Rank 0 makes no MPI call for seconds, and the others wait for it: all are copied meanwhile, each in turn.
-/// `REDRT_COMPUTE_SECONDS` says for how long.
+/// Rank 0 makes no MPI call for `REDRT_COMPUTE_SECONDS`, and the others wait for it: meanwhile all are copied, one
+/// after another.
 #[test]
 fn a_rank_that_makes_no_call_is_copied() {
     let time = Duration::from_secs(number("REDRT_COMPUTE_SECONDS", 3));

@@ -1,5 +1,4 @@
-//! `--check-collectives`: members whose calls do not fit each other are told so, and those whose calls do are left
-//! alone.
+//! `--check-collectives`: members whose calls do not fit each other get an error; all other calls are left alone.
 
 use redrt_tests::{Ended, Job, Program, breadth, compile_case, root};
 use std::path::Path;
@@ -88,7 +87,8 @@ fn a_mistake_is_told_with_both_calls_and_where_they_are() {
     );
 }
 
-/// Nobody can tell that a member will never call it; but when all wait, that is known, and what they call.
+/// That a member will never call it cannot be known in advance. When all wait, it is known, with the call that each is
+/// in.
 #[test]
 fn a_collective_that_not_all_call_is_a_deadlock_that_names_it() {
     let program = compile_case("mismatch");

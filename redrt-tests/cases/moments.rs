@@ -1,6 +1,6 @@
-//! Jobs that are lost at moments drawn from a seed, by each program and at each degree: all processes, all of one rank,
-//! or the whole job with its `redrun`. What they print, and the files that they leave, must be as without that. A few
-//! of them here, many by `scripts/line-campaign.sh`.
+//! Jobs with losses at moments drawn from a seed, for each program and at each degree: of all processes, of one rank,
+//! or of the whole job with its `redrun`. Output and files must be as without losses. Here are a few;
+//! `scripts/line-campaign.sh` runs many.
 
 use crate::checkpoints::{LIMIT, resume, saved, store};
 use crate::posix::content;
@@ -11,30 +11,30 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The argument that is the place of a program's files.
+/// The argument that stands for the directory of a program's files.
 const DIRECTORY: &str = "DIRECTORY";
-/// What marks the argument that says how long a program runs.
+/// Mark of the argument that sets a program's running time.
 const COUNT: char = '#';
-/// For so long a program of a campaign is to run after its first checkpoint.
+/// Running time of a campaign's program after its first checkpoint.
 const TIME: Duration = Duration::from_millis(800);
-/// How often its argument is changed for that.
+/// Tries to adjust the argument to that time.
 const TRIES: usize = 4;
-/// Draws for each loss that is wanted, at most: some moments come too late.
+/// Limit on the draws for each loss: some moments come too late.
 const DRAWS_EACH: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Lost {
-    /// The program was sooner.
+    /// The program ended first.
     Nothing,
     Processes,
     Rank,
     Redrun,
 }
 
-/// What is in the files of a job, by name.
+/// Contents of a job's files, by name.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A program, and what it does alone.
+/// A program with its output and files of an undisturbed run.
 struct Alone {
     program: Program,
     arguments: Vec<String>,
@@ -53,7 +53,7 @@ fn job(program: &Program, arguments: &[String]) -> (Job, TempDir) {
 }
 
 impl Alone {
-    /// One that runs `scale` times as long as with the argument that is marked.
+    /// Runs the program `scale` times as long as the marked argument says.
     fn of(program: Program, scale: f64) -> Self {
         let scaled = |word: &&str| match word.strip_prefix(COUNT) {
             Some(count) => ((count.parse::<f64>().expect("a number") * scale).ceil() as u64).to_string(),
@@ -65,8 +65,8 @@ impl Alone {
         Self { program, arguments, out: ended.out, files: content(files.path()) }
     }
 
-    /// One that runs for [`TIME`] or so after its first checkpoint at this degree, and how long it does. Where other
-    /// work comes and goes a try may be far off: the one that was nearest is taken.
+    /// A run of about [`TIME`] after its first checkpoint at this degree, with the actual time. On a busy machine a try
+    /// may be far off: the nearest one is taken.
     fn of_time(program: Program, degree: u16) -> (Self, Duration) {
         let ratio = |lasted: Duration| TIME.as_secs_f64() / lasted.as_secs_f64().max(1e-3);
         let distance = |lasted| ratio(lasted).ln().abs();
@@ -92,7 +92,7 @@ impl Alone {
         nearest
     }
 
-    /// In `threads` each rank prints, and nobody says which does first.
+    /// The output's lines. In `threads` ranks print in any order.
     fn sorted<'a>(&self, out: &'a str) -> Vec<&'a str> {
         let mut lines: Vec<_> = out.split_inclusive('\n').collect();
         if self.program.name == "threads" {
@@ -113,7 +113,7 @@ impl Alone {
         assert!(names.is_empty(), "{what}: other files than alone: {names:?}: {ended}");
     }
 
-    /// What was shown after the checkpoint comes again, and nothing else.
+    /// Lines shown after the checkpoint come again, and no other lines.
     fn is_right_in_two(&self, what: &str, begun: &Ended, ended: &Ended, files: &TempDir) {
         let whole = self.sorted(&self.out);
         let (first, second) = (self.sorted(&begun.out), self.sorted(&ended.out));
@@ -132,11 +132,11 @@ fn kill_all(job: &Running, of_rank: Option<u32>) {
     let names = running.iter().filter_map(|one| one.split(' ').next());
     let is_its = |name: &&str| of_rank.is_none_or(|rank| name.starts_with(&format!("{rank}.")));
     let ids: Vec<_> = names.filter(is_its).map(|replica| job.pid_of(replica)).collect();
-    // SAFETY: a signal to another process touches no memory of this one.
+    // SAFETY: - a signal to another process touches no memory of this one.
     ids.into_iter().for_each(|id| _ = unsafe { libc::kill(id, libc::SIGKILL) });
 }
 
-/// Starts it, and waits for its first checkpoint.
+/// Starts the job and waits for its first checkpoint.
 fn begin(alone: &Alone, degree: u16, store: &TempDir) -> (Running, TempDir) {
     let (job, files) = job(&alone.program, &alone.arguments);
     let job = saved(job.degree(degree), "50ms", store).start();
@@ -144,7 +144,7 @@ fn begin(alone: &Alone, degree: u16, store: &TempDir) -> (Running, TempDir) {
     (job, files)
 }
 
-/// How long it runs after its first checkpoint when nothing is lost.
+/// Running time after the first checkpoint of an undisturbed job.
 fn last(alone: &Alone, degree: u16) -> Duration {
     let store = store();
     let (job, files) = begin(alone, degree, &store);
@@ -155,7 +155,7 @@ fn last(alone: &Alone, degree: u16) -> Duration {
     lasted
 }
 
-/// Runs it, and takes something from it at a moment before that time.
+/// Runs the job and causes a loss at a moment within that time.
 fn disturb(alone: &Alone, degree: u16, time: Duration, random: &mut Random) -> Lost {
     let (store, program) = (store(), &alone.program);
     let lost = *random.one_of(&[Lost::Processes, Lost::Rank, Lost::Redrun]);
@@ -182,7 +182,7 @@ fn disturb(alone: &Alone, degree: u16, time: Duration, random: &mut Random) -> L
     }
     let ended = job.wait().ended_well();
     alone.is_right(&what, &ended, &files);
-    // Nobody was there any more when the signals came.
+    // Without a return the job had ended before the signals came.
     if ended.events("went-back").count() > 0 { lost } else { Lost::Nothing }
 }
 
@@ -227,7 +227,7 @@ impl Row {
             if row.lost() + row.mismatches >= wanted {
                 break;
             }
-            // What is wrong is told where it is found, and the others are tried all the same.
+            // A mismatch prints its own report, and the remaining draws go on.
             match catch_unwind(AssertUnwindSafe(|| disturb(&alone, degree, row.lasted, &mut random))) {
                 Ok(lost) => *row.losses.entry(lost).or_default() += 1,
                 Err(_) => row.mismatches += 1,
@@ -253,7 +253,7 @@ fn number(variable: &str) -> Option<usize> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// Each program at each degree, with this number of losses.
+/// Runs each program at each degree, with this number of losses.
 fn campaign() {
     let (wanted, seed) = (number("REDRT_MOMENTS").unwrap_or(1), number("REDRT_SEED").unwrap_or(1) as u64);
     let mut programs = Program::LASTING.to_vec();

@@ -1,4 +1,4 @@
-//! Replicas are moved, degrees changed and places added while a job runs, and its result stays what it is.
+//! Moves of replicas, changes of degrees and new places while a job runs: its result stays the same.
 
 use crate::{disturbed, while_computing};
 use redrt_tests::{Job, Running, compile, compile_case};
@@ -8,7 +8,7 @@ fn job(degree: u16, options: &[&str]) -> Job {
     Job::new(3, &compile("until")).degree(degree).options(options)
 }
 
-/// Moves a replica and waits until it has left.
+/// Moves a replica and waits until it has left its place.
 #[track_caller]
 fn migrate(job: &Running, replica: &str) {
     job.redctl(&["migrate", replica, "--wait"]).unwrap_or_else(|why| panic!("{replica}: {why}"));
@@ -21,7 +21,7 @@ fn of_rank(job: &Running, rank: u32) -> Vec<String> {
 }
 
 #[test]
-fn every_rank_of_a_job_without_replicas_can_be_moved_several_times() {
+fn without_replicas_every_rank_can_be_moved_several_times() {
     for transport in ["shm", "tcp"] {
         let ended = disturbed(job(1, &["--spares", "1", "--transport", transport]), |job| {
             for _ in 0..3 {
@@ -39,7 +39,7 @@ fn every_rank_of_a_job_without_replicas_can_be_moved_several_times() {
 fn who_sleeps_and_was_never_spoken_to_is_moved_too() {
     for transport in ["shm", "tcp"] {
         let job = Job::new(2, &compile_case("silent")).options(&["--spares", "1", "--transport", transport]);
-        // Not as long as somebody sleeps who has nothing to wake up for.
+        // It must not take as long as the sleep of a process that nothing wakes.
         let ended = while_computing(Duration::from_secs(40), job, |job| {
             for _ in 0..3 {
                 let [replica] = &of_rank(job, 0)[..] else { panic!("{:?}", job.replicas()) };
@@ -88,7 +88,7 @@ fn degrees_change_while_a_job_runs() {
 #[test]
 fn a_degraded_job_takes_the_place_that_appears() {
     let ended = disturbed(job(2, &["--spares", "0", "--host", "localhost:6"]), |job| {
-        // What was lost has left a place, and this is not to be it.
+        // The lost replica left a place free, and the degree must not use it.
         job.redctl(&["degree", "3", "--ranks", "1"]).expect_err("there is no room");
         job.redctl(&["spare", "add", "localhost:1"]).expect("it is this host");
         job.redctl(&["degree", "3", "--ranks", "1"]).expect("there is room now");

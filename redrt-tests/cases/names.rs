@@ -1,4 +1,4 @@
-//! Names of files that are no text: bytes without zeros, which is all that Linux asks of a name.
+//! Names of files that are no text: any bytes without zeros, as Linux allows.
 
 use crate::checkpoints::{LIMIT, checkpoint, is_back, store};
 use redrt_tests::{Job, compile};
@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// A copy of a program in a directory whose name is no text, and which goes when it is dropped.
+/// A copy of a program in a directory whose name is no text, removed when the returned directory is dropped.
 fn named(program: &Path, name: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = store();
     let inner = directory.path().join(OsStr::from_bytes(name));
@@ -20,7 +20,7 @@ fn option(name: &str, path: &Path) -> [OsString; 2] {
     [name.into(), path.into()]
 }
 
-/// The working directory, the program, and each file that an option names.
+/// The names of the working directory, the program and each file of an option are no text.
 #[test]
 fn a_job_runs_goes_back_and_is_resumed_where_no_name_is_text() {
     for degree in [1, 2] {

@@ -1,4 +1,4 @@
-//! What a rank starts that uses MPI itself: another `redrun`, and programs that call `MPI_Init`.
+//! MPI programs that a rank starts: another `redrun`, and programs that call `MPI_Init`.
 
 use redrt_tests::{Job, compile_source, prefix};
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ fn inner() -> (TempDir, PathBuf) {
 fn redrun_in_a_rank_runs_a_job_of_its_own() {
     let ((_outer, outer), (_inner, inner)) = (outer(), inner());
     let redrun = prefix().join("bin/redrun").display().to_string();
-    // Of replicas, each runs one. That has replicas, too, or none: then nothing is agreed in it.
+    // At r = 2 each replica starts a job of its own, in which nothing is agreed on.
     for (degree, inner_degree) in [(1, 2), (2, 1)] {
         let command = format!("{redrun} -r {inner_degree} -n 2 {}", inner.display());
         let ended = Job::new(2, &outer).degree(degree).arguments(&[&command]).run().ended_well();
@@ -78,7 +78,7 @@ fn what_a_rank_starts_has_no_descriptor_of_the_library() {
     let command = "ls /proc/self/fd | grep -c '^20[0-9]$'";
     for options in [&[][..], &["--spares", "1"]] {
         let ended = Job::new(1, &outer).options(options).arguments(&[command]).run().ended_well();
-        // What `grep` ends with when it finds nothing.
+        // `grep` ends with this code when it finds nothing.
         let _ = ended.printed("0\nended with 256\nouter 1\n");
     }
 }

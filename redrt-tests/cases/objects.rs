@@ -1,4 +1,4 @@
-//! Checkpoints in an object store, here a directory that is named by a URL.
+//! Checkpoints in an object store, here a directory named by a URL.
 
 use crate::chains::redctl;
 use crate::checkpoints::{LIMIT, checkpoint, is_back, is_right, store};
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A store, and where hosts keep what goes there.
+/// A store, and the scratch directories of hosts.
 struct Place {
     directory: TempDir,
 }
@@ -30,7 +30,7 @@ impl Place {
         format!("file://{}", self.path("store").display())
     }
 
-    /// With a working directory of its own.
+    /// A job with this scratch directory.
     fn saved(&self, job: Job, scratch: &str) -> Job {
         let scratch = self.path(scratch).display().to_string();
         job.options(&["--checkpoint-dir", &self.url(), "--checkpoint-scratch", &scratch]).limit(LIMIT)
@@ -41,14 +41,14 @@ impl Place {
         self.saved(job.options(&["--checkpoint", "asked"]), "scratch")
     }
 
-    /// One that computes until it is told to stop.
+    /// A job that computes until the file `stop` is there.
     fn computing(&self, degree: u16, options: &[&str]) -> Running {
         let job = self.until(degree).options(options).arguments(&[&self.path("stop").display().to_string()]).start();
         job.wait_until("computing", |job| job.output().contains("computing"));
         job
     }
 
-    /// With two checkpoints of a job that was lost with its `redrun` and its working directory.
+    /// A store with two checkpoints of a job that was lost with its `redrun` and its scratch directory.
     fn of_lost() -> Self {
         let place = Self::new();
         let first = place.computing(1, &["--checkpoint-chain", "1"]);
@@ -60,12 +60,12 @@ impl Place {
         place
     }
 
-    /// The process that puts something into the store. It has nothing of the job's environment.
+    /// The process that puts an object into the store. It has nothing of the job's environment.
     fn sender(&self) -> Option<i32> {
         self.sender_of(|_| true)
     }
 
-    /// One that has such a parent.
+    /// Such a process whose parent `is_parent` accepts.
     fn sender_of(&self, is_parent: impl Fn(i32) -> bool) -> Option<i32> {
         let begin = format!("redstore\0put\0{}", self.url());
         let is_it = |id: &i32| {
@@ -85,13 +85,13 @@ impl Place {
             .limit(LIMIT)
     }
 
-    /// That of the only job in the store.
+    /// Directory of the only job in the store.
     fn of_job(&self) -> PathBuf {
         let mut entries = fs::read_dir(self.path("store")).expect("it is there");
         entries.next().expect("there is a job").expect("it can be read").path()
     }
 
-    /// The lines in the store, and how many objects each has.
+    /// Checkpoints in the store, each with its number of objects.
     fn lines(&self) -> Vec<(String, usize)> {
         let lines = fs::read_dir(self.of_job()).expect("it is there").flatten();
         let count = |path: &Path| fs::read_dir(path).expect("it is a directory").count();
@@ -125,13 +125,13 @@ fn resumed_right(ended: Ended) -> Ended {
 }
 
 #[test]
-fn a_job_goes_back_to_a_checkpoint_in_an_object_store_again_and_again() {
+fn a_job_goes_back_to_an_object_store_again_and_again() {
     for degree in [1, 2] {
         let place = Place::new();
         let ended = while_computing(LIMIT, place.until(degree), |job| {
             for count in 1..3 {
                 checkpoint(job);
-                // What is there as it was is not got again, and what is not, is.
+                // The return fetches only files that are missing or damaged in the scratch directory.
                 if count == 2 {
                     let scratch = fs::read_dir(place.path("scratch")).expect("it is there").flatten().next();
                     let line = scratch.expect("the job's").path().join("at-0/line-2");
@@ -150,7 +150,7 @@ fn a_job_goes_back_to_a_checkpoint_in_an_object_store_again_and_again() {
 }
 
 #[test]
-fn two_checkpoints_stay_in_an_object_store_and_what_is_torn_goes() {
+fn two_checkpoints_stay_in_a_store_and_torn_ones_go() {
     let place = Place::new();
     let job = place.computing(1, &["--checkpoint-chain", "1"]);
     checkpoint(&job);
@@ -165,17 +165,17 @@ fn two_checkpoints_stay_in_an_object_store_and_what_is_torn_goes() {
     let _ = job.wait().ended_well();
 }
 
-/// What sends a part is killed in the midst of it: that checkpoint is given up with a line, the job goes on, and what
-/// there is of it is neither read nor kept.
+/// A kill in the midst of a part voids its checkpoint with one line; the job goes on, and the torn objects are neither
+/// read nor kept.
 #[test]
-fn a_part_whose_sender_is_killed_costs_a_checkpoint_and_leaves_nothing() {
+fn a_part_whose_sender_is_killed_costs_one_checkpoint() {
     let place = Place::new();
     let job = place.until(1).environment("UNTIL_MIB", "64").arguments(&[&place.path("stop").display().to_string()]);
     let job = job.options(&["--checkpoint-chain", "1"]).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     let unlucky = std::thread::scope(|scope| {
         let asked = scope.spawn(|| job.redctl(&["checkpoint"]));
-        // One that was killed before it had made the job's directory would leave nothing to look into.
+        // A kill before the job's directory exists would leave nothing to look into.
         job.wait_until("what sends it", |_| {
             let begun = fs::read_dir(place.path("store")).is_ok_and(|mut jobs| jobs.next().is_some());
             let sender = place.sender().filter(|_| begun);
@@ -186,7 +186,7 @@ fn a_part_whose_sender_is_killed_costs_a_checkpoint_and_leaves_nothing() {
     });
     let why = unlucky.expect_err("it was killed");
     assert!(why.contains("checkpoint 1 was not taken"), "{why}");
-    // As if the kill had come in the midst of a file, too.
+    // A torn file, as of a kill in the midst of one.
     let torn = place.of_job().join("line-1");
     fs::create_dir_all(&torn).expect("it can be made");
     fs::write(torn.join("0.image#1"), "torn").expect("it can be written");
@@ -198,16 +198,15 @@ fn a_part_whose_sender_is_killed_costs_a_checkpoint_and_leaves_nothing() {
     let _ = is_right(job.wait()).said("the job goes back to checkpoint 2");
 }
 
-/// All of it is there but what makes it whole, and that is on its way when the job is lost: it is waited for, and the
-/// job goes on from there.
+/// The job is lost while only the manifest is missing and on its way: the return waits for it, and uses the checkpoint.
 #[test]
-fn a_checkpoint_that_is_being_committed_when_the_job_is_lost_is_whole_or_none_before_it_goes_back() {
+fn a_return_waits_for_a_checkpoint_that_is_being_committed() {
     let place = Place::new();
     let job = place.computing(1, &[]);
     checkpoint(&job);
     let [redrun, ..] = job.chain();
     let mut is_caught = false;
-    // Some are committed before they are seen.
+    // Some checkpoints are committed before the sender is seen.
     while !is_caught {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| job.redctl(&["checkpoint"]));
@@ -228,23 +227,23 @@ fn a_checkpoint_that_is_being_committed_when_the_job_is_lost_is_whole_or_none_be
     let _ = is_right(job.wait()).said(&format!("the job is back at {}", newest.replace("line-", "checkpoint ")));
 }
 
-/// On hosts of which neither sees the other's working directory.
+/// Neither resumed job sees the other's scratch directory.
 #[test]
-fn of_two_that_resume_a_job_from_an_object_store_one_goes_on() {
+fn of_two_that_resume_a_job_from_a_store_one_goes_on() {
     let place = Place::of_lost();
     fs::remove_file(place.path("stop")).expect("it is there");
-    // Both have one number.
+    // Both have the same number.
     let records = ["a", "b"].map(|_| tempfile::tempdir().expect("it can be made"));
     let resume = |scratch: &str, records: &TempDir| {
         place.resume(scratch).options(&["--checkpoint", "asked"]).written_down_in(records.path()).start()
     };
     let jobs = [resume("a", &records[0]), resume("b", &records[1])];
-    // Both at the same moment, and the later one is refused; or one after the other, and the older one finds out.
+    // Resumed at the same moment, the later one is refused; one after the other, the older one finds out.
     jobs[0].wait_until("both run, or one was refused", |_| {
         jobs.iter().any(Running::has_ended) || jobs.iter().all(|job| job.count("started") == 3)
     });
     let are_refused = jobs.each_ref().map(Running::has_ended);
-    // One that has just begun takes none yet.
+    // A job that has just begun does not take checkpoints yet.
     let goes_on = jobs.each_ref().map(|job| {
         job.wait_until("a checkpoint, or its end", |job| job.has_ended() || job.redctl(&["checkpoint"]).is_ok());
         !job.has_ended()
@@ -267,7 +266,7 @@ fn of_two_that_resume_a_job_from_an_object_store_one_goes_on() {
     }
 }
 
-/// All hosts are gone, with what was on their disks. With replicas all of it is encrypted.
+/// All hosts are gone with their disks. At r = 2 the checkpoints are encrypted.
 #[test]
 fn a_job_is_resumed_from_an_object_store_alone() {
     for degree in [1, 2] {
@@ -291,7 +290,7 @@ fn a_job_is_resumed_from_an_object_store_alone() {
         second.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", second.errors()));
         let _ = second.wait().ended_with(75).said("goes on from checkpoint 2");
         place.stop();
-        // By its number, from what the first job had for a store.
+        // Resumed by its number, with the store of the first job.
         let job = place.of_job().file_name().expect("it has a name").to_string_lossy()[..6].to_owned();
         let third = place.saved(Job::resume_with(&[job]), "third").options(&options).run();
         let _ = resumed_right(third).said("goes on from checkpoint 4");
@@ -299,8 +298,8 @@ fn a_job_is_resumed_from_an_object_store_alone() {
 }
 
 #[test]
-fn what_is_missing_in_an_object_store_is_told_and_the_older_checkpoint_is_used() {
-    // A checkpoint that a job goes back past is removed, so each has a job of its own.
+fn missing_objects_are_reported_and_an_older_checkpoint_is_used() {
+    // A checkpoint that a job goes back past is removed, so each damage has a job of its own.
     let damaged = |damage: &dyn Fn(PathBuf)| {
         let place = Place::of_lost();
         damage(place.of_job().join("line-2"));
@@ -315,7 +314,7 @@ fn what_is_missing_in_an_object_store_is_told_and_the_older_checkpoint_is_used()
     assert!(!ended.err.contains("trying"), "{ended}");
 }
 
-/// An object that is a pipe to which nobody writes: reading it never ends.
+/// One object is a pipe without a writer: a read of it never ends.
 #[test]
 fn a_store_that_hangs_while_a_job_is_resumed_is_given_up() {
     let place = Place::of_lost();
@@ -327,10 +326,10 @@ fn a_store_that_hangs_while_a_job_is_resumed_is_given_up() {
 }
 
 #[test]
-fn a_store_that_takes_nothing_and_a_full_disk_before_it_cost_a_checkpoint_and_no_more() {
+fn a_failed_store_and_a_full_disk_cost_one_checkpoint_each() {
     let place = Place::new();
     let job = place.computing(1, &[]);
-    // A file is where the store's directory would have to be.
+    // A file takes the place of the store's directory.
     fs::write(place.path("store"), "").expect("it can be written");
     let why = job.redctl(&["checkpoint"]).expect_err("there is no place for it");
     assert!(why.contains("checkpoint 1 was not taken") && why.contains("Failed to make "), "{why}");
@@ -385,9 +384,9 @@ fn redctl_lists_verifies_and_deletes_what_is_in_an_object_store() {
     let _ = refused.said("no job like this has a checkpoint in file://");
 }
 
-/// What opens the store is not in images that go there.
+/// The store's credentials are not in images that go there.
 #[test]
-fn programs_do_not_get_the_credentials_of_the_store_unless_they_are_named() {
+fn programs_get_credentials_of_the_store_only_if_named() {
     let place = Place::new();
     let shown = |options: &[&str]| {
         let job = place.saved(Job::new(1, Path::new("/usr/bin/env")).options(&["--checkpoint", "asked"]), "scratch");
@@ -417,9 +416,9 @@ fn what_is_said_of_an_object_store_has_to_make_sense() {
     refused(&["--checkpoint-scratch", "/tmp"], "--checkpoint-scratch is for an object store");
 }
 
-/// It accepts connections, and never answers.
+/// The store accepts connections and never answers.
 #[test]
-fn a_store_that_does_not_answer_is_told_before_anything_is_started() {
+fn a_silent_store_is_reported_before_the_start() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).expect("there is a port");
     let endpoint = format!("http://{}", silent.local_addr().expect("it has one"));
     let place = Place::new();

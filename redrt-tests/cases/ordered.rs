@@ -1,4 +1,4 @@
-//! Programs with threads that take locks are the same in all replicas of a rank.
+//! All replicas of a rank run a threaded program with locks alike.
 
 use redrt_tests::{Ended, Job, compile_case, compile_source};
 
@@ -6,7 +6,7 @@ fn job(degree: u16, rounds: &str) -> Job {
     Job::new(2, &compile_case("ordered")).degree(degree).arguments(&[rounds, "4"])
 }
 
-/// The sums that its messages agree on are of the order of all locks, which each replica prints.
+/// Messages agree on sums over the order of all locks, which each replica prints.
 fn agreed(ended: &Ended) {
     let sums: Vec<_> = ended.err.lines().filter(|line| line.contains(" misses")).collect();
     assert!(!sums.is_empty(), "{ended}");
@@ -25,10 +25,10 @@ fn threads_take_locks_in_the_same_order_in_all_replicas() {
     }
 }
 
-/// Locks for reading and writing, spin locks, semaphores, barriers, what is done once, mutexes that are robust or lend
-/// their priorities, and C11's threads.
+/// Locks for reading and writing, spin locks, semaphores, barriers, initializations that run once, robust mutexes,
+/// mutexes that lend their priority, and C11's threads.
 #[test]
-fn threads_come_to_locks_of_all_kinds_in_the_same_order() {
+fn threads_get_locks_of_all_kinds_in_the_same_order() {
     for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &["--inject", "kill:0.0@0.2s"])] {
         let job = Job::new(2, &compile_case("ordered_objects")).degree(degree);
         agreed(&job.options(options).arguments(&["400"]).run().ended_with(0).printed("threads agree\n"));
@@ -36,7 +36,7 @@ fn threads_come_to_locks_of_all_kinds_in_the_same_order() {
 }
 
 #[test]
-fn threads_take_locks_alike_when_their_leader_is_lost_and_replaced() {
+fn threads_take_locks_alike_after_their_leader_is_lost() {
     for killed in ["0.0", "1.1"] {
         let options = ["--inject", &format!("kill:{killed}@#20"), "--spares", "1"];
         agreed(&job(2, "150").options(&options).run().ended_with(0).printed("threads agree\n"));
@@ -54,7 +54,7 @@ fn threads_that_wait_for_locks_go_back_to_a_checkpoint() {
     agreed(&ended);
 }
 
-/// Pieces of loops, sections, what one thread does, critical sections and locks.
+/// Pieces of loops, sections, single regions, critical sections and locks.
 #[test]
 fn threads_of_openmp_get_the_same_work_in_all_replicas() {
     for degree in [1, 2, 3] {
@@ -63,7 +63,7 @@ fn threads_of_openmp_get_the_same_work_in_all_replicas() {
     }
 }
 
-/// They use one communicator without a lock.
+/// Threads use one communicator without a lock.
 #[test]
 fn threads_send_and_receive_in_the_same_order_in_all_replicas() {
     for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &["--inject", "kill:0.0@#60", "--spares", "1"])] {
@@ -72,7 +72,7 @@ fn threads_send_and_receive_in_the_same_order_in_all_replicas() {
     }
 }
 
-/// The thread that makes progress for all wakes the one whose message has arrived.
+/// The thread that makes progress for all wakes the thread whose message has arrived.
 #[test]
 fn threads_that_probe_find_their_messages() {
     for degree in 1..=3 {
@@ -82,14 +82,14 @@ fn threads_that_probe_find_their_messages() {
     }
 }
 
-/// A runtime's own locks: how often it takes them depends on time.
+/// A runtime takes its own locks as often as time decides.
 #[test]
 fn pools_of_runtimes_wait_as_they_come() {
     let ended = Job::new(2, &compile_case("libtbb_spinning")).degree(2).run().ended_well().printed("6003000\n");
     assert_eq!(ended.number("divergences"), 0, "{ended}");
 }
 
-/// A child of a program with threads takes locks that are ordered in its parent.
+/// A forked child's locks are not ordered, although its parent's are.
 #[test]
 fn forked_children_take_locks_as_they_come() {
     let source = r#"

@@ -1,4 +1,4 @@
-//! Standard output of replicas that is not the same, or comes at different times.
+//! Standard output of replicas that differs, or comes at different times.
 
 use redrt_tests::{Ended, Job, Running, compile, compile_case};
 use serde_json::Value;
@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 const LINE: &str = "computing\n";
 
-/// `until` at this degree, with the only line that it prints while it computes corrupted in one replica of rank 1,
-/// until the directory has a file `stop`.
+/// `until` at this degree until the directory has a file `stop`. The only line that it prints while it computes is
+/// corrupted in one replica of rank 1.
 fn start(degree: u16, replica: &str, options: &[&str]) -> (TempDir, Running) {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let stop = directory.path().join("stop");
@@ -17,7 +17,7 @@ fn start(degree: u16, replica: &str, options: &[&str]) -> (TempDir, Running) {
     (directory, job)
 }
 
-/// It goes on until what is looked for has been found.
+/// Such a job, which goes on until these events are in the audit log.
 fn corrupted(degree: u16, replica: &str, options: &[&str], found: &[&str]) -> Ended {
     let (directory, job) = start(degree, replica, options);
     found.iter().for_each(|event| job.wait_for(event, 1));
@@ -25,7 +25,7 @@ fn corrupted(degree: u16, replica: &str, options: &[&str], found: &[&str]) -> En
     job.wait()
 }
 
-/// The only line that was found to differ.
+/// The only line that differs.
 #[track_caller]
 fn mismatch(ended: &Ended) -> &Value {
     let all: Vec<_> = ended.events("output-mismatch").collect();
@@ -39,7 +39,7 @@ fn replicas(side: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn an_outvoted_line_costs_its_replica_its_place_and_its_host_a_strike() {
+fn an_outvoted_line_retires_its_replica_with_a_strike() {
     for replica in ["1.0", "1.2"] {
         let found = ["output-mismatch", "retired", "strike", "recovered"];
         let ended = corrupted(3, replica, &["--spares", "1"], &found).ended_with(0);
@@ -57,7 +57,7 @@ fn an_outvoted_line_costs_its_replica_its_place_and_its_host_a_strike() {
 }
 
 #[test]
-fn with_correct_and_report_the_right_line_is_shown_and_its_replica_stays() {
+fn with_correct_and_report_a_replica_with_a_wrong_line_stays() {
     for policy in ["correct", "report"] {
         let ended = corrupted(3, "1.1", &["--on-sdc", policy], &["output-mismatch"]).ended_with(0);
         assert_eq!(mismatch(&ended)["culprit"], "1.1");
@@ -77,14 +77,14 @@ fn of_two_both_sides_are_told_and_that_of_the_leader_is_shown() {
         let right = usize::from(replica == "1.0");
         assert_eq!(mismatch["sides"][right]["text"], LINE.trim_end(), "{other} is right: {mismatch}");
         assert_eq!(ended.out.starts_with(LINE), right == 0, "{ended}");
-        // From the next line on they agree again.
+        // All later lines agree.
         assert!(ended.out.contains("rank 1: right\n") && ended.retired().is_empty(), "{ended}");
     }
 }
 
 #[test]
 fn with_abort_nothing_undecided_is_shown() {
-    // Nobody tells it to stop.
+    // The job must end without the file.
     let (_directory, job) = start(2, "1.0", &["--on-sdc", "abort"]);
     let ended = job.wait().ended_with(1);
     assert_eq!(mismatch(&ended)["action"], "aborted");

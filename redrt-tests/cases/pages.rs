@@ -1,4 +1,4 @@
-//! Pages for browsers: that of a running job (`--web`) and that of its log (`redreport --html`).
+//! Pages for browsers: of a running job (`--web`) and of its log (`redreport --html`).
 
 use redrt_tests::{Browser, Job, compile, prefix};
 use serde_json::json;
@@ -16,7 +16,7 @@ fn a_running_job_is_seen_in_a_browser() {
         assert_eq!(browser.script("return document.querySelectorAll('.rank.short').length"), json!(0));
         let title = browser.script("return document.title");
         assert!(title.as_str().is_some_and(|title| title.ends_with("until: running")), "{title}");
-        // What is lost is seen without a click.
+        // A loss is shown without a click.
         job.kill_replica("1.1");
         browser.wait_until("document.querySelector('.rank.short')?.dataset.rank === '1'");
         let _ = browser.script("document.querySelector('.rank.short').click()");
@@ -24,7 +24,7 @@ fn a_running_job_is_seen_in_a_browser() {
         browser.wait_until("document.querySelector('#gaps tbody tr td')?.textContent === '1'");
         let pictures = browser.picture("job");
         assert!(pictures.iter().all(|picture| picture.metadata().is_ok_and(|data| data.len() > 5_000)), "{pictures:?}");
-        // Without the token nothing is told, and nothing of the page is loaded from elsewhere.
+        // Without the token there is no answer, and the page loads nothing from elsewhere.
         browser.open(&address.replace("?token=", "?token=0"));
         assert_eq!(browser.script("return document.querySelectorAll('.rank').length"), json!(0));
         browser.open(&address);
@@ -34,7 +34,7 @@ fn a_running_job_is_seen_in_a_browser() {
     browser.wait_until("!document.getElementById('lost').hidden");
 }
 
-/// The same at the widths of a desk and of a telephone, by day and by night.
+/// The page at the widths of a desk and of a telephone, light and dark.
 #[test]
 fn the_report_of_a_job_fits_any_screen() {
     let Some(browser) = Browser::start() else { return };

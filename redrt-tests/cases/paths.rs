@@ -1,11 +1,11 @@
-//! A replica whose program takes another path than its siblings': it is outvoted at r = 3, and reported at r = 2.
+//! A replica whose program parts from its siblings' path is outvoted at r = 3, and reported at r = 2.
 
 use redrt_tests::{Ended, Job, compile_case};
 
 const KINDS: [&str; 8] = ["poll", "stat", "clock", "less", "wrong", "other", "send", "omit"];
 
-/// Runs `parting` with one bit flipped in the third message that a replica of rank 0 has received. What it left in its
-/// file is whole, if that is wanted.
+/// Runs `parting` with one bit flipped in the third message that a replica of rank 0 has received. Returns the content
+/// of the program's file too.
 fn run(degree: u16, kind: &str, replica: &str, options: &[&str]) -> (Ended, String) {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let file = directory.path().join("lines");
@@ -46,8 +46,8 @@ fn sound_replicas_stay_where_they_need_not_make_the_same_calls() {
 }
 
 #[test]
-fn a_leader_that_changes_files_at_once_is_outvoted_and_the_right_change_is_made() {
-    // Its siblings may come there first: then it has changed nothing.
+fn a_leader_that_changes_files_wrongly_is_outvoted() {
+    // If a sibling comes there first, the leader has changed nothing.
     let (ended, lines) = run(3, "wrong", "0.0", &["--files", "leader"]);
     let ended = ended.ended_with(0).printed("40 rounds\n");
     let rest: Vec<_> = lines.lines().filter(|line| !line.contains("wrong")).collect();
@@ -69,9 +69,9 @@ fn of_two_replicas_that_take_different_paths_both_are_reported() {
     let _ = ended.ended_with(1).said("took different paths: ");
 }
 
-/// Only a replica that is still in the call knows its stack, unless the latest of all calls are noted.
+/// The stack is known for a replica that is still in the call, or with stacks of the latest calls.
 #[test]
-fn where_two_replicas_parted_is_told_with_the_stacks_of_their_calls() {
+fn a_parting_is_reported_with_the_stacks_of_both_calls() {
     let (ended, _) = run(2, "stat", "0.1", &[]);
     let ended = ended.ended_with(0);
     let stacks: Vec<_> = ended.events("path-stack").collect();
@@ -80,7 +80,7 @@ fn where_two_replicas_parted_is_told_with_the_stacks_of_their_calls() {
     let is_program = |frame: &serde_json::Value| frame["file"].as_str().is_some_and(|file| file.ends_with("/parting"));
     assert!(stack["replica"] == "0.1" && files.iter().any(is_program), "{stack:#}");
 
-    // The one that waits is ended when it has told. Its leader may not have heard what it says by then.
+    // The waiting replica is ended once it has reported. Its leader may not have received the report by then.
     let tells_both = || {
         let (ended, _) = run(2, "stat", "0.0", &["--check-determinism"]);
         let ended = ended.ended_with(1).said("0.1 asked here");

@@ -1,24 +1,24 @@
-//! Ranks that share memory (`MPI_Win_allocate_shared`): what they compute is the same at every degree, after losses, and
-//! when the job has gone back to a checkpoint.
+//! Ranks that share memory (`MPI_Win_allocate_shared`): their result is the same at every degree, after losses, and
+//! after a return to a checkpoint.
 
 use crate::checkpoints::{LIMIT, checkpoint, saved, store};
 use crate::while_computing;
 use redrt_tests::{Ended, Job, compile};
 
-/// What the four ranks print when they share memory.
+/// Output of the four ranks when they share memory.
 const RIGHT: &str = "4 of 4 share memory: e8be7f33acc25690\n";
 
 fn shares() -> Job {
     Job::new(4, &compile("shares")).arguments(&["200"])
 }
 
-/// It has waited for the test to go on.
+/// Checks the output of a job that waited for the test.
 fn is_right(ended: Ended) -> Ended {
     ended.ended_well().printed(&format!("computing\n{RIGHT}"))
 }
 
 #[test]
-fn ranks_share_memory_at_every_degree_and_in_jobs_that_can_be_saved_or_moved() {
+fn ranks_share_memory_at_every_degree_and_with_checkpoints() {
     let store = store();
     let _ = shares().run().ended_well().printed(RIGHT);
     for transport in ["shm", "tcp"] {

@@ -1,4 +1,4 @@
-//! `--protect auto` and `--first-checkpoint auto`: what is chosen by what was learned, and what is said of it.
+//! `--protect auto` and `--first-checkpoint auto`: the choice made from earlier runs, and the report of it.
 
 use redrt_tests::{Ended, Job, compile};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 const RANKS: u32 = 3;
 
-/// The user's own store, and a place for checkpoints.
+/// The user's store of runs, and a directory for checkpoints.
 struct Place {
     directory: TempDir,
     store: String,
@@ -38,7 +38,7 @@ impl Place {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Has a long run of the program learned, with what checkpoints of it take.
+    /// Adds a long run of the program to the store, with the cost of its checkpoints.
     fn learn(&self) {
         let path = self.directory.path().join("one.profile.json");
         let program = compile("cg").display().to_string();
@@ -63,7 +63,7 @@ fn line<'a>(ended: &'a Ended, option: &str) -> &'a str {
 }
 
 #[test]
-fn a_run_of_which_nothing_is_known_is_learned_and_the_next_one_is_chosen_for() {
+fn a_first_run_is_learned_and_the_next_one_is_planned() {
     let place = Place::new();
     let first = place.job(&["--protect", "auto"]).run().ended_well();
     assert!(line(&first, "--protect auto").contains("nothing is known of"), "{first}");
@@ -71,7 +71,7 @@ fn a_run_of_which_nothing_is_known_is_learned_and_the_next_one_is_chosen_for() {
     assert_eq!(place.known()["tables"][0]["rows"][0]["runs"], 1);
     let second = place.job(&["--protect", "auto"]).run().ended_well().printed(&first.out);
     let said = line(&second, "--protect auto");
-    // It takes less than any checkpoint, and there is one host.
+    // The run is shorter than any checkpoint, and there is one host.
     assert!(said.contains("--protect auto: -r 1, the fewest host hours of"), "{said}");
     assert!(said.contains("Known: 1 runs; a host fails every 6.00 h (assumed)"), "{said}");
     assert_eq!(place.known()["tables"][0]["rows"][0]["runs"], 2);
@@ -87,7 +87,7 @@ fn what_is_chosen_is_done_and_what_is_given_counts_more() {
     };
     let chosen = said(&["--protect", "auto"]);
     assert!(chosen.contains("-r 1 --checkpoint ") && chosen.contains("a host fails every 2.00 h (--mtbf)"), "{chosen}");
-    // A place for checkpoints was made, so they would have been taken.
+    // The directory for checkpoints shows that they would have been taken.
     assert!(Path::new(&place.directory.path().join("checkpoints")).is_dir());
     let given = said(&["--protect", "auto", "--checkpoint", "7min"]);
     assert!(given.contains("-r 1 --checkpoint 7min, "), "{given}");
@@ -96,7 +96,7 @@ fn what_is_chosen_is_done_and_what_is_given_counts_more() {
 }
 
 #[test]
-fn the_first_checkpoint_is_where_the_expected_time_is_least_or_after_one_interval() {
+fn the_first_checkpoint_comes_where_expected_time_is_least() {
     let place = Place::new();
     let options = ["--checkpoint", "5min", "--first-checkpoint", "auto", "--mtbf", "5h"];
     let unknown = place.job(&options).run().ended_well();

@@ -1,4 +1,4 @@
-//! POSIX files: what a replicated program leaves is what it leaves when it runs alone, whichever replica dies.
+//! POSIX files: a replicated program leaves the same files as a run alone, whichever replica dies.
 
 use redrt_tests::{Ended, Job, Random, compile, compile_case, compile_source, prefix};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Every file below a directory, and what is in it. Lines that several ranks have appended are in any order.
+/// Contents of every file below a directory. Lines appended by several ranks are sorted.
 pub fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(directory).expect("the directory is there") {
@@ -27,14 +27,14 @@ pub fn content(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Runs a job in a new directory, which is the program's last argument, and returns what it leaves there.
+/// Runs a job in a new directory, the program's last argument, and returns the files that it leaves there.
 fn run(job: Job) -> (Ended, BTreeMap<String, Vec<u8>>) {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let ended = job.arguments(&[&directory.path().display().to_string()]).run();
     (ended, content(directory.path()))
 }
 
-/// Runs the test program, which must leave what it leaves alone.
+/// Runs the test program, which must leave the files of a run alone.
 fn check(rounds: &str, job: impl Fn(Job) -> Job, alone: &(Ended, BTreeMap<String, Vec<u8>>)) -> Ended {
     let (ended, files) = run(job(Job::new(3, &compile("posix"))).arguments(&[rounds]));
     let ended = ended.ended_well().printed(&alone.0.out);
@@ -64,7 +64,7 @@ fn files_are_what_they_are_alone() {
     }
 }
 
-/// The leader dies when it has changed a file and nobody knows it: each of its changes comes out once.
+/// The leader dies after a change that no sibling knows of: each of its changes is made once.
 #[test]
 fn what_a_dying_leader_has_done_is_not_done_twice() {
     let alone = alone("1");
@@ -113,7 +113,7 @@ fn followers_may_die_at_any_time_too() {
     }
 }
 
-/// A copy is made of a process that has files open, and it goes on with them when its source is gone too.
+/// A process with open files is copied; the copy goes on with them after its source is gone too.
 #[test]
 fn copies_go_on_with_open_files() {
     let program = compile("posix");
@@ -153,7 +153,7 @@ fn fortran_files_are_what_they_are_alone() {
     }
 }
 
-/// No MPI for Python is needed for two functions.
+/// Two functions by ctypes: no MPI for Python is needed.
 const PYTHON: &str = r#"
 import ctypes, json, os, shutil, sys, tempfile
 mpi = ctypes.CDLL(sys.argv[1] + "/lib/libmpi_abi.so.1", ctypes.RTLD_GLOBAL)
@@ -196,7 +196,7 @@ fn python_files_are_what_they_are_alone() {
     }
 }
 
-/// Opened before `MPI_Init`, written after; left to `exit` to write; written after `MPI_Finalize`.
+/// Files opened before `MPI_Init` and written after it; buffers that `exit` writes; writes after `MPI_Finalize`.
 const EARLY_AND_LATE: &str = r#"
     #include <mpi.h>
     #include <stdio.h>

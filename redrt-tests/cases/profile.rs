@@ -1,4 +1,4 @@
-//! `--profile`: what a run was seen to do.
+//! `--profile`: measurements of a run.
 
 use redrt_tests::{Ended, Job, compile, compile_case, prefix};
 use serde_json::Value;
@@ -49,7 +49,7 @@ fn profiled(job: Job) -> (Ended, Value) {
 }
 
 #[test]
-fn the_bytes_by_pair_of_ranks_are_exact_at_every_degree_and_over_every_transport() {
+fn bytes_by_pair_of_ranks_are_exact() {
     for (degree, transport) in [(1, "auto"), (1, "tcp"), (2, "auto"), (2, "tcp"), (3, "auto")] {
         let job = Job::new(RANKS, &compile_case("known")).degree(degree).transport(transport);
         let (ended, profile) = profiled(job);
@@ -80,7 +80,7 @@ fn a_copy_goes_on_with_the_counts_of_its_source() {
     let job = job.options(&["--spares", "2", "--profile", &path.display().to_string()]);
     let job = job.arguments(&[&stop.display().to_string()]).start();
     job.wait_until("waiting", |job| job.output().contains("waiting"));
-    // Both replicas that rank 1 began with die, so that all it tells is told by copies.
+    // Both first replicas of rank 1 die, so that copies report all its counts.
     for (count, replica) in [(1, "1.0"), (2, "1.1")] {
         job.kill_replica(replica);
         job.wait_for("recovered", count);
@@ -93,12 +93,12 @@ fn a_copy_goes_on_with_the_counts_of_its_source() {
     for figure in ["window_s", "copy_s", "stop_s"] {
         assert!(profile[figure].as_f64() > Some(0.0), "{figure}: {profile}");
     }
-    // Time in a call that began before the copy was made is the copy's too, and no more than there was.
+    // A copy takes over the time of a call that began before the cut; the sum stays below the time of the run.
     assert!(profile["calls"]["mpi_s"].as_f64() < profile["elapsed_s"].as_f64(), "{profile}");
 }
 
 #[test]
-fn a_job_that_fails_has_a_profile_that_says_so_and_teaches_no_time() {
+fn the_profile_of_a_failed_job_teaches_no_time() {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let path = directory.path().join("profile.json");
     let job = Job::new(RANKS, &compile_case("known")).inject("kill:1.0@#2");
@@ -110,7 +110,7 @@ fn a_job_that_fails_has_a_profile_that_says_so_and_teaches_no_time() {
 }
 
 #[test]
-fn a_profile_that_cannot_be_written_is_one_clear_line_before_anything_is_started() {
+fn an_unwritable_profile_is_refused_in_one_line() {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let missing = directory.path().join("no-such-directory/profile.json").display().to_string();
     let ended = Job::new(3, &compile("until")).options(&["--profile", &missing]).run();
@@ -125,7 +125,7 @@ fn a_profile_that_a_full_disk_does_not_take_is_told_of() {
     assert!(ended.err.contains("Failed to write the profile /dev/full: No space left on device"), "{ended}");
 }
 
-/// `redplan` with a store in this directory.
+/// Runs `redplan` with a store in this directory.
 fn redplan(directory: &Path, words: &[&str]) -> Value {
     let mut command = Command::new(prefix().join("bin/redplan"));
     command.args(words).arg("--json").env("REDRT_PLAN_STORE", directory.join("plan.redb"));
@@ -141,7 +141,7 @@ fn redplan_learns_what_redrun_has_profiled() {
     let profiles = directory.path().join("profiles");
     std::fs::create_dir(&profiles).expect("the directory is there");
     let (known, place) = (compile_case("known"), profiles.display().to_string());
-    // In a directory each run has a file of its own. The third is disturbed, and no measure of the program's time.
+    // In a directory each run has a file of its own. The third run is disturbed, and its time is not learned.
     let run = |degree: u16, fault: Option<&str>| {
         let job = Job::new(RANKS, &known).degree(degree).options(&["--profile", &place]);
         fault.into_iter().fold(job, Job::inject).run().ended_well()
@@ -158,7 +158,7 @@ fn redplan_learns_what_redrun_has_profiled() {
         "{answer}"
     );
     assert!(programs[0]["work_s"].as_f64() > Some(0.4), "{answer}");
-    // What it sent is what clusters are made of.
+    // Clusters are made from the messages on record.
     let file = std::fs::read_dir(&profiles).expect("it is there").next().expect("a profile").expect("it has a name");
     let matrix = file.path().display().to_string();
     redplan(directory.path(), &["cluster", "--matrix", &matrix, "--hosts", "4x1"]);

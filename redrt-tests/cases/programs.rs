@@ -1,11 +1,11 @@
-//! The test programs without faults: the same output whatever the degree and the transport, and no report.
+//! The test programs without faults: the same output at every degree and over every transport, without a report.
 
 use redrt_tests::{Job, Program, breadth};
 use std::path::Path;
 
 /// Degrees and transports.
 const ALL: [(u16, &str); 6] = [(1, "shm"), (2, "shm"), (3, "shm"), (1, "tcp"), (2, "tcp"), (3, "tcp")];
-/// Those that the gate tries.
+/// The part of them that the gate tries.
 const SOME: [(u16, &str); 3] = [(1, "tcp"), (2, "shm"), (3, "tcp")];
 
 fn same_output_everywhere(name: &str) {
@@ -35,8 +35,9 @@ macro_rules! programs {
 programs!(heat cg master_worker polling collectives boards threads ring alltoall clocks cancel neighbors onesided partitions addresses files datareps places wavefront transpose buckets multigrid);
 programs!(fortran_heat fortran_f08 fortran_mpi fortran_mpif fortran_sections fortran_modern);
 
+/// All replicas of a rank have the same values.
 #[test]
-fn a_rank_is_in_the_variables_that_other_launchers_set_and_the_same_in_all_replicas() {
+fn other_launchers_variables_have_the_rank() {
     let words = "echo $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK/$MPI_LOCALNRANKS $PMI_RANK \
                  $MPI_LOCALRANKID/$OMPI_COMM_WORLD_LOCAL_SIZE";
     let ended = Job::new(3, Path::new("/bin/sh")).degree(2).arguments(&["-c", words]).run().ended_with(0);
@@ -50,15 +51,17 @@ fn all_programs_are_tested() {
     let sources = std::fs::read_dir(redrt_tests::root().join("redrt-tests/programs")).expect("the programs").flatten();
     let name = |file: String| file.rsplit_once('.').filter(|(_, kind)| *kind != "h").map(|(name, _)| name.to_owned());
     let names = sources.filter_map(|entry| name(entry.file_name().into_string().ok()?));
-    // They have tests of their own: one ends when a file appears, one computes for as long as it is told, one sends for
-    // minutes, one needs a directory for its checkpoints, and replicas of one that share memory are lost together.
+    // These have tests of their own: one ends when a file appears, one computes for as long as its argument says, one
+    // sends for minutes, one needs a directory for its checkpoints, and replicas of one that share memory are lost
+    // together.
     let names = names.filter(|name| !["until", "compute", "flood", "saving", "shares"].contains(&name.as_str()));
     let is_lasting = |name: &str| Program::LASTING.into_iter().any(|program| program.name == name);
     let missing: Vec<_> = names.filter(|name| Program::named(name).is_none() || !is_lasting(name)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// A send that has returned needs its buffer no more (MPI-5.0 §3.4), however much of it still waits in a link.
+/// A send that has returned does not use its buffer any more (MPI-5.0 §3.4), however much of the message still waits in
+/// a link.
 #[test]
 fn a_buffer_is_free_when_its_send_has_returned() {
     let source = r#"
@@ -98,9 +101,9 @@ fn a_buffer_is_free_when_its_send_has_returned() {
     }
 }
 
-/// What MPICH and Open MPI both do, programs do, too: MPI_CHAR is an integer in reductions.
+/// MPICH and Open MPI both take MPI_CHAR for an integer in reductions, and so do programs.
 #[test]
-fn characters_are_reduced_as_integers_unless_the_user_is_pedantic() {
+fn characters_are_reduced_as_integers_unless_pedantic() {
     let source = r#"
         #include <mpi.h>
         #include <stdio.h>
@@ -130,9 +133,9 @@ fn characters_are_reduced_as_integers_unless_the_user_is_pedantic() {
     }
 }
 
-/// The same of other calls that the standard does not define.
+/// Like `MPI_CHAR` in reductions, for other calls that the standard does not define.
 #[test]
-fn what_mpich_and_open_mpi_both_accept_is_accepted_unless_the_user_is_pedantic() {
+fn calls_that_both_others_accept_work_unless_pedantic() {
     let source = r#"
         #include <mpi.h>
         #include <stdio.h>

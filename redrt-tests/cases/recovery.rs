@@ -1,4 +1,4 @@
-//! Lost replicas are replaced by copies of living ones, and the job's result stays what it is.
+//! Copies of living replicas replace lost ones, and the job's result stays the same.
 
 use crate::{disturbed, while_computing};
 use redrt_tests::{Job, Program, Random, Running, breadth, compile, compile_source};
@@ -56,12 +56,12 @@ fn programs_with_losses_and_recoveries_print_the_same() {
     for (number, program) in Program::LONG.into_iter().filter(|program| program.name != "hybrid").enumerate() {
         let alone = Job::of(&program).run().ended_well();
         let worlds = [(2, "shm"), (3, "tcp")];
-        // One of the two in the gate, by turns.
+        // The gate takes one of the two, in turn.
         for (degree, transport) in breadth(worlds[number % 2..=number % 2].to_vec(), worlds.to_vec()) {
             jobs += 1;
             let rank = random.from_one_to(u64::from(program.rank_count)) - 1;
             let replica = random.from_one_to(u64::from(degree)) - 1;
-            // Not without end: on a busy machine losses could come faster than they are made good.
+            // A limited number of losses: on a busy machine they could come faster than copies are made.
             let mtbf = format!("random:mtbf=0.4s,count=10,seed={}", random.from_one_to(1 << 30));
             let ended = Job::of(&program)
                 .degree(degree)
@@ -79,10 +79,10 @@ fn programs_with_losses_and_recoveries_print_the_same() {
     assert!(recovered * 8 >= jobs * 3, "only {recovered} recoveries in {jobs} jobs");
 }
 
-/// The copy of a script's program has no script: the lines that only its siblings print are no difference, and the exit
-/// code is the script's.
+/// The copy of a script's program has no script. Lines that only its siblings' scripts print are no mismatch, and the
+/// exit code is that of the scripts.
 #[test]
-fn a_script_that_outlives_its_program_has_the_last_word_also_when_the_program_was_copied() {
+fn a_script_sets_the_exit_code_though_its_program_was_copied() {
     let words = format!("echo begins; {} \"$0\"; echo \"was $?\"; exit 7", compile("until").display());
     for (degree, lost) in [(2_u16, &["1.0"][..]), (3, &["1.0", "0.2"]), (2, &["1.0", "0.1", "1.0"])] {
         let job =
@@ -102,7 +102,7 @@ fn a_script_that_outlives_its_program_has_the_last_word_also_when_the_program_wa
     }
 }
 
-/// Threads of OpenMP spin and sleep where the library knows nothing of them.
+/// Threads of OpenMP spin and sleep outside of the library.
 #[test]
 fn a_program_with_openmp_prints_the_same() {
     let mut random = Random::from_environment();
@@ -120,7 +120,7 @@ fn a_program_with_openmp_prints_the_same() {
         let running = disturbed.limit(Duration::from_secs(120)).start();
         running.wait_until("start", |job| !job.output().is_empty());
         let moved = running.replicas().first().and_then(|one| Some(one.split(' ').next()?.to_owned()));
-        // It may have been lost meanwhile, or be about to be.
+        // The replica may have been lost meanwhile, or be about to be.
         let is_moved = moved.is_some_and(|replica| running.redctl(&["migrate", &replica]).is_ok());
         let ended = running.wait().ended_well().printed(&alone.out);
         if degree == 1 {
@@ -131,7 +131,7 @@ fn a_program_with_openmp_prints_the_same() {
     }
 }
 
-/// Rank 1 is traced by a process that it does not know as a child.
+/// Rank 1 is traced by a process outside of the job.
 const TRACED: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -172,7 +172,7 @@ const TRACED: &str = r#"
     }"#;
 
 #[test]
-fn the_reason_of_a_refused_clone_is_told_by_the_side_that_is_heard_first() {
+fn a_refused_clone_is_reported_once_with_its_reason() {
     let (directory, program) = compile_source(TRACED);
     let stop = directory.path().join("stop");
     let job = Job::new(2, &program).degree(2).options(&["--spares", "1"]);

@@ -1,4 +1,4 @@
-//! Programs that save themselves: `redrt_checkpoint`.
+//! Programs that save themselves with `redrt_checkpoint`.
 
 use crate::checkpoints::{LIMIT, store};
 use redrt_tests::{Ended, Job, Running, compile, compile_case};
@@ -23,12 +23,12 @@ fn before_last_step(degree: u16, store: &TempDir, stop: &Path) -> Running {
     job
 }
 
-/// The directory of the one job in this store.
+/// The directory of the only job in this store.
 pub fn of_job(store: &TempDir) -> PathBuf {
     std::fs::read_dir(store.path()).expect("it is there").next().expect("the job's").expect("it can be read").path()
 }
 
-/// What is printed when each step is told this.
+/// Output when the calls return these outcomes.
 fn expected(told: [i32; STEPS as usize]) -> String {
     let sum = |step: u64| (1..=step + 1).sum::<u64>() * 6;
     (0..).zip(told).map(|(step, told)| format!("step {step}: {told}, sum {}\n", sum(step))).collect()
@@ -53,7 +53,7 @@ fn where_no_checkpoints_are_taken_it_is_told_so_at_once() {
     for degree in [1, 2] {
         printed(&saving(degree).run().ended_well(), [1; 4]);
     }
-    // Nor without redrun.
+    // Nor is there anything to save without redrun.
     let output = std::process::Command::new(compile("saving")).arg(STEPS.to_string()).output();
     let output = output.expect("it can be started");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -62,7 +62,7 @@ fn where_no_checkpoints_are_taken_it_is_told_so_at_once() {
     assert_eq!(said, alone);
 }
 
-/// A job that goes back goes on in the midst of the call, and prints what it would have.
+/// A job that goes back goes on in the midst of the call, with the same output as without a loss.
 #[test]
 fn a_job_goes_back_to_where_it_saved_itself() {
     for degree in [1, 2] {
@@ -78,7 +78,7 @@ fn a_job_goes_back_to_where_it_saved_itself() {
     }
 }
 
-/// What it has printed, and not written yet, is not lost.
+/// Lines that the rank printed but had not written yet are not lost.
 #[test]
 fn a_job_goes_back_when_a_rank_is_killed_after_its_end() {
     for degree in [1, 2] {
@@ -100,7 +100,7 @@ fn a_job_goes_back_when_a_rank_is_killed_after_its_end() {
     }
 }
 
-/// One line says why, the program is told, and goes on.
+/// The job prints one line with the reason; the program gets the outcome and goes on.
 #[test]
 fn a_program_is_told_when_it_could_not_be_saved() {
     let (store, directory) = (store(), store());
@@ -112,7 +112,7 @@ fn a_program_is_told_when_it_could_not_be_saved() {
     printed(&ended, [0, 0, 0, 2]);
 }
 
-/// The leader that has asked dies while the checkpoint is begun. If that makes it void its successor asks again.
+/// The leader that has asked dies while the checkpoint begins. If that voids the checkpoint, its successor asks again.
 #[test]
 fn the_successor_of_a_leader_that_dies_in_the_call_asks_again() {
     let (store, directory) = (store(), store());
@@ -128,7 +128,7 @@ fn the_successor_of_a_leader_that_dies_in_the_call_asks_again() {
     printed(&job.wait().ended_well(), [0; 4]);
 }
 
-/// As docs/checkpoints.md says it.
+/// The example in docs/checkpoints.md.
 #[test]
 fn a_program_in_python_saves_itself_by_ctypes() {
     let script = redrt_tests::root().join("redrt-tests/cases/saving.py").display().to_string();
@@ -141,7 +141,7 @@ fn a_program_in_python_saves_itself_by_ctypes() {
     }
 }
 
-/// As docs/checkpoints.md says it.
+/// The example in docs/checkpoints.md.
 #[test]
 fn a_program_in_fortran_saves_itself() {
     let program = compile_case("saving_fortran");

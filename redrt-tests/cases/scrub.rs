@@ -1,11 +1,11 @@
-//! `--scrub`: what is corrupt in memory is named before any message carries it, and nothing else is.
+//! `--scrub` names corrupt memory before any message carries it, and reports no sound memory.
 
 use redrt_tests::{Ended, Job, Program, Random, Running, breadth, compile_source};
 use serde_json::Value;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Ranks 1 and 2 reduce again and again until rank 0, which waits for a file, tells them to stop. When another file is
+/// Ranks 1 and 2 reduce again and again until rank 0, which waits for a file, tells them to stop. Once another file is
 /// there, the first replica of rank 1 to see it changes a bit that it never sends.
 const RESTING: &str = r#"
     #include <mpi.h>
@@ -63,7 +63,7 @@ const RESTING: &str = r#"
         return 0;
     }"#;
 
-/// A job of it that runs.
+/// A running job of the program.
 struct Resting {
     directory: TempDir,
     job: Running,
@@ -76,7 +76,7 @@ impl Resting {
 
     fn start_with(degree: u16, place: &str, options: &[&str]) -> Self {
         let (directory, program) = compile_source(&RESTING.replace("WHERE", place));
-        // One replica alone is to find that it is the first.
+        // Each replica makes the link itself, so that only one of them is the first.
         let job = Job::new(3, &program)
             .degree(degree)
             .options(&["--scrub", "0.05", "--files", "all"])
@@ -100,12 +100,12 @@ impl Resting {
     }
 }
 
-/// More pages than one rank has: both have been compared.
+/// More pages than one rank has, so both ranks' pages have been compared.
 fn is_watched(record: &Value) -> bool {
     record["pages_watched"].as_u64() >= Some(400)
 }
 
-/// A bit of `place` changes when all memory was compared once.
+/// Changes a bit of `place` once all memory has been compared.
 fn corrupt(degree: u16, place: &str) -> Ended {
     let resting = Resting::start(degree, place);
     resting.wait_until("rounds", is_watched);
@@ -115,7 +115,7 @@ fn corrupt(degree: u16, place: &str) -> Ended {
 }
 
 #[test]
-fn a_page_that_was_corrupted_is_named_before_a_message_carries_it() {
+fn a_corrupt_page_is_named_before_a_message_carries_it() {
     for place in ["block[5000]", "table[90000]", "small[5000]"] {
         let ended = corrupt(3, place);
         let is_it = |found: &&Value| {
@@ -135,13 +135,13 @@ fn of_two_replicas_nobody_is_outvoted_and_the_page_is_named() {
     assert!(ended.retired().is_empty(), "{ended}");
 }
 
-/// Of as many programs and degrees the gate takes one.
+/// The gate takes one of this many programs and degrees.
 const GATE_STRIDE: usize = 6;
 
 #[test]
 fn sound_replicas_are_left_alone() {
     let all = || Program::ALL.into_iter().flat_map(|program| [(program, 2), (program, 3)]);
-    // The gate takes some, others with each seed: to compare all memory two hundred times a second takes long.
+    // The gate takes some, drawn from the seed: comparing all memory two hundred times a second takes long.
     let first = Random::from_environment().from_one_to(GATE_STRIDE as u64) as usize - 1;
     for (program, degree) in all().skip(breadth(first, 0)).step_by(breadth(GATE_STRIDE, 1)) {
         let options = ["--scrub", breadth("0.05", "0.005")];
@@ -155,7 +155,7 @@ fn sound_replicas_are_left_alone() {
     assert!(ended.retired().is_empty() && ended.mismatches().is_empty(), "{ended}");
 }
 
-/// One of three replicas is corrupt at rest, and another one dies: the copy is made of the third.
+/// One of three replicas is corrupt at rest, and another one dies: the third is copied.
 #[test]
 fn a_replica_whose_memory_no_other_has_is_not_copied() {
     let resting = Resting::start_with(3, "block[5000]", &["--spares", "1"]);
@@ -166,7 +166,7 @@ fn a_replica_whose_memory_no_other_has_is_not_copied() {
     let found = audit.iter().find(|record| record["event"] == "memory-differs").expect("it was just there");
     let corrupt =
         found["outvoted"][0]["replica"].as_str().unwrap_or_else(|| panic!("of three, one is outvoted: {found}"));
-    // The leader is copied only if nobody else can be, so the corrupt one would be.
+    // The leader is copied only if no other replica can be, so the corrupt one would be the source.
     let killed = if corrupt == "1.1" { "1.2" } else { "1.1" };
     let sound = ["1.0", "1.1", "1.2"].into_iter().find(|one| *one != corrupt && *one != killed).expect("one is left");
     resting.job.kill_replica(killed);

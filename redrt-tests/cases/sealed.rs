@@ -1,4 +1,4 @@
-//! Checkpoints that are encrypted.
+//! Encrypted checkpoints.
 
 use crate::checkpoints::{LIMIT, checkpoint, is_back, is_right, store, until};
 use crate::while_computing;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What each process has in its memory, and no file of a checkpoint may show.
+/// A word in each process's memory that no file of a checkpoint may show.
 const MARK: &str = "a-word-that-nobody-else-may-read";
 
 /// A file with a key of this digit.
@@ -24,7 +24,7 @@ fn marked(degree: u16, store: &TempDir) -> Job {
     until(degree, "auto", store).environment("MARK", MARK)
 }
 
-/// The files of the job's lines.
+/// The files of the job's checkpoints.
 fn files(store: &Path) -> Vec<PathBuf> {
     let below = |path: &Path| std::fs::read_dir(path).expect("it is there").flatten().map(|entry| entry.path());
     below(store)
@@ -33,7 +33,7 @@ fn files(store: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// How many of the files have it.
+/// Number of these files that have the word.
 fn show_the_mark(store: &Path) -> usize {
     let output = Command::new("grep").args(["-rlaF", MARK]).arg(store).output().expect("grep can be started");
     String::from_utf8_lossy(&output.stdout).lines().count()
@@ -46,7 +46,7 @@ fn redctl(words: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_job_goes_back_to_an_encrypted_checkpoint_which_nobody_can_read_without_its_key() {
+fn a_job_goes_back_to_a_checkpoint_that_only_its_key_opens() {
     for degree in [1, 2] {
         let (plain, sealed, keys) = (store(), store(), store());
         let key = key(&keys, "a");
@@ -69,7 +69,7 @@ fn a_job_goes_back_to_an_encrypted_checkpoint_which_nobody_can_read_without_its_
 }
 
 #[test]
-fn a_key_that_is_wrong_or_missing_is_one_line_and_the_right_one_resumes_the_job() {
+fn a_wrong_or_missing_key_is_refused_in_one_line() {
     let (store, keys) = (store(), store());
     let [right, wrong] = ["a", "b"].map(|digit| key(&keys, digit));
     let stop = keys.path().join("stop");

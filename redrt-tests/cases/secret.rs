@@ -6,7 +6,7 @@ use redrt_tests::{Job, compile_case};
 fn what_members_cannot_read_comes_as_messages() {
     for (rank_count, secret_count) in [(2, 1), (2, 2), (4, 1), (4, 3), (4, 4)] {
         for degree in [1, 2] {
-            // Those with a core of their own post shorter pieces in place than those that share one.
+            // Processes with a core of their own post shorter pieces in place than processes that share one.
             for binding in ["core", "none"] {
                 let job = Job::new(rank_count, &compile_case("secret")).degree(degree);
                 let job = job.arguments(&[&secret_count.to_string()]).options(&["--bind-to", binding]);

@@ -1,10 +1,10 @@
-//! `--determinism=sends`: only what decides what is received is agreed on.
+//! `--determinism=sends`: replicas agree only on outcomes that decide which messages are received.
 
 use redrt_tests::{Job, Program, compile_source};
 use std::time::Duration;
 
-/// Rank 0 takes messages from all others in the order in which its probes find them, with each way of probing; a
-/// running sum of what came, weighed by when it came, goes back to all of them.
+/// Rank 0 takes messages from all others in the order in which its probes find them, with each way of probing. A
+/// running sum of the messages, weighed by their order, goes back to all of them.
 const PROBING: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -82,7 +82,7 @@ fn what_probes_for_any_source_find_is_agreed() {
     }
 }
 
-/// The next leader goes on with what the last one has found.
+/// The next leader goes on from the findings of the last one.
 #[test]
 fn probes_outlive_their_leader() {
     let (_directory, program) = compile_source(PROBING);
@@ -93,8 +93,8 @@ fn probes_outlive_their_leader() {
     }
 }
 
-/// Programs that the other tests run with everything agreed on. Not `polling`: what it does next depends on polls that
-/// find nothing.
+/// Programs that other tests run with everything agreed on. `polling` is left out: its path depends on polls that find
+/// nothing.
 #[test]
 fn programs_that_look_at_no_clock_print_the_same() {
     for name in ["master_worker", "cancel", "ring", "heat"] {

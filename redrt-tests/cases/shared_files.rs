@@ -1,4 +1,4 @@
-//! Files that ranks share: locks, a database, pipes, files without a name, and who is blamed for what would be written.
+//! Files that ranks share: locks, a database, pipes and files without a name, and the blame for a wrong write.
 
 use crate::reasons;
 use redrt_tests::{Job, Random, breadth, compile_case, compile_source, prefix, root};
@@ -9,13 +9,13 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(180);
 const KINDS: [&str; 4] = ["fcntl", "lockf", "flock", "ofd"];
 
-/// In the gate one kind is enough: which, is a matter of the seed.
+/// The gate takes one kind, drawn from the seed.
 fn kinds(random: &mut Random) -> &'static [&'static str] {
     let first = random.from_one_to(4) as usize - 1;
     breadth(&KINDS[first..=first], &KINDS[..])
 }
 
-/// Two ranks count to `count` each under a lock, in a job that `make` adds to; all is counted.
+/// Two ranks count to `count` each under a lock, in a job that `make` adds to; no count is lost.
 fn counted_under_locks(count: u32, random: &mut Random, make: impl Fn(Job, &Path, &mut Random) -> Job) {
     let program = compile_case("locked");
     for kind in kinds(random) {
@@ -51,7 +51,7 @@ fn locks_are_kept_when_the_job_goes_back() {
             let store = directory.path().join("checkpoints").display().to_string();
             let job = job.options(&["--checkpoint", "asked", "--checkpoint-dir", &store]).start();
             job.wait_until("counting", |job| job.output().contains("counting"));
-            // One that has just begun takes none yet.
+            // A job that has just begun does not take checkpoints yet.
             job.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
             let pid = |rank: u32, replica: u16| {
                 let name = format!("{rank}.{replica}");
@@ -59,7 +59,7 @@ fn locks_are_kept_when_the_job_goes_back() {
                 started.and_then(|it| it["pid"].as_i64()).expect("it was started") as i32
             };
             for pid in (0..degree).map(|replica| pid(1, replica)) {
-                // SAFETY: kill has no memory-safety requirements; the process is one of this test's job.
+                // SAFETY: - a signal to another process touches no memory of this one.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             }
             job.wait_until("a return", |job| job.errors().contains("the job is back at"));
@@ -70,7 +70,7 @@ fn locks_are_kept_when_the_job_goes_back() {
     }
 }
 
-/// Replicas are copied while they have a lock, or wait for one.
+/// A replica is copied while it has a lock, or waits for one.
 #[test]
 fn locks_are_kept_by_copies() {
     let mut random = Random::from_environment();
@@ -83,7 +83,7 @@ fn locks_are_kept_by_copies() {
     }
 }
 
-/// Three ranks count in one SQLite database in a job that `make` adds to, and what they have counted is all there.
+/// Three ranks count in one SQLite database in a job that `make` adds to, and no count is lost.
 fn counted_in_a_database(count: u32, make: impl Fn(Job, &Path) -> Job) {
     let script = root().join("redrt-tests/cases/tables.py").display().to_string();
     let library = prefix().join("lib/libmpi_abi.so.1").display().to_string();
@@ -108,7 +108,7 @@ fn a_database_loses_nothing() {
     counted_in_a_database(count, |job, _| job.degree(3).inject(&kill));
 }
 
-/// Each replica would get a part of what comes through.
+/// Each replica would get a part of the bytes in the pipe.
 #[test]
 fn pipes_with_a_name_are_refused_in_one_line() {
     let source = r#"
@@ -180,8 +180,8 @@ fn a_file_without_a_name_gets_one_once() {
     }
 }
 
-/// A bit flips in what one replica of three is about to write. That one is blamed, leader or not, and the file is
-/// right.
+/// A bit flips in the bytes that one replica of three is about to write. That replica is blamed, as leader or follower,
+/// and the file is right.
 #[test]
 fn who_would_write_something_else_is_outvoted() {
     let program = compile_case("written");

@@ -1,10 +1,10 @@
-//! What one process, or its host, has no more of: descriptors, room for temporary files.
+//! Shortages of one process, or of its host: descriptors, memory, room for temporary files.
 
 use redrt_tests::{Disk, Job, MemoryGroup, Running, compile, compile_source};
 use std::process::Command;
 use std::time::Duration;
 
-/// Ranks that say that they are there, wait for a file, and then meet for the first time.
+/// Ranks print a line, wait for a file, and then exchange their first message.
 const MEETING: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -23,12 +23,13 @@ const MEETING: &str = r#"
         return 0;
     }"#;
 
-/// The descriptors that a process has may stay; it gets no others.
+/// Leaves a process the descriptors that it has, and no further ones.
 fn take_descriptors(id: i32) {
     let is_used = |number: &u64| std::fs::symlink_metadata(format!("/proc/{id}/fd/{number}")).is_ok();
     let first_free = (0..).find(|number| !is_used(number)).expect("one is free");
     let limit = libc::rlimit { rlim_cur: first_free, rlim_max: first_free };
-    // SAFETY: - reads one limit; another process's memory is not touched.
+    // SAFETY: - `limit` is valid for the read of one limit; no old limit is written, and the process's memory is not
+    // touched.
     let failed = unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
 }
@@ -62,9 +63,9 @@ fn a_rank_without_descriptors_ends_the_job_and_says_why() {
 }
 
 #[test]
-fn a_replica_that_has_no_descriptors_from_the_beginning_ends_alone() {
+fn a_replica_without_descriptors_at_its_start_ends_alone() {
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
-    // The first that comes is the one.
+    // The first replica that comes here has no descriptors.
     let script = "mkdir $0.lock 2>/dev/null && ulimit -n 5; exec $0";
     let program = compile("collectives");
     let copy = directory.path().join("program");
@@ -75,10 +76,10 @@ fn a_replica_that_has_no_descriptors_from_the_beginning_ends_alone() {
     assert_eq!(ended.summary["lost"].as_array().map(Vec::len), Some(1), "{ended}");
 }
 
-/// A rank of two replicas that both grow until the kernel ends one. The other one needs more than half of the memory,
-/// so there is never room for a copy of it.
+/// Both replicas of a rank grow until the kernel ends one. The other one needs more than half of the memory, so there
+/// is never room for a copy of it.
 #[test]
-fn a_replica_that_the_kernel_ends_for_want_of_memory_is_not_copied_to_where_there_is_none() {
+fn a_replica_lost_to_a_full_memory_is_not_copied_there() {
     const GROUP_BYTES: usize = 200 << 20;
     let Some(memory) = MemoryGroup::limited(GROUP_BYTES) else { return };
     let (directory, program) = compile_source(
@@ -116,13 +117,13 @@ fn a_replica_that_the_kernel_ends_for_want_of_memory_is_not_copied_to_where_ther
         1,
         "{ended}"
     );
-    // A copy that was begun before the other one had grown is what the kernel ended, and not its source.
+    // The kernel may have ended a copy, begun before its source had grown, and not the source.
     assert_eq!((ended.err.matches(waits).count(), ended.err.contains("is back")), (1, false), "{ended}");
     assert_eq!(ended.summary["lost"].as_array().map(Vec::len), Some(1), "{ended}");
 }
 
 #[test]
-fn a_full_directory_of_temporary_files_blinds_no_redctl_and_stops_no_start_with_spares() {
+fn a_full_temporary_directory_hinders_no_redctl_and_no_start() {
     let Some(disk) = Disk::small(1 << 20) else { return };
     let directory = tempfile::tempdir().expect("the temporary directory can be written");
     let stop = directory.path().join("stop");
@@ -140,7 +141,7 @@ fn a_full_directory_of_temporary_files_blinds_no_redctl_and_stops_no_start_with_
     let identity = record["job"].as_str().expect("it has one").to_owned();
     let list = listed();
     assert!(list.contains(&identity), "{identity} is not in {list}");
-    // It is written down in shared memory, where no other job has left anything behind.
+    // The job's record is in shared memory, where no other job has left anything.
     let _ = Job::new(2, &compile("collectives")).run().ended_with(0);
     std::fs::write(&stop, "").expect("the directory is there");
     let _ = job.wait().ended_with(0);
@@ -165,8 +166,8 @@ fn a_redrun_without_descriptors_does_not_spin() {
     let _ = job.wait().ended_with(0);
 }
 
-/// Closes every descriptor that it does not know, as programs do that become daemons, and says which of its own are
-/// still open and which of the library's it could have closed.
+/// A program that closes every descriptor it does not know, as daemons do at their start. It prints which of its own
+/// are still open, and which of the library's it could have closed.
 fn closing(how: &str, before: bool) -> String {
     let (before, after) = if before { (how, "") } else { ("", how) };
     format!(

@@ -1,5 +1,5 @@
-//! Signals that the user sends `redrun`: the program gets them, all replicas of a rank at the same call; Ctrl-Z stops
-//! the whole job.
+//! Signals that the user sends to `redrun`: the program gets them, all replicas of a rank at the same call; Ctrl-Z
+//! stops the whole job.
 
 use crate::{reasons, while_computing};
 use redrt_tests::{Ended, Job, Running, compile, compile_case};
@@ -9,8 +9,8 @@ use std::time::Duration;
 const RANKS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the program that counts this many signals while `disturb` sends them. What replicas print is compared: that
-/// they got a signal at different calls would be told.
+/// Runs the program that counts this many signals while `disturb` sends them. Replicas' outputs are compared, so a
+/// signal at different calls would be a mismatch.
 fn counting(count: usize, degree: u16, options: &[&str], disturb: impl FnOnce(&Running)) -> Ended {
     let job = Job::new(RANKS, &compile_case("signalled")).arguments(&[&count.to_string()]);
     let job = job.degree(degree).options(options).limit(LIMIT).start();
@@ -26,7 +26,7 @@ fn counting(count: usize, degree: u16, options: &[&str], disturb: impl FnOnce(&R
     ended
 }
 
-/// Sends a signal, and waits until all ranks have printed that they got it, the `number`th of all.
+/// Sends a signal and waits until all ranks have printed its arrival as that of the `number`th signal.
 fn send(job: &Running, number: usize, signal: i32) {
     job.signal(signal);
     let seen = |job: &Running| job.output().matches(": signal ").count();
@@ -62,7 +62,7 @@ fn replicas_that_are_behind_get_it_at_the_same_call() {
     for behind in ["1.0", "1.1", "0.2"] {
         counting(1, 3, &["--stall-timeout", "60"], |job| {
             job.signal_replica(behind, libc::SIGSTOP);
-            // Its siblings come as far as they can without it.
+            // Siblings of a stopped replica come as far as they can without it.
             std::thread::sleep(Duration::from_millis(50));
             job.signal(libc::SIGUSR1);
             job.signal_replica(behind, libc::SIGCONT);
@@ -119,7 +119,7 @@ fn what_nobody_handles_by_default_is_no_end() {
     assert_eq!(reasons(&ended), [], "{ended}");
 }
 
-/// A job that is saved is one of single processes with a helper each.
+/// A job with checkpoints runs single processes with a helper each.
 #[test]
 fn processes_that_can_be_saved_get_it_too() {
     let store = tempfile::tempdir().expect("the temporary directory can be written");

@@ -1,10 +1,10 @@
-//! What exists once: what a leader has read or decided, the pages of a clone. A flip there is found.
+//! Data that exists once: bytes that a leader has read, its decisions, the pages of a clone. A flip there is found.
 
 use redrt_tests::{Ended, Job, Running, compile, compile_source};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Reads a file, by POSIX or by MPI-IO, in pieces, and prints a sum of its bytes.
+/// Reads a file in pieces, by POSIX or by MPI-IO, and prints a sum of its bytes.
 const READING: &str = r#"
     #include <fcntl.h>
     #include <mpi.h>
@@ -42,13 +42,13 @@ const READING: &str = r#"
         return 0;
     }"#;
 
-/// A file that has not changed for a while, as far as its time of change tells.
+/// A file that has not changed for a while, by its time of change.
 fn settled_file(directory: &Path) -> String {
     let path = directory.join("input");
     let bytes: Vec<u8> = (0..40_000_u32).map(|at| (at * 7 % 251) as u8).collect();
     std::fs::write(&path, bytes).expect("the directory is there");
     let changed = std::fs::metadata(&path).and_then(|facts| facts.modified()).expect("it was written");
-    // What is measured is the age of the file, not how long something takes.
+    // The test waits for the file's age, and not for another process.
     while SystemTime::now().duration_since(changed).unwrap_or_default() < Duration::from_millis(2100) {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -56,7 +56,7 @@ fn settled_file(directory: &Path) -> String {
 }
 
 #[test]
-fn a_flip_in_what_a_leader_has_read_is_reported_where_siblings_read_too() {
+fn a_flip_in_a_leaders_read_is_reported_if_siblings_read_too() {
     let (directory, program) = compile_source(READING);
     let path = settled_file(directory.path());
     for kind in ["posix", "mpi"] {
@@ -69,14 +69,14 @@ fn a_flip_in_what_a_leader_has_read_is_reported_where_siblings_read_too() {
             assert_eq!(wrong.number("injected"), 1, "{wrong}");
             assert_eq!(wrong.number("divergences"), u64::from(degree) - 1, "{wrong}");
             let _ = wrong.said("reads other bytes").said("input");
-            // Without the option nobody can know.
+            // Without the option a flip cannot be noticed.
             let silent = job().degree(degree).inject("read:0.0@#3").run().ended_with(0);
             assert!(silent.number("divergences") == 0 && silent.out != alone.out, "{silent}");
         }
     }
 }
 
-/// A rank that is asked for the sources of what it receives, so that its leader decides a lot.
+/// A rank that is asked for the sources of its receives, so that its leader decides a lot.
 fn deciding(fault: &str, degree: u16, transport: &str) -> Ended {
     Job::new(3, &compile("master_worker")).degree(degree).transport(transport).inject(fault).run()
 }
@@ -94,14 +94,14 @@ fn a_flip_in_a_decision_frame_is_refused_and_changes_nothing() {
     }
 }
 
-/// Kills a replica and waits until it is back.
+/// Kills a replica and waits until a copy is there.
 fn lose(job: &Running, replica: &str) {
     job.kill_replica(replica);
     job.wait_for("recovered", 1);
 }
 
 #[test]
-fn a_flip_in_a_page_of_a_clone_is_found_and_the_clone_is_made_again() {
+fn a_flip_in_a_page_of_a_clone_makes_another_clone() {
     let job = Job::new(3, &compile("until")).degree(2).options(&["--spares", "1", "--verify-clones"]);
     let ended = crate::disturbed(job.inject("clone:1.0@#1"), |job| lose(job, "1.1"));
     assert_eq!((ended.number("recovered"), ended.number("injected")), (1, 1), "{ended}");

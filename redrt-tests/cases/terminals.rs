@@ -17,15 +17,15 @@ use tempfile::TempDir;
 pub const LIMIT: Duration = Duration::from_secs(60);
 const ROWS: u32 = 200;
 
-/// A terminal, as its user sees it.
+/// A terminal, seen from its user's side.
 pub struct Screen {
     master: File,
     seen: Vec<u8>,
 }
 
-/// One whose lines are not changed on their way.
+/// A terminal that passes lines on unchanged.
 pub fn screen() -> (Screen, OwnedFd) {
-    // A process that inherited its end would keep it open.
+    // A process that inherited the terminal would keep it open.
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let master = posix_openpt(flags).expect("there are terminals");
     grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is new");
@@ -43,7 +43,7 @@ impl Screen {
         self.master.write_all(format!("{line}\n").as_bytes()).expect("the terminal is open");
     }
 
-    /// Looks until this is seen.
+    /// Reads until this text is on the screen.
     pub fn see(&mut self, wanted: &str) {
         let is_seen = |seen: &[u8]| seen.windows(wanted.len()).any(|part| part == wanted.as_bytes());
         while !is_seen(&self.seen) {
@@ -51,7 +51,7 @@ impl Screen {
         }
     }
 
-    /// Whether anybody still has the terminal.
+    /// Reads once. False when no process has the terminal any more.
     fn look(&mut self) -> bool {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         let mut fds = [PollFd::new(self.master.as_fd(), PollFlags::POLLIN)];
@@ -60,20 +60,20 @@ impl Screen {
         let mut bytes = [0; 64 << 10];
         match self.master.read(&mut bytes) {
             Ok(count) => self.seen.extend_from_slice(&bytes[..count]),
-            // EIO: everybody has closed it.
+            // EIO: every process has closed the terminal.
             Err(_) => return false,
         }
         true
     }
 
-    /// Everything that was shown, once nobody has the terminal any more.
+    /// Everything that was shown, once no process has the terminal any more.
     pub fn close(mut self) -> String {
         while self.look() {}
         String::from_utf8(self.seen).expect("the program prints text")
     }
 }
 
-/// Where the jobs of one test are found, and those of no other. Its processes are ended when it ends.
+/// A directory with the records of one test's jobs. Their processes are killed when this is dropped.
 pub struct Place {
     mark: String,
     directory: TempDir,
@@ -89,7 +89,7 @@ impl Place {
         &self.mark
     }
 
-    /// A file there.
+    /// A file in the directory.
     pub fn path(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
@@ -100,7 +100,7 @@ impl Place {
         command
     }
 
-    /// Another program of the installation.
+    /// A program of the installation.
     pub fn command(&self, name: &str) -> Command {
         let mut command = Command::new(prefix().join("bin").join(name));
         command.env(MARK, &self.mark).env("XDG_RUNTIME_DIR", self.directory.path());
@@ -115,7 +115,7 @@ impl Place {
         journals.next().expect("there is a journal").len()
     }
 
-    /// On this terminal, which it has alone.
+    /// Runs redrun on this terminal, which no other process has.
     pub fn on(&self, terminal: OwnedFd, arguments: &[&str]) -> Child {
         let clone = || Stdio::from(terminal.try_clone().expect("there are descriptors"));
         self.redrun(arguments).stdin(clone()).stdout(clone()).stderr(clone()).spawn().expect("redrun is there")
@@ -127,7 +127,7 @@ impl Place {
         (screen, self.on(terminal, &["--attach"]))
     }
 
-    /// Waits until this process has ended, of which somebody else is the parent.
+    /// Waits until this process, the child of another, has ended.
     pub fn is_rid_of(&self, pid: nix::unistd::Pid) {
         let since = Instant::now();
         while marked(&self.mark).iter().any(|(id, _)| *id == pid.as_raw()) {
@@ -136,7 +136,7 @@ impl Place {
         }
     }
 
-    /// Waits until nothing of the job is left.
+    /// Waits until no process of the job is left.
     pub fn is_clean(&self) {
         let since = Instant::now();
         while !marked(&self.mark).is_empty() {
@@ -179,7 +179,7 @@ pub fn program() -> String {
 }
 
 #[test]
-fn a_console_is_killed_and_another_attached_twenty_times_and_nothing_is_lost_or_shown_twice() {
+fn twenty_killed_consoles_lose_and_repeat_nothing() {
     let place = Place::new("killed-consoles");
     let (mut screen_now, terminal) = screen();
     let program = program();
@@ -187,7 +187,7 @@ fn a_console_is_killed_and_another_attached_twenty_times_and_nothing_is_lost_or_
     let mut shown = String::new();
     for number in 0..20 {
         screen_now.type_line(&format!("word {number}"));
-        // At any moment of what follows.
+        // The kill comes at any moment of the rest of the answer.
         screen_now.see(&format!("got word {number}\n"));
         kill(&mut console);
         shown += &screen_now.close();
@@ -202,7 +202,7 @@ fn a_console_is_killed_and_another_attached_twenty_times_and_nothing_is_lost_or_
 }
 
 #[test]
-fn a_job_that_was_detached_from_the_start_keeps_its_output_and_exit_code_after_its_end() {
+fn a_detached_job_keeps_its_output_and_exit_code() {
     let place = Place::new("detached");
     let input = tempfile::NamedTempFile::new().expect("the temporary directory can be written");
     std::fs::write(input.path(), "one\nend\n").expect("it can be written");
@@ -216,7 +216,7 @@ fn a_job_that_was_detached_from_the_start_keeps_its_output_and_exit_code_after_i
     let told = String::from_utf8_lossy(&started.stderr);
     let all = format!("got one\n{}got end\n{}", rows(0), rows(1));
     if started.status.code() == Some(7) {
-        // It was over before its console could leave.
+        // The job ended before its console could leave.
         assert!(started.stdout == all.as_bytes(), "{told}");
         return place.is_clean();
     }
@@ -243,7 +243,7 @@ fn a_second_console_takes_over_and_ctrl_c_there_ends_the_job() {
     let mut other = place.on(terminal, &["--attach"]);
     assert_eq!(code(&mut console), Some(76));
     assert!(first.close().ends_with("has another console now\n"));
-    // It has been heard: the first was sent away.
+    // The first console has left, so this one has reached the root.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(other.id() as i32), nix::sys::signal::Signal::SIGINT)
         .expect("it runs");
     assert_eq!(code(&mut other), Some(130));
@@ -261,18 +261,18 @@ fn a_terminal_that_is_closed_does_not_end_the_job() {
     command.stdin(clone()).stdout(clone()).stderr(clone());
     let set_up = || {
         nix::unistd::setsid()?;
-        // SAFETY: - standard input is the terminal; nobody else has it as theirs.
+        // SAFETY: - standard input is the terminal, and no other session controls it; the call takes no memory.
         nix::Error::result(unsafe { nix::libc::ioctl(0, nix::libc::TIOCSCTTY, 0) })?;
         Ok(())
     };
-    // SAFETY: set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
+    // SAFETY: - set_up runs in a forked child: it only makes system calls, and neither allocates nor takes locks.
     unsafe { command.pre_exec(set_up) };
     let mut console = command.spawn().expect("redrun is there");
     drop((terminal, slave, command));
     first.type_line("word");
     first.see(&rows(0));
     let shown = String::from_utf8(std::mem::take(&mut first.seen)).expect("the program prints text");
-    // The window is closed: SIGHUP for who runs in it.
+    // Closing the window sends SIGHUP to its processes.
     drop(first);
     assert_eq!(code(&mut console), Some(129));
     let (mut second, terminal) = screen();

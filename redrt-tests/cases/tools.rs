@@ -1,4 +1,4 @@
-//! Tools that are told of events: each process is told what happens to the job, and to it.
+//! Tools get events: each process learns what happens to the job, and to itself.
 
 use redrt_tests::{Job, compile_case};
 use std::fs;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const TELLERS: [&str; 4] = ["0.0", "0.1", "1.0", "1.1"];
 
-/// What these replicas said that they were told, as lines of theirs.
+/// True when all these replicas have printed that they were told of this event.
 fn told_by(errors: &str, tellers: &[&str], what: &str) -> bool {
     tellers.iter().all(|replica| errors.lines().any(|line| line == format!("[{replica}] told {what}")))
 }
@@ -21,7 +21,7 @@ fn tools_are_told_of_losses_and_copies() {
     running.wait_until("waiting", |running| running.output().contains("waiting"));
     running.kill_replica("1.1");
     running.wait_for("recovered", 1);
-    // The copy is of 1.0, registration and all.
+    // The copy is of 1.0, and has its registration.
     running.wait_until("told", |running| {
         let errors = running.errors();
         told_by(&errors, &TELLERS[..3], "redrt_replica_lost 1 1")

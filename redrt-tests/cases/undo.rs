@@ -1,4 +1,4 @@
-//! Files of the program when a job goes back to a checkpoint: they are as they were, whatever was done to them since.
+//! Files of the program when a job goes back to a checkpoint: they are as they were, however they were changed since.
 
 use crate::checkpoints::{LIMIT, checkpoint, resume, saved, store};
 use crate::saving::of_job;
@@ -9,12 +9,12 @@ fn kill_rank_1(job: &Running) {
     let running = job.replicas();
     let of_rank = running.iter().filter_map(|one| one.split(' ').next()).filter(|name| name.starts_with("1."));
     let ids: Vec<_> = of_rank.map(|replica| job.pid_of(replica)).collect();
-    // SAFETY: a signal to another process touches no memory of this one.
+    // SAFETY: - a signal to another process touches no memory of this one.
     ids.into_iter().for_each(|id| _ = unsafe { libc::kill(id, libc::SIGKILL) });
 }
 
 #[test]
-fn files_are_as_they_were_at_the_checkpoint_that_a_job_goes_back_to() {
+fn files_are_as_they_were_when_a_job_goes_back() {
     let undisturbed = Undisturbed::new(2);
     for degree in [1, 2, 3] {
         let (store, directory) = (store(), store());
@@ -27,7 +27,7 @@ fn files_are_as_they_were_at_the_checkpoint_that_a_job_goes_back_to() {
             job.wait_for("went-back", returns);
             goes_on(&job, directory.path(), 5);
         }
-        // Again, to the same one.
+        // A second return to the same checkpoint.
         kill_rank_1(&job);
         let ended = job.wait().ended_well().said("changes were taken back");
         assert_eq!(ended.number("returns"), 3, "{ended}");
@@ -36,7 +36,7 @@ fn files_are_as_they_were_at_the_checkpoint_that_a_job_goes_back_to() {
 }
 
 #[test]
-fn the_successor_of_one_that_was_saved_writes_down_what_it_changes() {
+fn the_successor_of_a_saved_replica_logs_its_changes() {
     let (undisturbed, store, directory) = (Undisturbed::new(2), store(), store());
     let job = saved(undisturbed.job(directory.path()).limit(LIMIT).degree(2), "asked", &store).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
@@ -54,7 +54,7 @@ fn the_successor_of_one_that_was_saved_writes_down_what_it_changes() {
 }
 
 #[test]
-fn files_are_as_they_were_when_a_job_is_resumed_that_was_lost_with_its_redrun() {
+fn files_are_as_they_were_when_a_lost_job_is_resumed() {
     let undisturbed = Undisturbed::new(2);
     for degree in [1, 2, 3] {
         let (store, directory) = (store(), store());
@@ -69,9 +69,9 @@ fn files_are_as_they_were_when_a_job_is_resumed_that_was_lost_with_its_redrun() 
     }
 }
 
-/// A checkpoint that could not be loaded for a while is of a past that was taken back.
+/// A checkpoint that could not be loaded for a while belongs to a past that was undone.
 #[test]
-fn files_are_as_they_were_when_a_job_is_resumed_that_had_gone_back_past_its_newest_checkpoint() {
+fn files_are_as_they_were_past_an_unreadable_checkpoint() {
     let (undisturbed, store, directory, aside) = (Undisturbed::new(2), store(), store(), store());
     let job = saved(undisturbed.job(directory.path()).limit(LIMIT), "asked", &store).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
@@ -87,7 +87,7 @@ fn files_are_as_they_were_when_a_job_is_resumed_that_had_gone_back_past_its_newe
     job.wait_for("went-back", 1);
     goes_on(&job, directory.path(), 5);
     for name in ["line-2", "line-2.partial"] {
-        // Where it has gone there is nothing to be used.
+        // The directory of either name may be gone.
         let _ = std::fs::copy(&elsewhere, of_job.join(name).join("1.image"));
     }
     job.signal(libc::SIGKILL);
@@ -98,7 +98,7 @@ fn files_are_as_they_were_when_a_job_is_resumed_that_had_gone_back_past_its_newe
 }
 
 #[test]
-fn files_are_as_they_were_when_checkpoints_are_in_another_file_system() {
+fn undo_works_when_checkpoints_are_in_another_file_system() {
     let Some(disk) = Disk::small(256 << 20) else { return };
     let (undisturbed, directory) = (Undisturbed::new(2), store());
     let job = undisturbed.job(directory.path()).options(&["--checkpoint", "asked", "--checkpoint-dir"]).limit(LIMIT);
@@ -111,8 +111,8 @@ fn files_are_as_they_were_when_checkpoints_are_in_another_file_system() {
     undisturbed.check(&ended, directory.path(), "r = 1");
 }
 
-/// What the shell of a child appends and what its filters write, files that it makes and renames, what a forked process
-/// writes: all of it comes once.
+/// Changes by a child's shell and its filters, files that it makes and renames, and writes of a forked process: each is
+/// there once.
 #[test]
 fn what_children_have_changed_in_files_is_taken_back() {
     const STEPS: usize = 10;
@@ -141,7 +141,7 @@ fn what_children_have_changed_in_files_is_taken_back() {
 }
 
 #[test]
-fn what_cannot_be_written_down_on_a_full_disk_is_told_and_the_job_goes_on() {
+fn an_undo_log_on_a_full_disk_is_reported_and_the_job_goes_on() {
     let Some(disk) = Disk::small(48 << 20) else { return };
     let (undisturbed, directory) = (Undisturbed::new(2), store());
     let job = undisturbed.job(directory.path()).options(&["--checkpoint", "asked", "--checkpoint-dir"]).limit(LIMIT);
@@ -152,6 +152,6 @@ fn what_cannot_be_written_down_on_a_full_disk_is_told_and_the_job_goes_on() {
     job.wait_until("it is told", |job| job.errors().contains("cannot be written down in"));
     goes_on(&job, directory.path(), 20);
     kill_rank_1(&job);
-    // What becomes of a program whose files are others is its own affair.
+    // The program has other files than it expects; its outcome is not checked.
     let _ = job.wait().said("goes back to checkpoint 1").said("they may not be as they were");
 }

@@ -1,10 +1,11 @@
-//! Windows whose members share a host: what they do to each other's memory at once, and how jobs end in which somebody
-//! waits for a lock.
+//! Windows whose members share a host: simultaneous accesses to each other's memory, and the end of jobs with a process
+//! that waits for a lock.
 
 use redrt_tests::{Ended, Job, compile_source};
 use std::time::Duration;
 
-/// A program whose ranks do something with `win`, a window of `CELLS` longs at each, zeros at first, and in `memory`.
+/// A program whose ranks run `body` with `win`, a window of `CELLS` longs at each, zeros at first, and with `memory`,
+/// its local part.
 fn with_window(flavor: &str, body: &str) -> String {
     let make = match flavor {
         "allocated" => "MPI_Win_allocate(BYTES, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);",
@@ -49,8 +50,8 @@ fn run(flavor: &str, transport: &str, body: &str) -> Ended {
     Job::new(4, &program).transport(transport).run()
 }
 
-/// Members keep the memory of a freed window for the next one. Nothing of the last one is left in it: data, locks, or
-/// counts of epochs. Sizes and flavors change, so that it is sometimes too small.
+/// Members keep the memory of a freed window for the next one, which must see none of its data, locks or counts of
+/// epochs. Sizes and flavors change, so that the kept memory is sometimes too small.
 #[test]
 fn a_window_begins_with_zeros_whatever_was_freed_before() {
     let body = "
@@ -97,7 +98,8 @@ fn a_window_begins_with_zeros_whatever_was_freed_before() {
     let _ = run("allocated", "shm", body).ended_well().printed("done\n");
 }
 
-/// Many short puts and gets before each way to end an epoch. Each member has a part of everybody's memory to itself.
+/// Many short puts and gets come before each way to end an epoch. Each member has a part of everybody's memory to
+/// itself.
 #[test]
 fn whatever_ends_an_epoch_many_short_operations_are_done() {
     let body = "
@@ -174,10 +176,10 @@ fn whatever_ends_an_epoch_many_short_operations_are_done() {
     let _ = Job::new(4, &program).degree(2).run().ended_well().printed("done\n");
 }
 
-/// All add to the same elements: whole stretches, every second one of them, and single ones with what was there before.
-/// Whichever of these come together, nothing is lost (MPI-5.0 §12.7.1).
+/// All members add to the same elements: whole stretches, every second one, and single ones with a fetch of the old
+/// value. No addition is lost in any combination (MPI-5.0 §12.7.1).
 #[test]
-fn accumulates_of_all_kinds_are_atomic_with_respect_to_each_other() {
+fn accumulates_of_all_kinds_are_atomic_to_each_other() {
     let body = "
         MPI_Datatype pairs;
         long ones[CELLS], before, one = 1;
@@ -215,7 +217,7 @@ fn accumulates_of_all_kinds_are_atomic_with_respect_to_each_other() {
     }
 }
 
-/// What is written under an exclusive lock is one whole to all that have a shared one.
+/// Data written under an exclusive lock is whole for all holders of a shared one.
 #[test]
 fn readers_never_see_half_of_what_a_writer_writes() {
     let body = "
@@ -245,7 +247,7 @@ fn readers_never_see_half_of_what_a_writer_writes() {
     let _ = Job::new(4, &program).degree(2).run().ended_well().printed("done\n");
 }
 
-/// Nobody serves a lock in shared memory, and nobody gives back what a process held that has died: the job ends.
+/// A lock in shared memory has no server, so a dead process's lock cannot be released: the job ends.
 #[test]
 fn a_process_that_dies_with_a_lock_ends_the_job() {
     let body = "
@@ -262,7 +264,7 @@ fn a_process_that_dies_with_a_lock_ends_the_job() {
     }
 }
 
-/// A rank that waits for what another will not do is reported as a deadlock.
+/// A rank that waits for an operation that never comes is reported as a deadlock.
 #[test]
 fn a_deadlock_in_a_window_is_told() {
     for (body, says) in [

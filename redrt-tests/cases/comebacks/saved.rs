@@ -1,4 +1,4 @@
-//! Roots of jobs that are saved: killed while checkpoints are taken, and while the job goes back to one.
+//! Roots of jobs with checkpoints: killed while checkpoints are taken, and while the job goes back to one.
 
 use super::{Piped, detachable, find_root, find_with, kill_root, lose_root};
 use crate::terminals::{LIMIT, Place, program, rows};
@@ -7,7 +7,7 @@ use redrt_tests::Random;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// A job of `echoing` that is saved, and what it is to have shown.
+/// A job of `echoing` with checkpoints, and the output that it must have shown.
 struct Saved {
     place: Place,
     job: Piped,
@@ -33,7 +33,7 @@ impl Saved {
         log.matches(&format!("\"event\":\"{event}\"")).count()
     }
 
-    /// Types a word, and sees all of the answer.
+    /// Types a word and waits for the whole answer.
     fn answers(&mut self) {
         self.expected += &format!("got word {}\n{}", self.number, rows(self.number));
         self.job.say(&format!("word {}", self.number));
@@ -41,7 +41,7 @@ impl Saved {
         self.number += 1;
     }
 
-    /// The same, but the root is killed at some byte of it.
+    /// Types a word, and kills the root at some byte of the answer.
     fn answers_two_roots(&mut self, random: &mut Random) {
         lose_root(&self.place, &mut self.job, &mut self.expected, self.number, random);
         self.number += 1;
@@ -53,7 +53,7 @@ impl Saved {
         command.spawn().expect("redctl is there")
     }
 
-    /// Takes a checkpoint. One in whose midst a replica is lost is given up, so perhaps another one.
+    /// Takes a checkpoint, again if one is given up because a replica is lost meanwhile.
     fn checkpoint(&self) {
         let since = Instant::now();
         while !self.redctl(&["checkpoint"]).wait().expect("it was started").success() {
@@ -70,7 +70,7 @@ impl Saved {
         }
     }
 
-    /// At some moment of what is going on. Whenever that is, the job goes on.
+    /// Kills the root at a random moment. The job must go on.
     fn kill_root_soon(&self, random: &mut Random, time_max_ms: u64) {
         std::thread::sleep(Duration::from_micros(random.from_one_to(time_max_ms * 1000)));
         kill_root(&self.place);
@@ -97,11 +97,11 @@ fn a_root_is_killed_while_checkpoints_are_taken() {
         for _ in 0..8 {
             let mut asks = saved.redctl(&["checkpoint"]);
             saved.kill_root_soon(&mut random, 60);
-            // Whoever it asked is gone, or had answered.
+            // The root that was asked is gone, or has answered.
             asks.wait().expect("it was started");
             saved.answers();
         }
-        // None is held up by what the roots before had begun.
+        // Unfinished work of killed roots must not hold up the next checkpoint.
         saved.checkpoint();
         assert!(saved.count("came-back") > 8, "roots do not come back");
         saved.end();
@@ -121,18 +121,19 @@ fn a_root_is_killed_while_its_job_goes_back_to_a_checkpoint() {
                 saved.kill_root_soon(&mut random, 150);
             }
             saved.answers();
-            // After the job has gone back.
+            // By then the job has gone back.
             saved.answers_two_roots(&mut random);
         }
-        // A root that is killed may not have noted that.
+        // A killed root may not have recorded its return.
         assert!(saved.count("went-back") > 0 && saved.count("came-back") > 6, "the job does not go back");
         saved.end();
     }
 }
 
-/// Without it a root that comes back does not know whether what was on its way was shown, and shows it again.
+/// Without the keeper, a root that comes back would not know what was shown of the bytes in the pipe, and would show
+/// them again.
 #[test]
-fn who_keeps_what_is_about_to_be_shown_outlives_a_return_to_a_checkpoint() {
+fn the_keeper_of_output_outlives_a_return_to_a_checkpoint() {
     let mut saved = Saved::start("kept-pipes", 1, &["--checkpoint", "asked"]);
     let keepers = find_with(&saved.place, "--keep");
     assert_eq!(keepers.len(), 1, "{keepers:?}");
@@ -149,7 +150,7 @@ fn who_keeps_what_is_about_to_be_shown_outlives_a_return_to_a_checkpoint() {
 }
 
 #[test]
-fn a_root_that_is_killed_again_and_again_while_its_job_goes_back_does_not_lose_it() {
+fn roots_killed_again_and_again_do_not_lose_a_return() {
     let mut random = Random::from_environment();
     let mut saved = Saved::start("killed-often", 1, &["--checkpoint", "asked"]);
     saved.checkpoint();
@@ -162,7 +163,7 @@ fn a_root_that_is_killed_again_and_again_while_its_job_goes_back_does_not_lose_i
 }
 
 #[test]
-fn a_root_whose_checkpoints_somebody_else_has_says_so_and_comes_back_when_they_are_free() {
+fn a_root_waits_for_checkpoints_that_are_in_use() {
     let mut saved = Saved::start("locked-store", 1, &["--checkpoint", "asked"]);
     saved.checkpoint();
     let console = nix::unistd::Pid::from_raw(saved.job.console.id() as i32);
@@ -181,18 +182,19 @@ fn a_root_whose_checkpoints_somebody_else_has_says_so_and_comes_back_when_they_a
         if told.contains("runs already") {
             break;
         }
-        // The memory of a process that ends is given up before its files, a socket for consoles among them.
+        // The kernel frees the memory of a process that ends before it closes the process's files, among them a socket
+        // for consoles.
         assert!(since.elapsed() < LIMIT, "{told}");
     }
     drop(lock);
     saved.job = Piped::start(&saved.place, &["--attach"]);
-    // What was shown before is not shown again.
+    // Earlier output is not shown again.
     saved.expected = String::new();
     saved.answers();
     saved.end();
 }
 
-/// Waits until a file has so many bytes.
+/// Waits until a file has this number of bytes.
 fn see_in(path: &str, byte_count: usize) {
     let since = Instant::now();
     while std::fs::metadata(path).map_or(0, |file| file.len()) < byte_count as u64 {
@@ -201,7 +203,7 @@ fn see_in(path: &str, byte_count: usize) {
     }
 }
 
-/// `--output-dir`: what roots write there, each from where the one before was killed; also where a job is resumed.
+/// With `--output-dir` each root writes on where the killed one stopped; so does a resumed job.
 #[test]
 fn a_job_that_prints_to_files_of_its_ranks_goes_on_in_them() {
     let mut random = Random::from_environment();
@@ -223,7 +225,7 @@ fn a_job_that_prints_to_files_of_its_ranks_goes_on_in_them() {
             number += 1;
         }
         if number == 8 {
-            // A root that comes back is there for others after it has written what was missing.
+            // A root that comes back answers others only after it has written the missing output.
             let stop = || place.command("redctl").args(["checkpoint", "--stop"]).output().expect("redctl is there");
             let since = Instant::now();
             while !stop().status.success() {
@@ -255,14 +257,14 @@ fn a_job_that_was_resumed_goes_on_when_its_root_was_killed() {
     saved.expected = String::new();
     for _ in 0..4 {
         saved.answers_two_roots(&mut random);
-        // The line that it was resumed from is not the newest any more.
+        // The checkpoint that the job was resumed from must not be the newest any more.
         saved.checkpoint();
     }
     let console = nix::unistd::Pid::from_raw(saved.job.console.id() as i32);
     let root = find_root(&saved.place).expect("it runs");
     signal(console, Signal::SIGSTOP).and_then(|()| signal(root, Signal::SIGKILL)).expect("both run");
     saved.place.is_rid_of(root);
-    // Its processes wait: nobody else goes on from their checkpoint.
+    // The job's processes wait: no other job may go on from their checkpoint.
     let since = Instant::now();
     loop {
         let refused = saved.place.redrun(&["--resume", &store]).output().expect("redrun is there");
@@ -271,7 +273,7 @@ fn a_job_that_was_resumed_goes_on_when_its_root_was_killed() {
         if told.contains("brings it back") {
             break;
         }
-        // The memory of a process that ends is given up before its files.
+        // The kernel frees the memory of a process that ends before it closes the process's files.
         assert!(since.elapsed() < LIMIT, "{told}");
     }
     signal(console, Signal::SIGCONT).expect("it waits");
