@@ -1,6 +1,6 @@
-/* Rank 0 sends itself messages, COUNT times, and receives them from any source: ahead message COUNT; or asks its own
-   memory for a value by one-sided operations: ahead window COUNT. Nobody else has a part in it. Prints a sum, and tells
-   on standard error how much memory it had at most. */
+/* Rank 0 sends itself messages, COUNT times, and receives them from any source: ahead message COUNT; or reads a
+   value from its own memory by one-sided operations: ahead window COUNT. The other ranks do nothing. Prints a sum,
+   and on standard error the most memory that it had. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

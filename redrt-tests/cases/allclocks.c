@@ -1,5 +1,5 @@
-/* Whatever shows a clock goes into messages: replicas that differ would be reported. Meanwhile a thread that makes no
- * MPI call measures its processor time as often as it likes, which no other replica's does as often. */
+/* Readings of all clocks go into messages: replicas that differ would be reported. Meanwhile a thread that makes no
+ * MPI call measures its processor time, in each replica a different number of times. */
 #define _GNU_SOURCE
 #include "../programs/check.h"
 #include <pthread.h>
@@ -31,7 +31,7 @@ static void *measure(void *unused)
     return unused;
 }
 
-/* What is shown by `way`; each takes another. -1 behind the last. */
+/* A reading by `way`; each way takes another clock or call. -1 after the last way. */
 static long long shown(int way, pthread_t other)
 {
     struct timeval day;

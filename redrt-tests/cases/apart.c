@@ -1,4 +1,4 @@
-/* Prints the mappings of memory that no file stands behind, after MPI_Init: START END PERMISSIONS. */
+/* Prints the mappings of anonymous memory after MPI_Init: START END PERMISSIONS. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What callbacks take from clocks and random bytes goes into messages: replicas that differ would be reported. */
+/* Readings of clocks and random bytes in callbacks go into messages: replicas that differ would be reported. */
 #include "../programs/check.h"
 #include <sys/random.h>
 #include <time.h>
@@ -21,7 +21,8 @@ static void add_time(void *in, void *inout, int *count, MPI_Datatype *type)
         right[i] += left[i] + now() + random;
 }
 
-/* In a nonblocking collective clocks are real: it looks, and does not tell. */
+/* In a nonblocking collective clocks are real: the callback reads one, and keeps the time out of
+ * the result. */
 static void add_looking(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     long long *left = in, *right = inout;

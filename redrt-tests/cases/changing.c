@@ -1,8 +1,8 @@
-/* Changes files in all ways, and reads back what it has changed: changing DIRECTORY STEPS. In each step each rank reads,
-   changes and writes a file of its own and one of all ranks, cuts one, appends to one, replaces one by renaming, makes
-   one that must not be there, makes and removes directories, stamps a symbolic link, makes a file through another,
-   marks a file and a directory with attributes, and does the same through MPI. What it reads goes into a number that it
-   prints in the end: it is another one if a file is not as it was left. */
+/* Changes files in all ways, and reads back the changes: changing DIRECTORY STEPS. In each step each rank reads,
+   changes and writes a file of its own and one of all ranks, cuts one, appends to one, replaces one by renaming,
+   makes one that must not exist, makes and removes directories, stamps a symbolic link, makes a file through
+   another, marks a file and a directory with attributes, and does the same through MPI. All bytes that it reads go
+   into a number that it prints at the end: any lost or repeated change changes the number. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static const char *path(const char *name, int number) {
     return path;
 }
 
-/* Reads a cell, and writes what follows from it. */
+/* Reads a cell, and writes a value computed from it. */
 static void change(int fd, long cell, int step) {
     uint64_t value = 0;
     check(pread(fd, &value, sizeof value, cell * 8) >= 0, "pread");
@@ -100,7 +100,7 @@ static void make_and_remove(int step) {
         check(rmdir(path("renamed", step - 5)) == 0, "rmdir");
 }
 
-/* The times of a link, not of what it names, which is nowhere. */
+/* Sets the times of the link itself; its target does not exist. */
 static void stamp(int step) {
     struct timeval times[2] = {{1000 + step, 0}, {2000 + step, 0}};
     struct stat status;
@@ -110,7 +110,7 @@ static void stamp(int step) {
     check(lchown(path("stamp", 0), getuid(), getgid()) == 0, "lchown");
 }
 
-/* A file is made by the name of a link that names what is not there, and is removed by its own. */
+/* A file is made through a link whose target does not exist yet, and is removed by its own name. */
 static void through_a_link(int step) {
     const char *door = path("door", 0), *behind = path("behind", 0);
     if (step % 2) {
@@ -122,7 +122,7 @@ static void through_a_link(int step) {
     check(fd >= 0 && write(fd, &seen, sizeof seen) == sizeof seen && close(fd) == 0, "open through a link");
 }
 
-/* Attributes of a file and of a directory, which are changed and removed. Not every file system has them. */
+/* Changes and removes attributes of a file and of a directory, where the file system has attributes. */
 static void mark(int fd, int step) {
     uint64_t was[2] = {0, 0};
     const char *marked = path("marked", 0);
@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
     MPI_File_set_errhandler(MPI_FILE_NULL, MPI_ERRORS_ARE_FATAL);
     MPI_File_open(MPI_COMM_WORLD, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     for (int step = 0; step < atoi(argv[2]); step++) {
-        /* Each cell of the shared file is another rank's in each step. */
+        /* In each step each cell of the shared file belongs to another rank. */
         for (int count = 0; count < 5; count++) {
             long cell = (step * 131 + count * 397) % CELLS / size * size + (rank + step) % size;
             change(shared, cell, step);

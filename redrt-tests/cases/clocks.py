@@ -1,4 +1,4 @@
-"""Messages made of what Python takes from clocks and random bytes: replicas that differ would be reported.
+"""Messages made of clocks and random bytes, read by Python: replicas that differ would be reported.
 
 Speaks to the library by ctypes, loading it late, as Python programs do. Usage: clocks.py LIBRARY [ROUNDS]"""
 

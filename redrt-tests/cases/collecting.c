@@ -1,6 +1,6 @@
-/* A program with a runtime that collects garbage, at moments of its own in each replica, and notes how long that took, as
- * Guile does. The program reads processor time too, through the same function, and sends and prints what it computes
- * with that. */
+/* A program with a runtime that collects garbage at moments of its own in each replica, and measures the time for
+ * that, as Guile does. The program reads processor time too, through the same function, and sends and prints a
+ * result computed from it. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 static double collected;
 
-/* What the runtime and the program ask. */
+/* Reading of processor time, for both the runtime and the program. */
 __attribute__((noinline)) static double used(void)
 {
     clockid_t clock;
@@ -29,14 +29,14 @@ __attribute__((noinline)) static void collect(void)
     collected += used() - begin;
 }
 
-/* The processor's own counter, which nothing makes equal, says whether memory has run short. */
+/* The processor's own counter, which is not agreed on, decides whether memory has run short. */
 __attribute__((noinline)) static void allocate(void)
 {
     if ((__rdtsc() >> 5) % 3 == 0)
         collect();
 }
 
-/* The program's own reading, of several clocks. */
+/* The program's own readings of several clocks. */
 __attribute__((noinline)) static double measure(void)
 {
     struct tms of;

@@ -1,4 +1,5 @@
-/* Rank 0 reads standard input to its end, and says so after each line "mark"; at the end how much there was. */
+/* Rank 0 reads standard input to its end. It prints the number of bytes after each line "mark", and with a sum at
+ * the end. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Whatever the system counts goes into messages: replicas that differ would be reported. Usage: counts [ROUNDS] */
+/* Counts of the system go into messages: replicas that differ would be reported. Usage: counts [ROUNDS] */
 #define _GNU_SOURCE
 #include "../programs/check.h"
 #include <fcntl.h>
@@ -22,7 +22,7 @@ struct counted {
 
 static char *memory;
 
-/* What differs between replicas: pages that are touched, children, switches. */
+/* Work that differs between replicas: touched pages, children, switches. */
 static void use(int round)
 {
     memory = realloc(memory, (round + 1) << 20);
@@ -68,7 +68,7 @@ static void count(struct counted *it, int standing)
     read_file("/proc/loadavg", it->text[4], sizeof it->text[4]);
     read_file("/proc/uptime", it->text[5], sizeof it->text[5]);
     read_file("/proc/stat", it->text[6], sizeof it->text[6]);
-    /* One that stays open is read anew from its beginning. */
+    /* A file that stays open is read again from its beginning. */
     CHECK(lseek(standing, 0, SEEK_SET) == 0 && read(standing, it->text[7], 299) > 0);
     CHECK(pread(standing, it->text[8], 299, 0) > 0);
 }
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
         before = mine.own;
         MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, (rank + 1) % size, 1, &theirs, sizeof theirs, MPI_BYTE,
                      (rank + size - 1) % size, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        /* As a program says how much memory it needs. */
+        /* The most memory so far, as a program might report it. */
         long most;
         MPI_Allreduce(&mine.own.ru_maxrss, &most, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
         CHECK(most >= mine.own.ru_maxrss);
@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     close(standing);
     MPI_Finalize();
     CHECK(getrusage(RUSAGE_SELF, &after) == 0 && !is_less(&after, &before));
-    /* Compared between replicas. */
+    /* Replicas' outputs are compared. */
     printf("rank %d needed %ld kB, %ld faults\n", rank, after.ru_maxrss, after.ru_minflt);
     if (rank == 0)
         printf("all counts agree\n");

@@ -1,6 +1,6 @@
-/* Computes, and writes to its memory at a rate: dirtying STOP MIB MIB_A_SECOND FILE. Rank 0 looks for the file STOP;
-   when it is there all end. Each rank has MIB of memory and writes to that many pages of it. FILE.RANK has a line for each
-   50 ms: the time, in seconds since 1970, and how many units of work were done and pages written until then. */
+/* Computes, and writes to its memory at a rate: dirtying STOP MIB MIB_A_SECOND FILE. Rank 0 waits for the file STOP,
+   at which all ranks end. Each rank has MIB of memory and writes to that many pages of it. FILE.RANK has a line for
+   each 50 ms: the time in seconds since 1970, units of work done so far, and pages written so far. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ int main(int argc, char **argv)
     double pages_a_second = atof(argv[3]) * 256;
     unsigned long state = 88172645463325252UL + (unsigned long)rank;
     unsigned long *memory = malloc(pages * PAGE_BYTES), (*lines)[3] = malloc(LINES_MAX * sizeof *lines);
-    /* What cannot be compressed. */
+    /* Numbers that cannot be compressed. */
     for (size_t i = 0; i < pages * PAGE_BYTES / sizeof *memory; i++) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         memory[i] = state;
@@ -45,7 +45,8 @@ int main(int argc, char **argv)
         units++;
         double this = now(CLOCK_MONOTONIC), passed = this - last;
         last = this;
-        /* What was not written while the process stood still is not made up for. */
+        /* After a stop of the process the rate stays the same: missed writes are not made up
+         * for. */
         for (written += (passed < 0.01 ? passed : 0.01) * pages_a_second; written >= 1; written -= 1, written_count++) {
             memory[page * (PAGE_BYTES / sizeof *memory)] = state + page;
             page = (page + 1) % pages;

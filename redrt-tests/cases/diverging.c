@@ -19,7 +19,7 @@ static void *read_clocks(void *unused)
     return NULL;
 }
 
-/* A thread that reads clocks before it ends, more often in one replica: as if it saw later that it should end. */
+/* A thread that reads clocks before it ends, more often in one replica: as if it noticed later that it should end. */
 static void *read_until_the_end(void *is_first)
 {
     read_clocks(NULL);
@@ -36,8 +36,8 @@ static void end_later(void *is_first)
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static sem_t locked, answered;
 
-/* A thread that has called MPI. One replica's reads a clock with a lock held that its main thread needs; the other's
- * waits for an answer that depends on that main thread. */
+/* A thread that has called MPI. In one replica it reads a clock while it holds a lock that the main thread needs; in
+ * the others it waits for an answer that depends on that replica's main thread. */
 static void *read_locked(void *is_first)
 {
     int rank;
@@ -77,8 +77,8 @@ static void exchange_locked(int rank, void *is_first)
 
 static sem_t left, ends;
 
-/* A thread that reads a clock in a loop, which one replica's leaves much earlier. Then each goes on to other work, and
- * waits for what the main thread has for it. */
+/* A thread that reads a clock in a loop, and in one replica leaves the loop much earlier. Then it goes on to other
+ * work, and waits for the main thread. */
 static void *read_in_a_loop(void *is_first)
 {
     int rank;

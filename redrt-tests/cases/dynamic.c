@@ -1,6 +1,6 @@
-/* Jobs that meet: starts others as itself, with the name of what it is to do. dynamic WHAT
+/* Jobs that meet. The program starts itself again, with the name of a part to play: dynamic PART
  *
- * Every check is against what MPI-5.0 chapter 11 says. Lines of output are few and the same whichever comes first. */
+ * Every check is of a sentence in MPI-5.0 chapter 11. The output is short, and the same in any order of events. */
 #define _GNU_SOURCE
 #include "../programs/check.h"
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static int size_of(MPI_Comm comm)
     return size;
 }
 
-/* Everything that two groups may do: point to point in both ways and lengths, collectives of both kinds. */
+/* All communication of two groups: point to point, both directions, short and long, and both kinds of collectives. */
 static void exercise(MPI_Comm inter, int is_high, int remote_expected)
 {
     int is_inter, remote_size, rank = rank_in(inter), size = size_of(inter);
@@ -39,7 +39,7 @@ static void exercise(MPI_Comm inter, int is_high, int remote_expected)
     MPI_Comm_remote_size(inter, &remote_size);
     CHECK(is_inter && remote_size == remote_expected);
     MPI_Barrier(inter);
-    /* To each member of the other group, all at once. */
+    /* Messages to all members of the other group at once. */
     for (int to = 0; to < remote_size; to++) {
         int mark = is_high * 1000 + rank;
         MPI_Send(&mark, 1, MPI_INT, to, 7, inter);
@@ -50,7 +50,7 @@ static void exercise(MPI_Comm inter, int is_high, int remote_expected)
         MPI_Recv(&mark, 1, MPI_INT, from, 7, inter, &status);
         CHECK(status.MPI_SOURCE == from && mark == !is_high * 1000 + from);
     }
-    /* A long message, by rendezvous, both ways at once, from and to any. */
+    /* Long messages, by rendezvous, in both directions at once, from any source. */
     int length = 300000, *out = malloc(length * sizeof *out), *in = malloc(length * sizeof *in);
     if (rank == 0) {
         MPI_Status status;
@@ -177,7 +177,7 @@ static void several(int argc, char **argv)
     finish_child(parent);
 }
 
-/* One process on a host that is named. */
+/* One process on a named host. */
 static void on_host(const char *host)
 {
     char *arguments[] = {"there", (char *)host, NULL};
@@ -227,7 +227,7 @@ static void middle(void)
     finish_child(parent);
 }
 
-/* Two spawned groups that do not know each other are introduced by those who have spawned both. */
+/* Two spawned groups that have no connection are introduced by the group that spawned both. */
 static void introduce(void)
 {
     MPI_Comm first, second, bridge, local;
@@ -266,7 +266,7 @@ static void introduced(void)
     finish_child(parent);
 }
 
-/* A group of two jobs spawns a third. */
+/* A group of two jobs spawns a third job. */
 static void mixed(void)
 {
     MPI_Comm inter, both, third;
@@ -331,7 +331,7 @@ static void server(void)
         CHECK(class == MPI_ERR_SERVICE);
         MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
     }
-    /* Nobody may look before the name is there. */
+    /* The name must be published before it is looked up. */
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Barrier(parent);
     for (int round = 0; round < 2; round++) {
@@ -360,7 +360,7 @@ static void client(void)
     finish_child(parent);
 }
 
-/* A program of its own, which another job is told the port of by its caller: dynamic accept|connect FILE */
+/* A job of its own, which gets the other job's port from a file: dynamic accept|connect FILE */
 static void meet(int accepts, const char *file)
 {
     char port[MPI_MAX_PORT_NAME] = "", temporary[4096];
@@ -390,7 +390,7 @@ static void meet(int accepts, const char *file)
         int nothing;
         MPI_Recv(&nothing, 1, MPI_INT, 0, 99, inter, MPI_STATUS_IGNORE);
     }
-    /* One of two that were freed only: they part when they finalize. */
+    /* A freed intercommunicator is disconnected by MPI_Finalize. */
     if (getenv("FREES"))
         MPI_Comm_free(&inter);
     else
@@ -431,7 +431,7 @@ static void join(void)
         MPI_Comm_join(fd, &joined);
         exercise(joined, is_child, 1);
         MPI_Comm_disconnect(&joined);
-        /* The socket is the program's, and nothing is left in it. */
+        /* The program still owns the socket, and no byte is left in it. */
         char byte = 'x';
         CHECK(write(fd, &byte, 1) == 1 && read(fd, &byte, 1) == 1 && byte == 'x');
         close(fd);
@@ -452,7 +452,7 @@ static void expect(int code, int expected)
     CHECK(class == expected);
 }
 
-/* What cannot be is an error at all members, and the job goes on. */
+/* An impossible call is an error at all members, and the job goes on. */
 static void refusals(void)
 {
     MPI_Comm inter;
@@ -484,7 +484,7 @@ static void refusals(void)
     MPI_Info_create(&info);
     MPI_Info_set(info, "timeout", "soon");
     expect(MPI_Comm_connect(port, info, 0, MPI_COMM_WORLD, &inter), MPI_ERR_INFO_VALUE);
-    /* Nobody ever accepts. */
+    /* No process ever accepts. */
     MPI_Info_set(info, "timeout", "1");
     expect(MPI_Comm_connect(port, info, 0, MPI_COMM_WORLD, &inter), MPI_ERR_PORT);
     MPI_Info_free(&info);
@@ -496,14 +496,15 @@ static void refusals(void)
     expect(MPI_Comm_join(-1, &inter), MPI_ERR_ARG);
     MPI_Comm none = MPI_COMM_NULL;
     expect(MPI_Comm_disconnect(&none), MPI_ERR_COMM);
-    /* It still works. */
+    /* Spawning still works. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
     spawn("child", 1, MPI_COMM_WORLD, &inter);
     exercise(inter, 0, 1);
     MPI_Comm_disconnect(&inter);
 }
 
-/* How a process lets go of a communicator: MPI_Finalize does what it leaves. */
+/* The end of a process's use of a communicator: by MPI_Comm_free, MPI_Comm_disconnect, or
+ * MPI_Finalize. */
 static void let_go(char how, MPI_Comm *comm)
 {
     if (how == 'f')
@@ -512,7 +513,7 @@ static void let_go(char how, MPI_Comm *comm)
         MPI_Comm_disconnect(comm);
 }
 
-/* Both sides in every way, of the intercommunicator and of the merged one. Nobody waits for ever. */
+/* All ways on both sides, for the intercommunicator and for the merged one. No side may wait for ever. */
 static void lettings_go(void)
 {
     for (const char *own = "fdn"; *own; own++)
@@ -535,7 +536,8 @@ static void letting_go(const char *how)
     let_go(how[1] == 'm' ? how[0] : 'f', &both);
 }
 
-/* What a parent frees before it waits for its children to end by themselves lets them end, though it makes no call. */
+/* The parent frees the intercommunicator, and makes no further MPI call while it waits: its children must be able to
+ * end. */
 static void outlived(void)
 {
     MPI_Comm inter;
@@ -548,7 +550,7 @@ static void outlived(void)
         MPI_Barrier(inter);
         close(ends[1]);
         MPI_Comm_free(&inter);
-        /* Until the last child has ended, which has it open. */
+        /* The read returns when the last child, which has the pipe open, has ended. */
         CHECK(read(ends[0], &byte, 1) == 0);
     }
 }
@@ -559,7 +561,7 @@ static void outliving(const char *pipe)
     MPI_Barrier(parent_of());
 }
 
-/* A child that is still connected, and one that is not, end as they end. */
+/* The job's end with a child that is still connected, and with one that is not. */
 static void ends(const char *how)
 {
     MPI_Comm inter;
@@ -638,7 +640,7 @@ int main(int argc, char **argv)
         MPI_Barrier(parent_of());
         MPI_Recv(&nothing, 1, MPI_INT, 0, 1, parent_of(), MPI_STATUS_IGNORE);
     } else if (strcmp(what, "abandon") == 0) {
-        /* The spawned processes wait for ever; that this one ends takes them along. */
+        /* The spawned processes wait for ever; MPI_Abort of this one must end them too. */
         MPI_Comm inter;
         spawn("waiting", 2, MPI_COMM_WORLD, &inter);
         MPI_Barrier(inter);

@@ -1,4 +1,4 @@
-/* Rank 0 reads lines, and after each all ranks have their say, in turn: echoing. Ends with code 7 after "end". */
+/* Rank 0 reads lines, and after each all ranks print some, in turn: echoing. Ends with code 7 after "end". */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

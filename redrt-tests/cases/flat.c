@@ -1,7 +1,7 @@
-/* Makes, uses and frees objects again and again, and prints how many bytes of memory each has left behind in this
+/* Makes, uses and frees objects again and again, and prints the number of bytes that each has left behind in this
  * process:
  *
- *   flat WHAT COUNT */
+ *   flat KIND COUNT */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     long count = atol(argv[2]), first = 0;
     for (long i = 0; i < count; i++) {
-        /* By then all that is there once is there. */
+        /* By then all memory that is allocated only once is there. */
         if (i == count / 4)
             first = resident();
         once(argv[1], rank);

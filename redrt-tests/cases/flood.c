@@ -1,5 +1,5 @@
-/* Rank 0 sends short messages faster than rank 1, which makes no MPI call for a while, takes them: flood COUNT BYTES.
-   Each prints the sum of what it sent or received, and tells on standard error how much memory it had at most. */
+/* Rank 0 sends short messages faster than rank 1 receives them, which makes no MPI call for a while: flood COUNT
+   BYTES. Each prints the sum of its messages, and on standard error the most memory that it had. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

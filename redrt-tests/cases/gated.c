@@ -1,6 +1,6 @@
-/* Exchanges numbers in a ring, waits until a file is there, and goes on as before: gated FILE. Every tenth message is
-   long. SIGUSR1 flips a bit of what this process computes with, SIGUSR2 one of the tag that it sends with; after
-   SIGALRM it looks at the file once more than its siblings. At the end rank 0 prints a sum over all that was received. */
+/* Exchanges numbers in a ring, waits until a file is there, and goes on as before: gated FILE. Every tenth message
+   is long. SIGUSR1 flips a bit of the numbers, SIGUSR2 one of the tag of later sends; after SIGALRM the process
+   looks for the file once more than its siblings. At the end rank 0 prints a sum over all messages. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < SHORT; i++)
         own[i] = rank * 1000 + i;
     exchange(rank, size, 0);
-    /* From here on nobody sends what it computes with before the file is there. */
+    /* From here on the numbers are not sent before the file is there. */
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
         printf("computing\n");

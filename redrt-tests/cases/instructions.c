@@ -1,11 +1,11 @@
-/* The ways that every short message takes, each in a function of its own, so that callgrind can count what happens in
- * it and nothing else:
+/* The ways that every short message takes, each in a function of its own, so that callgrind can count the
+ * instructions in it and no others:
  *
  *   instructions DIRECTORY PROCESSES
  *
- * Rank 0 reaches the memory of a window of its own, and sends; rank 1 receives. Neither waits in MPI for the other: each
- * of the PROCESSES of a rank tells by a file in DIRECTORY that it has posted, or sent, all. So everything is there when
- * it is asked for, and the counts are the same each time. */
+ * Rank 0 accesses the memory of a window of its own, and sends; rank 1 receives. Neither waits in MPI for the other:
+ * each of the PROCESSES of a rank makes a file in DIRECTORY when it has posted, or sent, everything. So all messages
+ * are there when they are asked for, and the counts are the same each time. */
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void name(char *path, size_t size, const char *what, int round, int numbe
     snprintf(path, size, "%s/%s.%d.%d", directory, what, round, number);
 }
 
-/* Says that this process has come so far: with its replicas it has everything in common but who is first. */
+/* Makes the next file of this rank that does not exist: replicas know nothing else in which they differ. */
 static void tell(const char *what, int round)
 {
     char path[256];
@@ -40,7 +40,7 @@ static void tell(const char *what, int round)
     abort();
 }
 
-/* Waits until all processes of the other rank have. */
+/* Waits until all processes of the other rank have made theirs. */
 static void await(const char *what, int round)
 {
     char path[256];
@@ -66,7 +66,7 @@ static inline void irecv(void)
     }
 }
 
-/* What has been posted arrives. */
+/* The receives are posted before their messages arrive. */
 static inline void waitall(void)
 {
     MPI_Waitall(MESSAGES, requests, MPI_STATUSES_IGNORE);
@@ -79,7 +79,7 @@ static inline void send(void)
     }
 }
 
-/* What has not been posted has arrived. */
+/* The messages arrive before their receives. */
 static inline void recv(void)
 {
     for (int i = 0; i < MESSAGES; i++) {
@@ -118,7 +118,7 @@ static inline void lock(void)
     }
 }
 
-/* In the first round much happens that happens only once. */
+/* The first round includes much work that happens only once. */
 #define MEASURED(what)                                                                                              \
     __attribute__((noinline)) void first_##what(void) { what(); }                                                   \
     __attribute__((noinline)) void measured_##what(void) { what(); }                                                \
@@ -157,7 +157,7 @@ int main(int count, char **arguments)
     int rank;
     long *memory;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    /* With replicas others serve a window, now and then while messages are counted. */
+    /* With replicas, other threads serve a window, now and then while messages are counted. */
     const int has_window = processes == 1 && rank == 0;
     if (has_window) {
         MPI_Win_allocate(sizeof out, 1, MPI_INFO_NULL, MPI_COMM_SELF, &memory, &window);

@@ -1,4 +1,4 @@
-"""Threads of Python that race for what they share: what they find, and in which order, goes into messages.
+"""Threads of Python that race for shared data: their findings, and the order of these, go into messages.
 
 Speaks to the library by ctypes. Usage: interpreter.py LIBRARY ROUNDS [compute]"""
 
@@ -66,7 +66,7 @@ for number in range(rounds):
     jobs.join()
     exchange(repr(seen) + repr(future.result()))
 if "compute" in sys.argv:
-    # Others have to wait until it gives way, in the midst of this.
+    # The other threads wait until this one gives way within the loop.
     until = time.monotonic() + 2.5
     total = 0
     while total % 100_000 or time.monotonic() < until:

@@ -1,8 +1,8 @@
-/* Sends what redrt-tests/cases/profile.rs knows: known FILE
+/* Sends the messages that redrt-tests/cases/profile.rs expects: known FILE
  *
- * Rank i of n sends i + 1 messages of 100 + i longs to the next rank, and one of 100000 + i bytes to the one after
- * that. Then rank 0 waits for FILE, if there is one, and tells all others, who wait in a receive; and all send once
- * more as before. */
+ * Rank i of n sends i + 1 messages of 100 + i longs to the next rank, and one of 100000 + i bytes to the rank after
+ * that. Then rank 0 waits for FILE, if one is named, while all others wait in a receive; and all send the same once
+ * more. */
 #include "../programs/check.h"
 #include <unistd.h>
 

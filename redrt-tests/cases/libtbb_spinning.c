@@ -1,5 +1,5 @@
-/* A pool as that of a runtime, as which its file is named: who looks for work spins first, and takes a mutex to wait
-   only if none has come meanwhile. How often that is taken depends on time, and the results do not. */
+/* A pool like that of a runtime, whose file name it has: a thread that looks for work spins first, and takes a mutex
+   to wait only if no work has come meanwhile. The number of times depends on time, and the results do not. */
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-/* Saves itself, and stays after MPI_Finalize with something printed that is not written yet: lingering DIRECTORY.
-   Rank 0 waits for the file go before MPI_Finalize, makes the file over after it, and waits for the file end. */
+/* Saves itself, and stays after MPI_Finalize with printed text that is not written yet: lingering DIRECTORY. Rank 0
+   waits for the file go before MPI_Finalize, makes the file over after it, and waits for the file end. */
 #include "redrt.h"
 #include <fcntl.h>
 #include <mpi.h>

@@ -1,6 +1,6 @@
-/* Counts in a file under a lock: locked FILE WHICH COUNT [GATE]. Each rank reads a number, adds one and writes it back,
-   COUNT times, and on until there is a file GATE, under fcntl, lockf, flock, or a lock of the open file (ofd). Before
-   each it is in an allreduce. The last line is what is in the file, without what was counted after COUNT. */
+/* Counts in a file under a lock: locked FILE WHICH COUNT [GATE]. Each rank reads a number, adds one and writes it
+   back, COUNT times, and then until there is a file GATE, under fcntl, lockf, flock, or a lock of the open file
+   (ofd). Before each time it is in an allreduce. The last line is the file's number, without the counts after COUNT. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Collectives that do not fit each other, one by its name on the command line: each member prints the class of the
- * error it gets. Then a collective that fits shows that they can go on. */
+/* Collectives that do not fit each other; the command line names one. Each member prints the class of its error.
+ * Then a collective that fits shows that they can go on. */
 #include "../programs/check.h"
 
 static int rank, size, numbers[64], others[64];
@@ -42,7 +42,7 @@ static int neighbours(const char *mistake, MPI_Comm comm)
     return error;
 }
 
-/* The even members and the odd ones. */
+/* Groups of the even members and of the odd ones. */
 static int two_groups(const char *mistake, MPI_Comm comm)
 {
     MPI_Comm half, both;
@@ -51,7 +51,7 @@ static int two_groups(const char *mistake, MPI_Comm comm)
     MPI_Comm_set_errhandler(both, MPI_ERRORS_RETURN);
     int error;
     if (is(mistake, "inter-root")) {
-        /* Rank 0 of the even ones is the root, but the odd ones take it for rank 1. */
+        /* Rank 0 of the even group is the root, but the odd group names rank 1. */
         int root = rank % 2 ? 1 : rank ? MPI_PROC_NULL : MPI_ROOT;
         error = MPI_Bcast(numbers, 1, MPI_INT, root, both);
     } else

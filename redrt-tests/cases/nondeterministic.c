@@ -1,17 +1,17 @@
-/* A program whose replicas do not do the same, for `redrun --check-determinism`: round 3 of rank 1 differs.
+/* A program whose replicas differ in round 3 of rank 1, for `redrun --check-determinism`:
  *
  *   nondeterministic MODE
  *
- * uninitialized: half of an array that it sends to rank 0 was never written, and holds what was in that memory before;
- * clock: it sends the processor's own counter, which nothing makes equal; collective: the same in a reduction; output:
- * it prints that; none: nothing differs after all. */
+ * uninitialized: half of an array that it sends to rank 0 was never written, and holds the former content of that
+ * memory; clock: it sends the processor's own counter, which is not agreed on; collective: the same in a reduction;
+ * output: it prints the counter; none: nothing differs after all. */
 #include "../programs/check.h"
 #include <sys/auxv.h>
 #include <x86intrin.h>
 
 enum { COUNT = 64, ROUNDS = 6 };
 
-/* Leaves behind in free memory what no two processes have: 16 random bytes from the kernel. */
+/* Leaves 16 random bytes from the kernel in free memory: no two processes have the same. */
 static void use_and_free(void)
 {
     char *memory = malloc(COUNT * sizeof(double));

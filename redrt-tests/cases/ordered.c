@@ -1,5 +1,5 @@
-/* Threads that take locks: what each does depends on who is first, and goes into messages. Takes rounds, threads, and
-   the round at which the job is to be saved. Race-free: what is shared is touched with its mutex only. */
+/* Threads that take locks: the work of each depends on their order, and goes into messages. Takes rounds, threads,
+   and the round at which the job is saved. Race-free: shared data is accessed with its mutex only. */
 #include <errno.h>
 #include <mpi.h>
 #include "redrt.h"

@@ -1,5 +1,5 @@
-/* Threads whose ways depend on who comes first at locks of all kinds but plain mutexes. Takes rounds, and the sum of
-   the parts that are done. What each has seen goes into messages. Race-free: what is shared is touched with its lock only. */
+/* Threads whose paths depend on their order at locks of all kinds but plain mutexes. Takes rounds, and the sum of
+   the parts to run. Results of each thread go into messages. Race-free: shared data is accessed with its lock only. */
 #include <errno.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -75,7 +75,7 @@ static uint64_t hold_others(uint64_t hash) {
     return hash;
 }
 
-/* Waits until another one has been here, or gives up. */
+/* Waits until another thread has been here, or gives up. */
 static uint64_t take_turns(uint64_t hash) {
     struct timespec until = soon();
     mtx_lock(&plain);

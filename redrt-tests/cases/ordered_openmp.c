@@ -1,5 +1,5 @@
-/* Threads of OpenMP whose pieces of work, critical sections and locks depend on who comes first. What they have seen
-   goes into messages. */
+/* Threads of OpenMP whose pieces of work, critical sections and locks depend on their order. Their results go into
+   messages. */
 #include <mpi.h>
 #include <omp.h>
 #include <stdint.h>

@@ -1,17 +1,17 @@
-/* A replica that has received something else than its siblings takes another path: parting WHAT FILE.
+/* A replica that has received another number than its siblings takes another path: parting KIND FILE.
  *
- * Rank 1 sends a number to rank 0, again and again. Where it is not the one that is expected, rank 0
+ * Rank 1 sends a number to rank 0, again and again. When it is not the expected one, rank 0
  *
- *   poll   looks once more whether a message has come
+ *   poll   tests once more for an arrived message
  *   stat   asks for the state of a file once more
  *   clock  reads a clock once more
  *   less   leaves a line out of the file
  *   wrong  writes another line into the file
  *   other  asks for the state of the file instead of writing the line
- *   send   sends a message that nobody receives
+ *   send   sends a message that is never received
  *   omit   does not send the answer that rank 1 waits for
  *
- * At the end rank 0 prints how many rounds there were: not what it received, so only the path is wrong. */
+ * At the end rank 0 prints the number of rounds, and not the numbers: only its path is wrong. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Rank 1 prints lines, a few or very many. The first of its replicas to get there waits for the file DIRECTORY/go
  * before it begins. It exchanges no messages meanwhile, so its siblings need not wait for it.
  *
- * With --files=all: each replica is to see for itself who is the first.
+ * With --files=all, so that each replica finds out itself if it is the first.
  *
  *   printing DIRECTORY LINES */
 #include <mpi.h>

@@ -1,5 +1,5 @@
-/* Threads of rank 0 wait in probes for messages of which one comes at a time, often for the same thread twice: none of
-   them gets on when another's message arrives. */
+/* Threads of rank 0 wait in probes for messages that come one at a time, often twice in a row for the same thread: a
+   thread does not go on at the arrival of another's message. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>

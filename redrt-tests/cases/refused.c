@@ -1,5 +1,5 @@
-/* Calls every function that replicas are refused and prints the error class of each; which they are, the table of the
- * standard says (redrt/mpi-table/src/coverage.rs). */
+/* Calls every function that replicas are refused and prints the error class of each; the list is that of the table
+ * of the standard (redrt/mpi-table/src/coverage.rs). */
 #include "check.h"
 #include <sys/socket.h>
 
@@ -44,7 +44,7 @@ int main(int argc, char **argv)
     tell("MPI_Publish_name", MPI_Publish_name("name", info, port));
     tell("MPI_Unpublish_name", MPI_Unpublish_name("name", info, port));
 
-    /* All goes on. */
+    /* Other calls still work. */
     int sum = 0, one = 1, size;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -1,4 +1,4 @@
-"""The library, spoken to by ctypes, as the scripts beside this one need it: every rank sends to the next one."""
+"""Calls of the library by ctypes, for the scripts beside this one: every rank sends to the next one."""
 
 import ctypes
 
@@ -17,7 +17,7 @@ class Ring:
         self.rank, self.size = rank.value, size.value
 
     def exchange(self, out):
-        """Sends bytes to the next rank; returns as many that the one before has sent."""
+        """Sends bytes to the next rank; returns as many from the previous one."""
         into = ctypes.create_string_buffer(len(out))
         to, source = ctypes.c_int((self.rank + 1) % self.size), ctypes.c_int((self.rank - 1) % self.size)
         tag, count = ctypes.c_int(1), ctypes.c_int(len(out))

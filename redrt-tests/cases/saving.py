@@ -1,4 +1,4 @@
-"""Saves the job by ctypes: saving.py. Each rank prints what it is told, before MPI_Init, in between and after."""
+"""Saves the job by ctypes: saving.py. Each rank prints the outcome before MPI_Init, in between and after."""
 
 import ctypes
 

@@ -1,5 +1,5 @@
-! Saves the job, as docs/checkpoints.md says it: saving_fortran. Each rank prints what it is told, before MPI_Init, in
-! between and after, and what the ranks add up in between.
+! Saves the job, as docs/checkpoints.md shows it: saving_fortran. Each rank prints the outcome before MPI_Init, in
+! between and after, and the sum of the ranks in between.
 program saving_fortran
   use mpi_f08
   implicit none

@@ -51,7 +51,7 @@ static void operands(int32_t *operand, int count, int round)
         operand[at] = rank + at % 1000 + round;
 }
 
-/* Sums of the operands of as many ranks, whose numbers are `ranks` together, from element `first` on. */
+/* Checks sums over `terms` operands, from ranks whose numbers add up to `ranks`, from element `first` on. */
 static void check_sums(const int32_t *sums, int count, int terms, int ranks, int first, int round)
 {
     for (int at = 0; at < count && !wrong; at++)

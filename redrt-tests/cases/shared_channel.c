@@ -1,5 +1,5 @@
-/* Threads that send and receive on one communicator without a lock: who gets which message depends on who comes first.
-   Takes rounds and threads. */
+/* Threads that send and receive on one communicator without a lock: the receiver of each message depends on their
+   order. Takes rounds and threads. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>

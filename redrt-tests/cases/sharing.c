@@ -1,5 +1,5 @@
-/* Shared memory comes, is cut and goes while the job runs: sharing ROUNDS [RESTLESS]. Each rank prints a sum in the end.
-   In place of each pause it may make and remove shared memory and pipes RESTLESS times. */
+/* Shared memory comes, is cut and goes while the job runs: sharing ROUNDS [RESTLESS]. Each rank prints a sum at the
+   end. In place of each pause it may make and remove shared memory and pipes RESTLESS times. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static unsigned char *map(size_t bytes, int flags, int fd)
     return there;
 }
 
-/* Nothing that is found in a look at the process is there a moment later. */
+/* Shared memory and pipes that one look at the process finds are gone a moment later. */
 static long come_and_go(int times, int pause_us)
 {
     long sum = 0;

@@ -1,5 +1,5 @@
-/* Counts signals: signalled COUNT. Ranks exchange short messages in a ring, in bursts by which a sender may run ahead,
-   until each has had this many signals. Prints of each signal before which MPI call it came. */
+/* Counts signals: signalled COUNT. Ranks exchange short messages in a ring, in bursts that let a sender run ahead,
+   until each has had COUNT signals. Prints for each signal the number of the next MPI call. */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Rank 0 waits for a message from rank 1 before anybody has spoken to anybody: silent FILE
+/* Rank 0 waits for a message from rank 1 before any link is open: silent FILE
  *
  * Rank 1 sends it when FILE is there. */
 #include "../programs/check.h"

@@ -1,6 +1,5 @@
 """Ranks that count in one SQLite database: tables.py LIBRARY DATABASE COUNT. Each transaction reads a number, writes it
-back with one added, and adds a row. Rank 0 prints the number, how many rows there are, and whether the database is
-whole."""
+back with one added, and adds a row. Rank 0 prints the number, the number of rows, and the check of the database."""
 
 import ctypes
 import sqlite3

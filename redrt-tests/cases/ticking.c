@@ -1,12 +1,11 @@
-/* Prints lines that depend on the clock, in step with the other ranks: ticking ROUNDS [FILE]. With a file, which gets
-   the number of the rank behind its name, they are written there as well. From a standard input that is a file a number
-   is read in each round. Each line says at its end what it says at its begin, so that one which is joined from two
-   shows. */
+/* Prints lines that depend on the clock, in step with the other ranks: ticking ROUNDS [FILE]. With FILE, the lines
+   are also written to a file of that name and the rank's number. When standard input is a file, a number is read
+   from it in each round. Each line has the same text at its end as at its begin, which shows a line joined from two. */
 #include "../programs/check.h"
 #include <sys/stat.h>
 #include <time.h>
 
-/* Output is flushed once in so many rounds, so that lines are cut where it is handed over. */
+/* Output is flushed once in this number of rounds, which cuts it within lines. */
 enum { ROUNDS_PER_FLUSH = 7 };
 
 static long long now(void)
@@ -32,7 +31,7 @@ int main(int argc, char **argv)
     int reads = fstat(0, &input) == 0 && S_ISREG(input.st_mode);
     for (int number = 0; number < rounds; number++) {
         long long at = now(), theirs;
-        /* Of another length each time. */
+        /* The width differs from time to time. */
         int width = (int)(at / 1000 % 40), read = number;
         printf("rank %d line %d at %lld %*s%lld %d\n", rank, number, at, width, "", at, number);
         if (file)

@@ -1,5 +1,4 @@
-/* A tool that is told of events: it says on standard error what it is told, while the program sends until there is a
- * file.
+/* A tool that prints its events on standard error, while the program sends until there is a file.
  *
  *   tools FILE [MESSAGES] */
 #include "../programs/check.h"

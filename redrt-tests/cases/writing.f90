@@ -1,5 +1,5 @@
-! A file in each form of Fortran's own input and output: a table, records by number, a stream. What is read back is
-! printed.
+! A file in each form of Fortran's own input and output: a table, records by number, a stream. Prints the data that it
+! reads back.
 program writing
   use mpi
   implicit none

@@ -1,11 +1,11 @@
-"""Attacks on everything that listens on a host: attack.py UID KIND [ARGUMENTS]. Prints "attacking", and ends when it is killed.
+"""Attacks on all listening sockets of a host: attack.py UID KIND [ARGUMENTS]. Prints "attacking", and runs until killed.
 
-silent ADDRESS COUNT PORT...   COUNT connections that say nothing, opened again when they are closed
-slow ADDRESS PORT...           connections that say a byte every second
-flood ADDRESS PORT...          connections that say rubbish and go, one after the other
-replay ADDRESS FILE PORT...    what others have said first, again and again
-record FILE                    writes down what clients say first on connections that this host's link carries
-squat                          binds all abstract names that there are, and such as differ in one digit
+silent ADDRESS COUNT PORT...   COUNT connections that send nothing, opened again when they are closed
+slow ADDRESS PORT...           connections that send a byte every second
+flood ADDRESS PORT...          connections that send rubbish and close, one after the other
+replay ADDRESS FILE PORT...    the recorded first bytes of other connections, again and again
+record FILE                    records the first bytes of clients' connections over this host's link
+squat                          binds all abstract names in use, and names that differ from them in one digit
 """
 import os, socket, struct, sys, time
 

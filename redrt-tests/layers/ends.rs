@@ -273,7 +273,7 @@ fn ends_in_file(file: &Path) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn what_may_end_a_replica_is_not_reached_by_the_words_of_another() {
+fn no_message_of_another_replica_ends_a_replica() {
     let mut files = Vec::new();
     for place in HEARING.map(|place| root().join(place)) {
         if place.is_dir() { sources(&place, &mut files) } else { files.push(place) }

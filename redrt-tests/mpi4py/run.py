@@ -1,4 +1,4 @@
-"""Runs mpi4py's own test suite without what the lists of exclusions name, and counts.
+"""Runs mpi4py's own test suite without the tests that the lists of exclusions name, and counts.
 
     run.py TESTDIR EXCLUSIONS[,EXCLUSIONS]... [OPTION OF TESTDIR/main.py]...
 

@@ -1,4 +1,4 @@
-"""What mpi4py's wheel is used for: arrays, objects, own reductions, attributes, statuses, windows, files, errors."""
+"""Common uses of mpi4py's wheel: arrays, objects, own reductions, attributes, statuses, windows, files, errors."""
 
 import os
 import tempfile

@@ -1,12 +1,12 @@
-/* Memory that is allocated lies at the same addresses in all replicas, which therefore may be sent.
+/* Allocated memory has the same addresses in all replicas, so addresses may be sent.
  *
  *   addresses [ROUNDS] */
 #include "check.h"
 
 enum { KEPT = 16, KINDS = 5 };
 
-/* One block of each kind: from MPI and from the C library, small, of a page or so, and so large that it gets a mapping
-   of its own. */
+/* One block of each kind: from MPI and from the C library, small, of a page or so, and so large that it gets a
+   mapping of its own. */
 static void allocate(void *blocks[KINDS], int round)
 {
     MPI_Alloc_mem(100 + round % 50, MPI_INFO_NULL, &blocks[0]);

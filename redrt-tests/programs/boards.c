@@ -1,11 +1,11 @@
-/* Collectives as the same sums, bit for bit, whether they go in messages or over boards
- * (docs/performance/collectives.md), whether they block or not, and boards that come and go: short and long operands in groups of all sizes, roots that run ahead,
- * buffers that change as soon as a call has returned, many that are under way at once and waited for in any order, and
- * more communicators and persistent ones, at once and one after the other, than there are boards.
+/* Collectives give the same sums, bit for bit, in messages and over boards (docs/performance/collectives.md),
+ * blocking and nonblocking, while boards come and go: short and long operands in groups of all sizes, roots that run
+ * ahead, buffers that change as soon as a call has returned, many operations under way at once and waited for in any
+ * order, and more communicators and persistent operations than there are boards, at once and one after the other.
  *
  *   boards [ROUNDS [PARTS]]
  *
- * A round does one of PARTS parts (1) of that, each round another one. */
+ * A round runs one of PARTS parts (1) of that, each round another one. */
 #include "check.h"
 
 enum { LONGEST = 40000, COMMUNICATORS = 40 };
@@ -21,7 +21,7 @@ static void fill(uint64_t seed, int count)
         mine[i] = (double)next_random(&state) / (double)(next_random(&state) % 1000 + 1);
 }
 
-/* The first ones of a communicator go in messages, and the first ones that do not block. */
+/* The first operations of a communicator go in messages, and so do the first nonblocking ones. */
 static void sums(MPI_Comm comm, int count, uint64_t seed)
 {
     int in_place = seed % 2, members, here;
@@ -69,7 +69,7 @@ static void sums(MPI_Comm comm, int count, uint64_t seed)
     }
 }
 
-/* Each member's stretch is of another length; the last has what is left. */
+/* The members' stretches differ in length; the last one has the remainder. */
 static void shares(MPI_Comm comm, int count, uint64_t seed)
 {
     int here, members, counts[64], left = count;
@@ -93,7 +93,7 @@ static void shares(MPI_Comm comm, int count, uint64_t seed)
     hash = hash_bytes(hash, whole, (size_t)counts[here] * sizeof *whole);
 }
 
-/* The root is as far ahead as it can be; what it sent must not change when it goes on. */
+/* The root runs ahead as far as it can; its next step must not change bytes that it sent. */
 static void chain(MPI_Comm comm, int root, int count)
 {
     for (int round = 0; round < 20; round++) {
@@ -133,7 +133,7 @@ static void pieces(MPI_Comm comm, int count)
     }
 }
 
-/* From a root to all and back; of several in a row each has other bytes, and who gives runs ahead. */
+/* From a root to all and back. Operations in a row have different bytes, and the sender runs ahead. */
 static void rooted(MPI_Comm comm, int root, int count)
 {
     int here, members;
@@ -155,7 +155,7 @@ static void rooted(MPI_Comm comm, int root, int count)
     }
 }
 
-/* Of many under way at once each has its own bytes, whatever the order in which they are waited for. */
+/* Each of many operations under way has its own bytes, in whatever order they are waited for. */
 static void at_once(MPI_Comm comm, int count, uint64_t seed)
 {
     enum { MANY = 24 };
@@ -175,7 +175,7 @@ static void at_once(MPI_Comm comm, int count, uint64_t seed)
         else
             MPI_Ibarrier(comm, &requests[k]);
     }
-    /* One that blocks, between them. */
+    /* A blocking operation between them. */
     MPI_Barrier(comm);
     MPI_Test(&requests[seed % MANY], &flag, MPI_STATUS_IGNORE);
     for (int k = 0; k < MANY; k++)
@@ -185,7 +185,7 @@ static void at_once(MPI_Comm comm, int count, uint64_t seed)
             CHECK(k % 3 == 0 ? apart[k * room + i] == members * (k * 1000.0 + i) : mine[k * room + i] == k * 1000 + i);
 }
 
-/* More persistent ones than there are boards; each member starts them in another order. */
+/* More persistent operations than there are boards; each member starts them in another order. */
 static void persistent(MPI_Comm comm, int rounds)
 {
     enum { MANY = 20 };

@@ -1,4 +1,4 @@
-/* Sorts whole numbers, as the IS benchmark of NAS does it: all count how many of them fall into which bucket, give each
+/* Sorts whole numbers, as the IS benchmark of NAS does it: all processes count the numbers in each bucket, give each
  * process a row of buckets with about as many numbers, and send them there with an alltoallv.
  *
  *   buckets [NUMBERS [ROUNDS]]      NUMBERS: of each process */
@@ -8,7 +8,7 @@ enum { BITS = 20, BUCKETS = 1024, SHIFT = BITS - 10 };
 
 static int rank, size;
 
-/* Of which process each bucket is, so that none has many more numbers than the others. */
+/* The owner of each bucket, so that no process has many more numbers than the others. */
 static void divide(const long *sizes, long total, int *owner)
 {
     long before = 0;
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
         CHECK(numbers);
         MPI_Alltoallv(out, sent, sent_at, MPI_UINT32_T, numbers, got, got_at, MPI_UINT32_T, MPI_COMM_WORLD);
         sort(numbers, mine);
-        /* The greatest of the process before is no greater than the least of this one. */
+        /* The greatest number of the process before is no greater than the least of this one. */
         uint32_t greatest = mine > 0 ? numbers[mine - 1] : 0, before = 0;
         int left = rank > 0 ? rank - 1 : MPI_PROC_NULL, right = rank < size - 1 ? rank + 1 : MPI_PROC_NULL;
         MPI_Sendrecv(&greatest, 1, MPI_UINT32_T, right, 1, &before, 1, MPI_UINT32_T, left, 1, MPI_COMM_WORLD,

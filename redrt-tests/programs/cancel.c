@@ -1,5 +1,5 @@
-/* Receives that are cancelled while their messages come: each is either cancelled in all replicas of a rank or received
- * by all, and the message goes to the next receive if it was. Named sources and wildcards.
+/* Receives that are cancelled while their messages come: each is either cancelled in all replicas of a rank or
+ * completed in all, and the message of a cancelled one goes to the next receive. Named sources and wildcards.
  *
  *   cancel [ROUNDS] */
 #include "check.h"
@@ -21,13 +21,13 @@ int main(int argc, char **argv)
         int cancelled, source = round % 3 ? from : MPI_ANY_SOURCE;
         MPI_Request receive, later, never, send;
         MPI_Status status;
-        /* Nobody sends this: cancelling succeeds. */
+        /* No rank sends this: the cancel succeeds. */
         MPI_Irecv(&other, 1, MPI_UINT64_T, from, NEVER, MPI_COMM_WORLD, &never);
         MPI_Irecv(&in, 1, MPI_UINT64_T, source, round, MPI_COMM_WORLD, &receive);
         MPI_Irecv(&other, 1, MPI_UINT64_T, from, LATER + round, MPI_COMM_WORLD, &later);
         MPI_Isend(&out, 1, MPI_UINT64_T, to, round, MPI_COMM_WORLD, &send);
         MPI_Send(&out, 1, MPI_UINT64_T, to, LATER + round, MPI_COMM_WORLD);
-        /* Sometimes the message is there for certain, sometimes it is on its way. */
+        /* Sometimes the message has arrived for certain, sometimes it is in flight. */
         if (round % 4 == 0)
             MPI_Wait(&later, MPI_STATUS_IGNORE);
         MPI_Cancel(&receive);
@@ -45,7 +45,7 @@ int main(int argc, char **argv)
         MPI_Wait(&send, MPI_STATUS_IGNORE);
         CHECK(in == other);
         hash = hash_bytes(hash, &in, sizeof in);
-        /* Replicas that went different ways are found out by what they send. */
+        /* Replicas with different outcomes are found by their messages. */
         MPI_Allreduce(MPI_IN_PLACE, &cancelled_count, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     }
     uint64_t sum = 0;

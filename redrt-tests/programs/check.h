@@ -1,4 +1,4 @@
-/* What the test programs share: a seeded generator, a running hash, and a failure that names rank and line. */
+/* Shared by the test programs: a seeded generator, a running hash, and a failure that names rank and line. */
 #ifndef CHECK_H
 #define CHECK_H
 

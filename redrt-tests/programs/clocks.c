@@ -1,5 +1,5 @@
-/* Messages made of what differs between processes: clocks and random bytes. Replicas that read them for themselves
- * would be reported. Also: no clock goes back, in any replica; with `anew` processor time may, which begins anew in a
+/* Messages made of clocks and random bytes, which differ between processes: replicas that read them for themselves
+ * would be reported. Also: no clock goes back, in any replica. With `anew` processor time may: it begins anew in a
  * process that goes on from a checkpoint without replicas. Usage: clocks [ROUNDS [anew]] */
 #define _GNU_SOURCE
 #include "check.h"
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
         before = mine;
         MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, (rank + 1) % size, 1, &theirs, sizeof theirs, MPI_BYTE,
                      (rank + size - 1) % size, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        /* Wait for the next half millisecond without calling MPI: readings in a loop, as many as it takes. */
+        /* Waits for the next half millisecond without an MPI call: readings in a loop, as many as it takes. */
         if (round % 10 == 0) {
             int64_t end = clock_ns(CLOCK_MONOTONIC) + 500000, count = 0, sum = 0;
             while (clock_ns(CLOCK_MONOTONIC) < end)

@@ -1,6 +1,6 @@
-/* Computes without MPI until a file is there: compute FILE. Rank 0 fills memory with numbers and checks them, again and
-   again, the others wait for it in MPI. At the end each prints whether all was right. Replicas do different numbers of
-   rounds, which makes no difference: each round has the same result. */
+/* Computes without MPI until a file is there: compute FILE. Rank 0 fills memory with numbers and checks them, again
+   and again, and the others wait for it in MPI. At the end each prints whether all numbers were right. Replicas run
+   different numbers of rounds, which makes no difference: each round has the same result. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>

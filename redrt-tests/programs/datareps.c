@@ -1,5 +1,5 @@
-/* Data representations of the program's own: numbers as text, which is longer than they are, and numbers with their
- * bytes turned round. What is in the file is compared byte by byte with what one process alone would have written.
+/* Data representations of the program's own: numbers as text, which is longer, and numbers with their bytes
+ * reversed. The file is compared byte by byte with that of a single process.
  *
  *   datareps [ROUNDS] */
 #include "check.h"
@@ -23,8 +23,8 @@ static int number(int r, int k)
     return (int)next_random(&state);
 }
 
-/* Where item k of the type map of a datatype is, and whether it is a double. The standard says that conversion
-   functions are given items. */
+/* Place of item k in the type map of a datatype; `is_double` is set if it is a double. The standard gives conversion
+   functions items, and no bytes. */
 static long place_of(MPI_Datatype type, long k, int *is_double)
 {
     int integers, addresses, types, combiner;
@@ -96,7 +96,7 @@ static int same_extent(MPI_Datatype type, MPI_Aint *extent, void *state)
     return MPI_Type_get_extent(type, &lower, extent);
 }
 
-/* For large counts, there and back. */
+/* For large counts, in both directions. */
 static int turn(void *memory, MPI_Datatype type, MPI_Count count, void *file, MPI_Offset position, int to_file)
 {
     CHECK(type == MPI_INT);
@@ -199,7 +199,7 @@ static void test_rows(MPI_File file)
     MPI_Type_free(&every_second);
 }
 
-/* Structs, a type map of two types: file types with holes cannot be made of them, but a row can. */
+/* Structs, a type map of two types: a row of them is possible, but no file type with holes. */
 static void test_structs(MPI_File file)
 {
     struct pair out[COUNT], in[COUNT];
@@ -261,7 +261,7 @@ static void test_turns(MPI_File file, const char *name, int length, MPI_Offset a
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* What is not there or fails, and a file that ends in the midst of a number. */
+/* Representations that do not exist or that fail, and a file that ends within a number. */
 static void test_errors(MPI_File file)
 {
     int value = rank, several[4], counted;

@@ -1,5 +1,4 @@
-/* The directory of a job in which its program makes files: the one that the program is given, or one of its own in
-   TMPDIR. */
+/* The directory in which a job's program makes files: that of its argument, or one of its own in TMPDIR. */
 #ifndef DIRECTORY_H
 #define DIRECTORY_H
 
@@ -12,7 +11,7 @@
 static int rank, size;
 static char directory[PATH_MAX / 2];
 
-/* A path in it; four of them can be in use. */
+/* A path in the directory; up to four of them can be in use. */
 static inline const char *in(const char *name)
 {
     static char paths[4][PATH_MAX];
@@ -22,7 +21,7 @@ static inline const char *in(const char *name)
     return path;
 }
 
-/* A path in the part of this rank. */
+/* A path in this rank's part of the directory. */
 static inline const char *own(const char *name)
 {
     char with_rank[PATH_MAX / 2];
@@ -30,7 +29,7 @@ static inline const char *own(const char *name)
     return in(with_rank);
 }
 
-/* After MPI_Init: every process knows the directory. given may be a null pointer, then program is part of its name. */
+/* Called after MPI_Init: every process learns the directory. When `given` is null, `program` is part of its name. */
 static void make_directory(const char *program, const char *given)
 {
     uint64_t number;
@@ -48,7 +47,7 @@ static void make_directory(const char *program, const char *given)
     MPI_Bcast(directory, sizeof directory, MPI_CHAR, 0, MPI_COMM_WORLD);
 }
 
-/* Everybody sends and receives, so that replicas can be killed here. */
+/* All ranks send and receive, so that replicas can be killed here. */
 static inline uint64_t exchange_hash(uint64_t hash)
 {
     uint64_t from = 0;

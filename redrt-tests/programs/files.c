@@ -1,6 +1,6 @@
-/* Files against what must be in them: explicit offsets, views with holes, individual and shared pointers, ordered,
- * split and nonblocking forms, external32, errors; and cells that ranks overwrite in turn, where a write that came late
- * or twice would show.
+/* Files against their expected content: explicit offsets, views with holes, individual and shared pointers, ordered,
+ * split and nonblocking forms, external32, errors; and cells that ranks overwrite in turn, where a late or repeated
+ * write would show.
  *
  *   files [ROUNDS] */
 #include "check.h"
@@ -104,7 +104,7 @@ static void test_forms(void)
         for (int k = 0; k < COUNT; k++)
             CHECK(in[k] == value(other, k));
         hash = hash_bytes(hash, in, sizeof in);
-        /* Nobody writes again before all have read. */
+        /* No rank writes again before all have read. */
         MPI_Barrier(MPI_COMM_WORLD);
     }
     MPI_File_get_size(file, &size_now);
@@ -170,7 +170,7 @@ static void test_views(void)
     MPI_File_close(&file);
 }
 
-/* Everybody's records at the shared pointer: in rank order, and in any order but none lost or twice. */
+/* All ranks' records at the shared pointer: in rank order, and in any order without a lost or repeated one. */
 static void test_shared(void)
 {
     int out[COUNT], all[COUNT * 16], seen[16] = {0};
@@ -216,8 +216,8 @@ static void test_shared(void)
     MPI_File_close(&file);
 }
 
-/* Cells that ranks overwrite in turn. The rank with the token reads what the one before has written, then writes and
-   passes it on. */
+/* Cells that ranks overwrite in turn. The rank with the token reads the previous rank's value, then writes and
+   passes the token on. */
 static void test_turns(void)
 {
     int token = 0, cell, turns = 6 * size;
@@ -244,7 +244,7 @@ static void test_turns(void)
     MPI_File_close(&file);
 }
 
-/* More than is moved in one go, with holes of memory, in atomic mode too. */
+/* More than is moved in one go, with holes in memory, in atomic mode too. */
 static void test_much(void)
 {
     int *out = malloc(BIG * sizeof *out), *in = malloc(BIG * sizeof *in), flag;

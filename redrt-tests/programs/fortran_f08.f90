@@ -1,6 +1,6 @@
-! The module mpi_f08 against what each call must give: messages, sections with strides, collectives, datatypes,
-! communicators, attributes, info objects, errors, callbacks, one-sided communication, files, and what stands for
-! nothing.
+! The module mpi_f08 against the expected results of each call: messages, sections with strides, collectives, datatypes,
+! communicators, attributes, info objects, errors, callbacks, one-sided communication, files, and constants for absent
+! arguments.
 !
 !   fortran_f08 [ROUNDS]
 module checks
@@ -25,7 +25,7 @@ contains
     element = mod((r + 1) * 7919 + i * 104729 + round * 31, 2003)
   end function
 
-  ! x o y = 31 x + y does not commute. It is not associative either, so only results of two operands are looked at.
+  ! x o y = 31 x + y does not commute. It is not associative either, so only results of two operands are checked.
   subroutine weighted(invec, inoutvec, len, datatype)
     use, intrinsic :: iso_c_binding
     type(c_ptr), value :: invec, inoutvec
@@ -115,7 +115,8 @@ contains
     call MPI_Get_count(status, MPI_INTEGER, many)
     call expect(n == 24 .and. many == 24_MPI_COUNT_KIND, 12)
 
-    ! Sections with strides, in calls that are over when they return and in others; what lies between is left alone.
+    ! Sections with strides, in calls that are complete at their return and in others; elements between them stay
+    ! unchanged.
     in = -1
     call MPI_Irecv(in(1:6:2, :), 12, MPI_INTEGER, left, 2, MPI_COMM_WORLD, requests(1))
     call MPI_Isend(out(2:6:2, :), 12, MPI_INTEGER, right, 2, MPI_COMM_WORLD, requests(2))
@@ -136,8 +137,7 @@ contains
     call MPI_Wait(request, MPI_STATUS_IGNORE)
     call expect(all(in(:, 1) == element(left, [(i, i = 19, 24)])), 17)
 
-    ! In the order of their arrival, in a communicator of its own, so that what the others send next is not taken for
-    ! it.
+    ! In the order of arrival, in a communicator of its own, so that later messages do not match here.
     call MPI_Comm_dup(MPI_COMM_WORLD, own)
     if (rank == 0) then
       do i = 1, size - 1
@@ -148,14 +148,14 @@ contains
       call MPI_Send(out, 1, MPI_INTEGER, 0, 10 + rank, own)
     end if
     call MPI_Comm_free(own)
-    ! Indices count from 1, and nobody is at MPI_PROC_NULL.
+    ! Indices count from 1, and MPI_PROC_NULL has no message.
     requests(1) = MPI_REQUEST_NULL
     call MPI_Irecv(flat(1), 1, MPI_INTEGER, left, 20, MPI_COMM_WORLD, requests(2))
     call MPI_Irecv(flat(2), 1, MPI_INTEGER, MPI_PROC_NULL, 20, MPI_COMM_WORLD, requests(3))
     call MPI_Issend(out(1, 1), 1, MPI_INTEGER, right, 20, MPI_COMM_WORLD, requests(4))
     call MPI_Waitany(4, requests, index, status)
     call expect(index >= 2 .and. index <= 4 .and. requests(index) == MPI_REQUEST_NULL, 19)
-    ! How often that takes depends on the order of events, so it is one check.
+    ! The number of calls depends on the order of events, so all of them are one check.
     n = 1
     flag = .true.
     do while (n < 3)
@@ -545,7 +545,7 @@ contains
     do i = 1, size
       call expect(all(all_of(i:6 * size:size) == element(i - 1, [1, 2, 3, 4, 5, 6])), 144)
     end do
-    ! Nobody makes the file longer before all have seen how long it is. A section with strides, there and back.
+    ! No rank makes the file longer before all have seen its length. A section with strides, there and back.
     call MPI_Barrier(MPI_COMM_WORLD)
     place = 100 + 3 * rank
     call MPI_File_write_at(file, place, out(1:6:2), 3, MPI_INTEGER, MPI_STATUS_IGNORE)

@@ -12,7 +12,7 @@ module plate_of_heat
   integer :: cells = 128, steps = 200, rank, size, dims(2) = 0, place(2)
   integer :: above, below, before, after
 contains
-  ! Where the block of the rank at `position` begins and how large it is, in each direction.
+  ! Begin and size, in each direction, of the block of the rank at `position`.
   pure function first(position) result(begins)
     integer, intent(in) :: position(2)
     integer :: begins(2)
@@ -25,7 +25,7 @@ contains
     cells_each = cells * (position + 1) / dims - cells * position / dims
   end function
 
-  ! Hot spots that move with nothing but the position: the same in every replica.
+  ! Hot spots that move with the position alone: the same in every replica.
   elemental function source(row, column) result(heat)
     integer, intent(in) :: row, column
     real(real8) :: heat, x, y

@@ -1,4 +1,4 @@
-! What programs with the module mpi_f08 do, with nothing in it that any MPI would not compile.
+! A program with the module mpi_f08 that any MPI can compile.
 !
 !   fortran_modern [ROUNDS]
 module callbacks
@@ -143,7 +143,7 @@ program modern
 
     call MPI_Probe(MPI_PROC_NULL, MPI_ANY_TAG, MPI_COMM_WORLD, status)
     write (lines(next()), *) rank, 'nobody', status%MPI_SOURCE == MPI_PROC_NULL, status%MPI_TAG == MPI_ANY_TAG
-    ! In the order of ranks, whatever the order in which they come here.
+    ! In the order of ranks, whatever the order of their arrival here.
     if (rank /= 0) call MPI_Send(lines, 100 * line_count, MPI_CHARACTER, 0, 7, MPI_COMM_WORLD)
     do i = 0, merge(size - 1, -1, rank == 0)
       if (i > 0) call MPI_Recv(lines, 100 * line_count, MPI_CHARACTER, i, 7, MPI_COMM_WORLD, status)

@@ -1,5 +1,5 @@
-! The module mpi against what each call must give: as fortran_f08, with handles that are integers and error codes that
-! are always there.
+! The module mpi against the expected results of each call: like fortran_f08, with handles that are integers and error
+! codes that are always present.
 !
 !   fortran_mpi [ROUNDS]
 module checks
@@ -103,11 +103,11 @@ contains
     call MPI_GET_COUNT(status, MPI_INTEGER, n, ierror)
     call expect(status(MPI_SOURCE) == left .and. status(MPI_TAG) == 1 .and. n == 24, 11)
     call expect(request == MPI_REQUEST_NULL .and. ierror == MPI_SUCCESS, 12)
-    ! The compiler makes a copy of a section, which is enough for a call that is over when it returns.
+    ! The compiler makes a copy of a section, which suffices for a call that is complete at its return.
     call MPI_SENDRECV(out(1:6:2, 2), 3, MPI_INTEGER, right, 2, in(1:3, 1), 3, MPI_INTEGER, left, 2, MPI_COMM_WORLD, &
                       MPI_STATUS_IGNORE, ierror)
     call expect(all(in(1:3, 1) == element(left, [7, 9, 11])), 13)
-    ! A scalar, a string.
+    ! A scalar and a string as buffers.
     single = rank
     call MPI_SENDRECV_REPLACE(single, 1, MPI_DOUBLE_PRECISION, right, 3, left, 3, MPI_COMM_WORLD, status, ierror)
     call expect(single == left, 14)
@@ -122,7 +122,7 @@ contains
     call MPI_ISEND(out(1, 1), 1, MPI_INTEGER, right, 20, MPI_COMM_WORLD, requests(4), ierror)
     call MPI_WAITANY(4, requests, index, status, ierror)
     call expect(index >= 2 .and. index <= 4 .and. requests(index) == MPI_REQUEST_NULL, 16)
-    ! How often that takes depends on the order of events, so it is one check.
+    ! The number of calls depends on the order of events, so all of them are one check.
     n = 1
     flag = .true.
     do while (n < 3)
@@ -305,7 +305,7 @@ program main
   call MPI_INIT(ierror)
   call MPI_COMM_RANK(MPI_COMM_WORLD, rank, ierror)
   call MPI_COMM_SIZE(MPI_COMM_WORLD, size, ierror)
-  ! A call with a communicator that is none is an error of MPI_COMM_SELF, and one is made on purpose.
+  ! A call with an invalid communicator is an error of MPI_COMM_SELF; one is made on purpose.
   call MPI_COMM_SET_ERRHANDLER(MPI_COMM_SELF, MPI_ERRORS_RETURN, ierror)
   do round = 1, rounds
     call messages()

@@ -1,4 +1,4 @@
-! Sections with strides in collectives that go on after the call, against the blocking ones with contiguous arrays.
+! Sections with strides in collectives that complete after the call, against the blocking ones with contiguous arrays.
 !
 !   fortran_sections [ROUNDS]
 program fortran_sections
@@ -60,7 +60,7 @@ contains
     call done()
     plain = [((value(r, 2 * k - 1), k = 1, N), r = 0, size - 1)]
     call expect(all(table(3, :) == plain) .and. all(table(:2, :) == -1), 3)
-    ! In place, backwards: piece r is where rank r stands from the end.
+    ! In place, backwards: piece r is where rank r is, counted from the end.
     counts = N
     places = [(N * (size - 1 - r), r = 0, size - 1)]
     table = -1
@@ -152,7 +152,7 @@ contains
     call MPI_Comm_free(ring)
   end subroutine
 
-  ! More than there is.
+  ! More elements than there are.
   subroutine errors()
     integer, asynchronous :: a(8), b(8)
     integer :: error, class

@@ -33,7 +33,7 @@ static void write_picture(const char *path, const double *plate)
     CHECK(fclose(file) == 0);
 }
 
-/* Hot spots that move with nothing but the position: the same in every replica. */
+/* Hot spots that move with the position alone: the same in every replica. */
 static double source(int row, int column)
 {
     double x = (column + 0.5) / cells, y = (row + 0.5) / cells;

@@ -1,6 +1,6 @@
 /* OpenMP within ranks, MPI between them: hybrid SIZE STEPS. Heat in a square that is cut into strips; three threads
-   share a strip, one of them speaks for all. Prints a hash of all strips now and then. Sums are made of whole numbers,
-   so that the order in which threads come does not show. */
+   share a strip, and one of them makes the MPI calls. Prints a hash of all strips now and then. Sums are of whole
+   numbers, so that the order of threads does not show. */
 #include <mpi.h>
 #include <omp.h>
 #include <stdint.h>

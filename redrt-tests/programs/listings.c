@@ -1,11 +1,11 @@
-/* Listings of directories against what must be in them: opendir and readdir, scandir, glob, ftw, nftw, getdents64,
- * while files come and go. Every name goes into a sum, which is the same in all runs, and into a hash in the order in
- * which it comes, which is sent: replicas of a rank that are shown another order are found by that.
+/* Listings of directories against their expected names: opendir and readdir, scandir, glob, ftw, nftw, getdents64,
+ * while files come and go. Every name goes into a sum, which is the same in all runs, and in order into a hash,
+ * which is sent: replicas of a rank that are shown another order are found by that.
  *
  *   listings [ROUNDS [DIRECTORY [FILE]]]
  *
- * In DIRECTORY nothing is left of it, and without one neither. Before the last round it waits, in the midst of
- * listings, until there is FILE. */
+ * It leaves nothing in DIRECTORY, nor in one of its own. Before the last round it waits, in the midst of listings,
+ * until there is FILE. */
 #define _GNU_SOURCE
 #include "directory.h"
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include <glob.h>
 #include <unistd.h>
 
-/* With names of this length, more than what is agreed at once. */
+/* With names of this length, more than is agreed on at once. */
 enum { MANY = 300, FILLING = 240 };
 
 static int reached;
@@ -53,7 +53,7 @@ static void make_many(void)
     CHECK(close(fd) == 0);
 }
 
-/* What is removed or made while it is listed: the rest comes, once. */
+/* Files are removed and made during the listing: all others are listed once. */
 static void list_and_remove(DIR *listing, int done)
 {
     char seen[MANY] = "";
@@ -74,7 +74,7 @@ static void list_and_remove(DIR *listing, int done)
     CHECK(errno == 0 && done == MANY && closedir(listing) == 0);
 }
 
-/* Lists what list_and_remove has left, in all ways. */
+/* Lists the files that list_and_remove has left, in all ways. */
 static void list_rest(void)
 {
     const int rest = MANY - (MANY + 2) / 3;
@@ -168,7 +168,7 @@ static void test_trees(void)
     CHECK(nftw(own("tree"), visit, 5, 0) == -1 && errno == ENOENT && reached == 8);
 }
 
-/* All ranks make and remove files in one directory: the order of that is chance, what is listed is agreed. */
+/* All ranks make and remove files in one directory: their order is chance, the listing is agreed on. */
 static void test_common(void)
 {
     char path[PATH_MAX];
@@ -213,7 +213,7 @@ static void wait_in_listings(const char *signal)
     }
     list_and_remove(listing, done);
     CHECK(readdir(other) && closedir(other) == 0);
-    /* Which names are left depends on the order in which they came. */
+    /* The names that are left depend on the order of the listing. */
     uint64_t before = sum;
     CHECK(nftw(own("many"), visit, 5, FTW_DEPTH | FTW_PHYS) == 0);
     sum = before;

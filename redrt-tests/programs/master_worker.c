@@ -1,6 +1,6 @@
-/* Rank 0 hands out tasks to the first that asks (MPI_ANY_SOURCE, MPI_ANY_TAG), then collects a second batch, which has
- * a communicator of its own because workers begin it while others are still asked, by MPI_Waitany.
- * Who computes what depends on timing; the table of results does not.
+/* Rank 0 hands out tasks to the first that asks (MPI_ANY_SOURCE, MPI_ANY_TAG). Then it collects a second batch by
+ * MPI_Waitany, in a communicator of its own, as workers begin it while others are still asked. The worker of each
+ * task depends on timing; the table of results does not.
  *
  *   master_worker [TASKS] */
 #include "check.h"

@@ -1,5 +1,5 @@
-/* Poisson's equation in a cube by V-cycles, as the MG benchmark of NAS does it: planes of points are divided among the
- * processes, and those at the edge of each are exchanged at every level, from large ones down to a few bytes.
+/* Poisson's equation in a cube by V-cycles, as the MG benchmark of NAS does it: planes of points are divided among
+ * the processes, and each one's outer planes are exchanged at every level, from large ones down to a few bytes.
  *
  *   multigrid [LEVELS [CYCLES]]      2^LEVELS - 1 points along each edge of the cube */
 #include "check.h"
@@ -7,7 +7,7 @@
 
 enum { LEVELS_MAX = 10 };
 
-/* The planes of one level that this process has, with one before and one after. */
+/* This process's planes of one level, with one before and one after. */
 struct level {
     long points, first, planes;
     double *value, *source, *rest;
@@ -21,7 +21,7 @@ static size_t sheet(const struct level *level)
     return (size_t)(level->points + 2) * (size_t)(level->points + 2);
 }
 
-/* The point in a plane, a line and a column of those of the process, each counted from 1. */
+/* The point in a plane, a line and a column of this process, each counted from 1. */
 static size_t at(const struct level *level, long plane, long line, long column)
 {
     return (size_t)plane * sheet(level) + (size_t)line * (size_t)(level->points + 2) + (size_t)column;
@@ -51,7 +51,7 @@ static double around(const struct level *level, size_t here)
            value[here + plane];
 }
 
-/* What is left of the source when the values are taken away. */
+/* The source minus the effect of the values. */
 static void find_rest(struct level *level)
 {
     exchange(level, level->value);
@@ -122,7 +122,7 @@ static void cycle(int number)
     smooth(level, 2);
 }
 
-/* A level, unless one of the processes would have nothing of it. */
+/* Makes a level, unless one of the processes would have no part of it. */
 static int begin(struct level *level, long points, long first, long last)
 {
     int has_some = last >= first && points > 0, have_all;

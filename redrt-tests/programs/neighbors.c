@@ -1,5 +1,5 @@
-/* Neighbourhood collectives on grids, graphs and distributed graphs, and persistent collectives, each against what it
- * must give. Values name their sender, its place for the receiver, and the round.
+/* Neighbourhood collectives on grids, graphs and distributed graphs, and persistent collectives, against their
+ * expected results. Values name their sender, its place for the receiver, and the round.
  *
  *   neighbors [ROUNDS] */
 #include "check.h"
@@ -9,13 +9,14 @@ enum { COUNT = 3, PLACES_MAX = 16 };
 static int round_number;
 static uint64_t hash = HASH_START;
 
-/* Element k of what rank sends from its place. */
+/* Element k that `rank` sends from its place. */
 static int value(int rank, int place, int k)
 {
     return ((round_number * 64 + rank) * PLACES_MAX + place) * COUNT + k;
 }
 
-/* What member `rank` of a communicator sends to and receives from. The k-th edge between two members is one edge. */
+/* The members that `rank` of a communicator sends to and receives from. The k-th edges between two members are one
+ * edge. */
 struct neighbors {
     int in, out, sources[PLACES_MAX], destinations[PLACES_MAX], from_place[PLACES_MAX];
 };
@@ -80,7 +81,7 @@ static void check_grids(int size)
         struct neighbors n = {.in = 4, .out = 4};
         for (int dimension = 0; dimension < 2; dimension++) {
             MPI_Cart_shift(grid, dimension, 1, &n.sources[2 * dimension], &n.sources[2 * dimension + 1]);
-            /* What comes from the one before was sent by it to the one after. */
+            /* The previous member sent it as a message to its next one. */
             n.from_place[2 * dimension] = 2 * dimension + 1;
             n.from_place[2 * dimension + 1] = 2 * dimension;
         }
@@ -89,7 +90,7 @@ static void check_grids(int size)
     }
 }
 
-/* A ring in which everyone has an edge to the next and two to the one after that. */
+/* A ring in which every member has one edge to the next and two to the one after that. */
 static void check_graphs(int rank, int size)
 {
     int index[64], edges[64 * 3];
@@ -114,7 +115,7 @@ static void check_graphs(int rank, int size)
     struct neighbors n = {.in = 3, .out = 3};
     memcpy(n.sources, found, sizeof found);
     if (size > 2) {
-        /* My next has me as its one before. */
+        /* The next member has this one as its previous one. */
         n.from_place[0] = 1;
         n.from_place[1] = 0;
     } else if (size == 2) {

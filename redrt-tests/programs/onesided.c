@@ -1,4 +1,4 @@
-/* One-sided communication against what a serial program computes: all kinds of windows, operations and epochs.
+/* One-sided communication against the results of a serial program: all kinds of windows, operations and epochs.
  *
  *   onesided [ROUNDS] */
 #include "check.h"
@@ -19,7 +19,7 @@ static int value(int from, int to, int k)
     return ((round_number * 31 + from) * 37 + to) * 1000 + k;
 }
 
-/* Everyone writes its own stretch of every window: in order, backwards through a vector, and by accumulates. */
+/* Every rank writes its own stretch of every window: in order, backwards through a vector, and by accumulates. */
 static void fences(void)
 {
     int *memory, from[4], got[8];
@@ -62,7 +62,7 @@ static void fences(void)
     CHECK(win == MPI_WIN_NULL);
 }
 
-/* A ring in which everyone is exposed to the one before and reaches the one after. */
+/* A ring in which every rank is exposed to the one before and accesses the one after. */
 static void posts(int test)
 {
     double memory[CELLS], mine[CELLS];
@@ -99,7 +99,7 @@ static void posts(int test)
     MPI_Win_free(&win);
 }
 
-/* A counter that everyone reads and writes under an exclusive lock, tickets that are drawn, and a list of winners. */
+/* A counter that all ranks read and write under an exclusive lock, tickets that are drawn, and a list of winners. */
 static void locks(int turns)
 {
     long memory[4] = {0, 0, -1, 0}, seen, ticket, one = 1, sum = 0, before, me = rank, nobody = -1;
@@ -120,7 +120,7 @@ static void locks(int turns)
         CHECK(ticket >= 0 && ticket < (long)turns * size);
         sum += ticket;
     }
-    /* One after the other takes the place and leaves it: one that finds another there tries again. */
+    /* One rank at a time takes the place and leaves it: a rank that finds it taken tries again. */
     do {
         MPI_Compare_and_swap(&me, &nobody, &before, MPI_LONG, 0, 2, win);
         MPI_Win_flush(0, win);
@@ -170,7 +170,7 @@ static void requests(void)
         CHECK(before[k] == mine[k] + (k < CELLS / 2 ? 0 : 7));
         CHECK(got[k] == (before[k] ^ mine[k]));
     }
-    /* A request that is waited for only after the epoch. */
+    /* This request is waited for only after the epoch. */
     MPI_Rget(got, CELLS, MPI_INT, next, 0, CELLS, MPI_INT, win, &request[0]);
     MPI_Win_unlock(next, win);
     MPI_Wait(&request[0], MPI_STATUS_IGNORE);
@@ -186,7 +186,7 @@ static void requests(void)
     MPI_Win_free(&win);
 }
 
-/* Data longer than what goes with a request, contiguous and not. */
+/* Data longer than fits into a request, contiguous and not. */
 static void large(void)
 {
     int *memory = malloc(2 * LARGE * sizeof(int)), *mine = malloc(LARGE * sizeof(int)), next = (rank + 1) % size;
@@ -209,7 +209,7 @@ static void large(void)
         CHECK(memory[LARGE + k] == (k % 2 ? -3 : value(previous, rank, k / 2)));
     }
     mix(memory, 2 * LARGE * sizeof(int));
-    /* Others must not write there before all have looked. */
+    /* No rank may write there before all have read. */
     MPI_Win_fence(0, win);
     MPI_Get(mine, LARGE / 2, MPI_INT, next, LARGE, 1, spread, win);
     MPI_Accumulate(mine + LARGE / 2, LARGE / 2, MPI_INT, next, 0, LARGE / 2, MPI_INT, MPI_REPLACE, win);
@@ -222,7 +222,7 @@ static void large(void)
     free(mine);
 }
 
-/* Memory that is attached, its address sent, reached, and detached. */
+/* Memory that is attached, its address sent, accessed, and detached. */
 static void dynamic(void)
 {
     MPI_Win win;
@@ -275,7 +275,7 @@ static void shared(void)
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host);
     MPI_Comm_rank(host, &place);
     MPI_Comm_size(host, &count);
-    /* A copy may have taken the place of a lost replica since that was made, and has no part in such memory. */
+    /* A copy may have replaced a lost replica since then, and has no part in such memory. */
     MPI_Comm_set_errhandler(host, MPI_ERRORS_RETURN);
     int code = MPI_Win_allocate_shared(4 * sizeof(int), sizeof(int), MPI_INFO_NULL, host, &mine, &win);
     if (code != MPI_SUCCESS) {
@@ -311,7 +311,7 @@ static int on_delete(MPI_Win win, int keyval, void *attribute, void *state)
     return MPI_SUCCESS;
 }
 
-/* What may be asked of a window, and what may not be done. */
+/* Allowed queries of a window, and forbidden calls. */
 static void queries_and_errors(void)
 {
     int memory[4] = {0}, flag, keyval, length, number = 5, *found, next = (rank + 1) % size;
@@ -371,7 +371,7 @@ static void queries_and_errors(void)
     CHECK(class_of(MPI_Win_create(memory, 4, 0, MPI_INFO_NULL, MPI_COMM_SELF, &win)) == MPI_ERR_DISP);
 }
 
-/* Rank 0 sits in a receive while the others reach its memory; the last to come sends it a message. */
+/* Rank 0 waits in a receive while the others access its memory; the last to come sends it a message. */
 static void served_in_other_calls(void)
 {
     int memory[2] = {0, 0}, one = 1, before;

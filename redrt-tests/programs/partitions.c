@@ -1,5 +1,5 @@
-/* Partitioned communication, generalized requests, sessions and the tool interface's variables, against what they must
- * give. The library is begun by a session, and ends with one.
+/* Partitioned communication, generalized requests, sessions and the tool interface's variables, against their
+ * expected results. A session begins the library, and a session ends it.
  *
  *   partitions [ROUNDS] */
 #include "check.h"
@@ -21,8 +21,8 @@ static int class_of(int code)
     return class;
 }
 
-/* Two operations to the next rank with the same tag match in the order in which they were made, not in which they
- * start. The receiver divides the buffer otherwise. */
+/* Two operations to the next rank with the same tag match in the order in which they were made, not in that of their
+ * starts. The receiver divides the buffer otherwise. */
 static void partitions(MPI_Comm comm, int rounds)
 {
     static int out[2][ALL], in[2][ALL];
@@ -145,8 +145,7 @@ static void general(void)
     CHECK(class_of(MPI_Wait(&request, MPI_STATUS_IGNORE)) == MPI_ERR_BUFFER && state.frees == 4);
 }
 
-/* The process sets, a communicator made of one, and its buffer. */
-/* A session that asks for this thread level, or for none, is told what it has. */
+/* A session that asks for this thread level, or for none, gets the level `given`. */
 static void has_level(const char *asked, const char *given)
 {
     MPI_Session session;
@@ -211,11 +210,11 @@ static void sets(MPI_Session session)
     MPI_Group_free(&self);
     has_level("MPI_THREAD_FUNNELED", "MPI_THREAD_FUNNELED");
     has_level("MPI_THREAD_SINGLE", "MPI_THREAD_SINGLE");
-    /* What others have been given there is for all. */
+    /* A level given to one session holds for all. */
     has_level(NULL, "MPI_THREAD_FUNNELED");
 }
 
-/* What the tool interface tells is the same in all replicas: it is sent. */
+/* Values of the tool interface are the same in all replicas: they are sent. */
 static void variables(void)
 {
     int provided, count, length, class, verbosity, bind, readonly, continuous, atomic, elements, found = 0;

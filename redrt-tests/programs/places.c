@@ -1,6 +1,6 @@
-/* Buffers that cannot be where they are said to be: null, or MPI_IN_PLACE where that has no meaning. Every call that
- * takes a buffer says so with MPI_ERR_BUFFER, and nothing has been sent. With no elements, or with addresses in the datatype,
- * null is as good as any other address.
+/* Buffers at impossible places: null, or MPI_IN_PLACE where that has no meaning. Every call with a buffer returns
+ * MPI_ERR_BUFFER, and nothing has been sent. With no elements, or with addresses in the datatype, null is as good as
+ * any other address.
  *
  *   places [ROUNDS [DIRECTORY]] */
 #include "check.h"
@@ -51,7 +51,7 @@ static void messages(MPI_Comm comm, int peer)
     }
 }
 
-/* Of one rank, so that nobody waits for one that has returned. */
+/* With a communicator of one rank, as others would wait for a rank that has returned. */
 static void collectives(MPI_Comm comm)
 {
     void *const nowhere[] = {null, MPI_IN_PLACE};
@@ -136,7 +136,7 @@ static void files(MPI_Comm comm)
     MPI_File_close(&file);
 }
 
-/* Null is where MPI_BOTTOM is, and where nothing is needed. */
+/* Null is MPI_BOTTOM, and is accepted where no address is needed. */
 static void accepted(MPI_Comm comm, int to, int from)
 {
     MPI_Aint address;

@@ -1,5 +1,5 @@
-/* Every rank sends to every other while it polls with Iprobe, Improbe, Test, Testsome and Testany; what it does next
- * depends on what a poll found. The sums do not.
+/* Every rank sends to every other while it polls with Iprobe, Improbe, Test, Testsome and Testany; its next step
+ * depends on the outcome of each poll. The sums do not.
  *
  *   polling [ROUNDS] */
 #include "check.h"

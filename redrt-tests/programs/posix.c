@@ -1,10 +1,10 @@
-/* POSIX files against what must be in them: streams, descriptors, appending, locks by O_EXCL, checkpoints that are
- * renamed into place, files removed while they are open, directories and links, times and attributes. Every result and
- * everything that is read goes into a hash.
+/* POSIX files against their expected content: streams, descriptors, appending, locks by O_EXCL, checkpoints that are
+ * renamed into place, files removed while they are open, directories and links, times and attributes. Every result
+ * and every byte that is read goes into a hash.
  *
  *   posix [ROUNDS [DIRECTORY [FILE]]]
  *
- * What it leaves in DIRECTORY is the same in each run; without one, nothing is left. Before the last round it waits,
+ * It leaves the same files in DIRECTORY in each run, and without one leaves nothing. Before the last round it waits,
  * with files open, until there is FILE. */
 #define _GNU_SOURCE
 #include "directory.h"
@@ -30,7 +30,7 @@ static long noted(long result)
     return result;
 }
 
-/* What the neighbour has made so far goes into the hash, too. */
+/* The hash also gets the neighbour's work so far. */
 static void exchange(void)
 {
     uint64_t from = exchange_hash(hash);
@@ -79,7 +79,7 @@ static void test_streams(void)
     CHECK(fclose(file) == 0);
     note_file(own(name));
     CHECK(noted(fopen(own("missing/file"), "w") ? 0 : -1) < 0);
-    /* A stream that is put elsewhere, and back: a log of the program's own. */
+    /* A stream that is redirected, and back: a log of the program's own. */
     file = fopen(own("first.txt"), "w");
     CHECK(file && fprintf(file, "one\n") == 4);
     CHECK(freopen(own("second.txt"), "a+", file) == file);
@@ -135,7 +135,7 @@ static void test_appending(void)
     CHECK(close(fd) == 0);
 }
 
-/* A counter behind a lock that only one can make. */
+/* A counter behind a lock that only one rank can make. */
 static void test_lock(void)
 {
     char text[32] = "";
@@ -215,7 +215,7 @@ static void test_names(void)
     CHECK(truncate(own("data"), 4) == 0);
 }
 
-/* Owners, times, extended attributes: of a file that is not there yet, and is when its leader has come further. */
+/* Owners, times and extended attributes of a file that does not exist yet; it does once its leader has come further. */
 static void test_attributes(void)
 {
     const struct timespec early[2] = {{1000, 0}, {2000, 500}};
@@ -237,7 +237,7 @@ static void test_attributes(void)
     CHECK(chown(own("touched"), getuid(), getgid()) == 0 && fchown(fd, getuid(), getgid()) == 0 && fchmod(fd, 0640) == 0);
     CHECK(fchownat(AT_FDCWD, own("pointer"), getuid(), getgid(), AT_SYMLINK_NOFOLLOW) == 0);
     exchange();
-    /* Not every file system has these. */
+    /* Some file systems lack these. */
     if (noted(setxattr(own("touched"), "user.redrt", "one", 3, XATTR_CREATE)) == 0) {
         CHECK(noted(setxattr(own("touched"), "user.redrt", "two", 3, XATTR_CREATE)) < 0 && errno == EEXIST);
         CHECK(getxattr(own("pointer"), "user.redrt", value, sizeof value) == 3 && memcmp(value, "one", 3) == 0);
@@ -250,7 +250,7 @@ static void test_attributes(void)
     CHECK(close(fd) == 0 && unlink(own("pointer")) == 0 && unlink(own("touched")) == 0);
 }
 
-/* Waits for a file while others are open: what was begun before goes on after. */
+/* Waits for a file while others are open: accesses begun before go on after. */
 static void wait_with_open_files(const char *signal)
 {
     char text[8] = "";
@@ -270,7 +270,7 @@ static void wait_with_open_files(const char *signal)
     CHECK(write(fd, "def", 3) == 3 && pread(fd, text, 8, 0) == 6 && strcmp(text, "abcdef") == 0 && close(fd) == 0);
 }
 
-/* What several ranks have appended is in another order in each run. */
+/* The order of lines appended by several ranks differs from run to run. */
 static void test_shared_log(void)
 {
     char line[200];
@@ -286,7 +286,7 @@ static void test_shared_log(void)
     note(&sum, sizeof sum);
 }
 
-/* By name: that a directory can be removed shows that there was nothing but what the program has made. */
+/* Removes files by name: the directory can be removed only if the program's files were all there was. */
 static void clean_up(void)
 {
     const char *const own_names[] = {"table.txt", "log.txt", "first.txt", "second.txt", "data", "checkpoint", "held", "waiting.txt"};

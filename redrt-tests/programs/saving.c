@@ -1,6 +1,5 @@
-/* Computes and saves itself: saving STEPS [FILE]. In each step ranks add up numbers, and ask for a
-   checkpoint. Rank 0 prints what it is told, and the sum so far. Before the last step it waits for the file, if one is
-   named. */
+/* Computes and saves itself: saving STEPS [FILE]. In each step ranks add up numbers, and ask for a checkpoint. Rank
+   0 prints the outcome, and the sum so far. Before the last step it waits for FILE, if one is named. */
 #include "redrt.h"
 #include <mpi.h>
 #include <stdio.h>

@@ -1,14 +1,13 @@
-/* Ranks of a host that share memory: each writes its part, and reads its neighbours' when all have written. The sums
- * are the same however the job runs.
+/* Ranks of a host that share memory: each writes its part, and reads its neighbours' parts when all have written.
+ * The sums are the same however the job runs.
  *
- *   shares [STEPS [FILE]]    in the middle it goes on with steps that do not count until there is the file
- */
+ *   shares [STEPS [FILE]]    halfway it runs steps that do not count until there is FILE */
 #include "check.h"
 #include <unistd.h>
 
 enum { STEPS = 200 };
 
-/* Parts begin at odd places, in the midst of pages; one has nothing. */
+/* Parts begin at odd places, within pages; one part is empty. */
 static int cells_of(int rank) {
     return rank % 4 == 2 ? 0 : 700 + 131 * rank;
 }
@@ -18,7 +17,7 @@ static unsigned long mixed(unsigned long value) {
     return value * 0x9e3779b97f4a7c15ul + 1;
 }
 
-/* A window, the beginning of each member's part and how long that is. */
+/* A window, with begin and length of each member's part. */
 struct shared {
     MPI_Win win;
     unsigned long *parts[64];
@@ -59,7 +58,7 @@ static void meet(struct shared *shared, MPI_Comm node, int way) {
     }
 }
 
-/* Writes the own part, after what the neighbours had at the last step, and adds up what they have now. */
+/* Writes the own part from the neighbours' values of the last step, and adds up their new values. */
 static unsigned long step(struct shared *shared, MPI_Comm node, int number) {
     int next = (shared->rank + 1) % shared->size, last = (shared->rank + shared->size - 1) % shared->size;
     int way = number / 50 % 2;
@@ -76,7 +75,7 @@ static unsigned long step(struct shared *shared, MPI_Comm node, int number) {
     return sum;
 }
 
-/* Each adds to a cell of another's part in its turn at the lock. */
+/* Each member adds to a cell of another's part in its turn at the lock. */
 static void take_turns(struct shared *shared, MPI_Comm node) {
     unsigned long before = shared->parts[0][0];
     MPI_Barrier(node);
@@ -92,7 +91,7 @@ static void take_turns(struct shared *shared, MPI_Comm node) {
     MPI_Barrier(node);
 }
 
-/* Steps of which each can be checked by itself, until there is the file. */
+/* Steps with a check of their own, until there is the file. */
 static void pass_time(const char *path, MPI_Comm node) {
     struct shared other;
     int rank, ends = 0;
@@ -132,7 +131,7 @@ int main(int argc, char **argv) {
         MPI_Allreduce(&now, &all, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
         sum = mixed(sum ^ all);
         if (number % 40 == 20) {
-            /* One more, for a while, where the last one was. */
+            /* Another window, for a while, where the last one was. */
             struct shared other;
             make(&other, node, number % 80 == 20 ? "true" : "false");
             sum = mixed(sum ^ step(&other, node, number));

@@ -1,10 +1,10 @@
 /* Fourier transforms of a square whose rows are divided among the processes, as the FT benchmark of NAS does it in
- * three dimensions: those of the rows are a process's own, and an alltoall of blocks makes columns of them. What goes
- * forth and back must be what it was.
+ * three dimensions: rows are transformed where they are, and an alltoall of blocks turns them into columns. The way
+ * forth and back must restore the square.
  *
  *   transpose [SIDE [ROUNDS]]      SIDE: a power of two
  *
- * As many processes take part as are a power of two. */
+ * The largest power of two of the processes takes part. */
 #include "check.h"
 #include <complex.h>
 #include <math.h>
@@ -89,7 +89,7 @@ static void run(int rounds)
         for (size_t i = 0; i < count; i++) {
             rows[i] /= (double)(side * side);
             CHECK(cabs(rows[i] - first[i]) < 1e-9);
-            /* The next round begins with something else. */
+            /* The next round begins with other values. */
             rows[i] = first[i] *= 0.6 + 0.8 * I;
         }
     }

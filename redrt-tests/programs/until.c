@@ -1,8 +1,8 @@
-/* Computes until a file is there: until FILE. Rank 0 waits for the file; the others exchange numbers in a ring until it
-   tells the first of them. At the end each prints whether all it received was what it had to be. Replicas see the file
-   at different times, which makes no difference to what they do: they only wait for it. UNTIL_MIB in the environment
-   makes the processes that large, and each step writes to some of that. UNTIL_PAUSE is how many microseconds each step
-   takes outside MPI, 500 unless it is given: tests wait for half a minute beside such a job, and others run then. */
+/* Computes until a file is there: until FILE. Rank 0 waits for the file; the others exchange numbers in a ring until
+   it tells the first of them. At the end each prints whether all its messages were right. Replicas see the file at
+   different times, which makes no difference to their path: they only wait for it. UNTIL_MIB in the environment is
+   the size of the processes, and each step writes to some of that memory. UNTIL_PAUSE is the time of each step
+   outside MPI in microseconds, 500 by default: tests wait for half a minute beside such a job, and others run then. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

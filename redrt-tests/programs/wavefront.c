@@ -1,6 +1,6 @@
 /* Gauss-Seidel over a cuboid, as the LU benchmark of NAS does it: planes of points are swept from one corner to the
- * opposite one and back. A process begins a plane when it has the edges of those that are before it, and passes its own
- * on: a pipeline of many short messages, in which nobody can run ahead.
+ * opposite one and back. A process begins a plane when it has the edges of the processes before it, and passes its
+ * own on: a pipeline of many short messages, in which no process can run ahead.
  *
  *   wavefront [POINTS [SWEEPS]] */
 #include "check.h"

@@ -1,10 +1,10 @@
-/* The C half of a program in two languages: what each sets, the other gets (MPI-5.0 section 19.3.7). */
+/* The C half of a program in two languages: attributes that one sets are read by the other (MPI-5.0 section 19.3.7). */
 #include <mpi.h>
 #include <stddef.h>
 
 static int keyval = MPI_KEYVAL_INVALID, value = 17;
 
-/* What C finds of an attribute that Fortran has set: the address of an integer of the size of an address. */
+/* Reads in C an attribute that Fortran has set: the address of an integer of the size of an address. */
 int c_reads_(const int *comm, const int *key, MPI_Aint *found)
 {
     MPI_Aint *place = NULL;

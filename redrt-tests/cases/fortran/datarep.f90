@@ -1,4 +1,4 @@
-! A data representation written in Fortran: integers in the file are 64 bits, negated. Both modules' callbacks are
+! A data representation written in Fortran: integers in the file are 64 bits, negated. Callbacks of both modules must be
 ! called alike.
 module representation
   use mpi_f08

@@ -1,4 +1,4 @@
-! A section with strides where the library cannot do with one.
+! A section with strides in a call for which the library needs contiguous memory.
 program refused
   use mpi_f08
   implicit none

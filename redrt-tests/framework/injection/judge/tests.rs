@@ -82,7 +82,7 @@ fn a_sound_replica_that_is_lost_with_the_struck_one_is_lost() {
 }
 
 #[test]
-fn a_payload_that_the_struck_replica_damages_on_its_way_is_detected() {
+fn a_payload_damaged_by_the_flipped_replica_is_detected() {
     let three = trial(FlipSite::Thread, 3, "thread:1.0@#2", &[]);
     let flip = injected("bit 3 of rax flipped 17 instructions after send 2, at app+0x10");
     let of = |supplier: &str, receiver: &str| {
@@ -134,7 +134,7 @@ fn a_line_that_is_printed_wrong_must_be_told() {
 }
 
 #[test]
-fn another_path_is_told_with_the_one_who_took_it_and_two_of_three_save_the_job() {
+fn a_replica_on_another_path_is_named_and_two_of_three_go_on() {
     let (two, three) = (trial(FlipSite::Path, 2, "path:1.0@#2", &[]), trial(FlipSite::Path, 3, "path:1.0@#2", &[]));
     let fault = injected("outcome falsified at MPI call 2: a clock is an hour late");
     let path = |culprits: &[&str]| json!({ "event": "path", "rank": 1, "culprits": culprits });
@@ -148,7 +148,7 @@ fn another_path_is_told_with_the_one_who_took_it_and_two_of_three_save_the_job()
 }
 
 #[test]
-fn what_makes_somebody_ask_for_the_log_does_not_count_as_its_detection() {
+fn the_trigger_of_a_resend_is_no_detection_of_the_flip() {
     let log = trial(FlipSite::Log, 2, "log:1.0@#2,wire:1.1@#2", &[]);
     let flip = injected("bit 3 of a payload of 8 bytes flipped in the retention log");
     let of = |supplier: &str| json!({ "event": "mismatch", "finding": "transport-corrupt", "supplier": supplier, "sender": 1 });
