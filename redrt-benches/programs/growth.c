@@ -1,14 +1,14 @@
-/* What grows with what. One line for each figure: name, value, unit.
+/* Growth of costs. One line for each figure: name, value, unit.
  *
  *   growth begin                     starts, waits once for all, ends
  *   growth ranks SECONDS             memory of a process, latency between ranks 0 and 1 while others rest, a barrier
  *   growth unexpected DEPTH          DEPTH messages wait at rank 1 for receives that come late
  *   growth communicators COUNT       COUNT copies of MPI_COMM_WORLD
  *   growth retained DEPTH FILE       with two replicas: one of rank 1 begins to receive when its sibling has received
- *                                    DEPTH messages. FILE is not there before
+ *                                    DEPTH messages. FILE must not exist before
  *
  * Built against any MPI; measures nothing of its own. A latency is half a round trip of 8 bytes: the best of slices of
- * at most half a millisecond. Memory is what the kernel counts for a process, shared pages in equal parts (Pss). */
+ * at most half a millisecond. Memory is the kernel's figure for a process with shared pages in equal parts (Pss). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <mpi.h>
@@ -44,7 +44,7 @@ static long memory_kib(void)
     return total;
 }
 
-/* The least that is counted, unless the pages that they share with others are more. */
+/* Memory of each object. With few objects, pages that they share with others would dominate. */
 static void say_memory_of_each(double kib, int count)
 {
     if (count >= COUNTED_MIN)
@@ -76,7 +76,7 @@ static double round_trips(MPI_Comm comm, long rounds)
     return MPI_Wtime() - start;
 }
 
-/* Ranks 0 and 1 do as much as rank 0 says. */
+/* Broadcasts rank 0's number between ranks 0 and 1. */
 static long agreed(MPI_Comm comm, long number)
 {
     if (rank == 0)
@@ -86,7 +86,7 @@ static long agreed(MPI_Comm comm, long number)
     return number;
 }
 
-/* Microseconds. Among ranks 0 and 1 only. */
+/* Latency in microseconds, between ranks 0 and 1 only. */
 static double latency(MPI_Comm comm)
 {
     long rounds = 1;
@@ -109,7 +109,7 @@ static void among_ranks(double seconds)
 {
     char out = 0, in;
     say_memory("memory-begin");
-    /* Everybody has met everybody. */
+    /* Every rank exchanges a message with every other. */
     for (int i = 1; i < size; i++)
         MPI_Sendrecv(&out, 1, MPI_CHAR, (rank + i) % size, LAST, &in, 1, MPI_CHAR, (rank + size - i) % size, LAST,
                      MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -117,7 +117,7 @@ static void among_ranks(double seconds)
     if (rank < 2) {
         say("latency", latency(MPI_COMM_WORLD), "us");
     } else {
-        /* Not in MPI, where some libraries would take the processor from those that are measured. */
+        /* The ranks rest outside of MPI: in it, some libraries would take the processor from ranks 0 and 1. */
         struct timespec rest = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
         nanosleep(&rest, NULL);
     }
@@ -139,7 +139,7 @@ static void unexpected(int depth)
 {
     double number = 0, start;
     int last_first = depth < REVERSED_MAX ? depth : REVERSED_MAX;
-    /* What is used for the first time has been. */
+    /* Costs of the first use are not part of the figure. */
     latency(MPI_COMM_WORLD);
     long before = memory_kib();
     if (rank == 0) {
@@ -153,7 +153,7 @@ static void unexpected(int depth)
         say_memory_of_each(number, depth);
         return;
     }
-    /* Those before it have come, and nobody has asked for them. */
+    /* All messages before it have arrived, and none was received. */
     MPI_Recv(&number, 1, MPI_DOUBLE, 0, LAST, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     double memory = (double)(memory_kib() - before);
     latency(MPI_COMM_WORLD);
@@ -173,7 +173,7 @@ static void communicators(int count)
     MPI_Comm *comms = malloc((size_t)count * sizeof *comms);
     int timed = count < TIMED_MAX ? count : TIMED_MAX;
     double best = 1e9;
-    /* What is used for the first time has been. */
+    /* Costs of the first use are not part of the figure. */
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
     MPI_Comm_free(&comms[0]);
     long before = memory_kib();
@@ -195,7 +195,8 @@ static void communicators(int count)
     free(comms);
 }
 
-/* Of the replicas of a rank one is first. They would agree on calls of the C library. */
+/* True in the first replica of a rank. By the C library's calls, the replicas would agree on the
+ * outcome. */
 static int is_first(const char *path)
 {
     long file = syscall(SYS_openat, AT_FDCWD, path, O_CREAT | O_EXCL | O_WRONLY, 0600);

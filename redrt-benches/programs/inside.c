@@ -1,6 +1,6 @@
-/* Linked into another program, tells on standard error how long rank 0 spent between MPI_Init and MPI_Finalize, in
- * seconds: all began together and all have ended. By the profiling interface of the standard, so it works with any
- * MPI. */
+/* Linked into another program, prints on standard error the seconds that rank 0 spent between MPI_Init and
+ * MPI_Finalize, where all ranks begin and end together. It uses the standard's profiling interface, so it works with
+ * any MPI. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
  *
  * Built against any MPI; measures nothing of its own. Latency is half a round trip. Bandwidth keeps 32 messages in
  * flight. Collectives give the time of a call. Each figure is taken over about SECONDS in slices of about half a
- * millisecond: "mean" is over all slices, "best" is the best slice, which is what a busy machine disturbs least.
+ * millisecond: "mean" is over all slices, "best" is the best slice, which a busy machine disturbs least.
  * Shorter trials before find the length of a slice and warm up. With PREFIX only figures whose name begins with it are
  * taken. */
 #include <mpi.h>
@@ -25,7 +25,7 @@ struct figure {
     const char *name, *unit;
     size_t bytes;
     void (*rounds)(const struct figure *, long);
-    /* From seconds for each round to the unit, or, where `per_second`, from rounds for each second. */
+    /* Factor from seconds for each round to the unit, or, where `per_second`, from rounds for each second. */
     double scale;
     int per_second;
 };
@@ -101,13 +101,13 @@ static double slice(const struct figure *figure, long rounds)
 {
     double start = MPI_Wtime();
     figure->rounds(figure, rounds);
-    /* Nobody is ahead when the clock stops. */
+    /* No rank is ahead when the clock stops. */
     if (figure->rounds == collective && figure->bytes > 8)
         MPI_Barrier(MPI_COMM_WORLD);
     return MPI_Wtime() - start;
 }
 
-/* All ranks do as many rounds as rank 0 says. */
+/* Broadcasts rank 0's number of rounds. */
 static long agreed(long rounds)
 {
     MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);
@@ -126,7 +126,8 @@ static void measure(const struct figure *figure)
             best = elapsed / (double)rounds < best ? elapsed / (double)rounds : best;
         }
     }
-    /* Where slices are disturbed more are taken, until there is enough time that was not, or far too much that was. */
+    /* While slices are disturbed more are taken, until undisturbed ones suffice for the time, or the total is far
+     * too long. */
     while (agreed(best * (double)count < seconds && total < 4 * seconds))
         for (int i = 0; i < SLICES; i++) {
             elapsed = slice(figure, rounds);

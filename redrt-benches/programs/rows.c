@@ -136,7 +136,7 @@ static void post_and_wait(enum operation operation, int bytes, long rounds)
     }
 }
 
-/* Between two calls: so long that it takes about as long as the operation. */
+/* Seconds of computation between two calls: about as long as the operation. */
 static double computation;
 
 static void compute(void)
@@ -171,7 +171,7 @@ static void start_and_wait(enum operation operation, int bytes, long rounds)
 #endif
 }
 
-/* The first half of the ranks sends to the other half, as osu_bw and osu_mbw_mr do it. */
+/* The first half of the ranks sends to the other half, like osu_bw and osu_mbw_mr. */
 static void one_way(enum operation operation, int bytes, long rounds)
 {
     MPI_Request requests[STREAM];
@@ -225,7 +225,7 @@ static void *play(void *argument)
     return NULL;
 }
 
-/* A ping-pong of each thread with that of the same number. */
+/* A ping-pong between threads of the same number. */
 static void threads(enum operation operation, int bytes, long rounds)
 {
     pthread_t ids[THREADS_MAX];
@@ -286,7 +286,7 @@ static int is_wanted(const struct figure *figure)
     return size == 2 || figure->rounds == in_a_row || figure->rounds == one_way;
 }
 
-/* The time of a slice at the rank that takes longest. */
+/* Time of a slice at the rank that takes longest. */
 static double slice(const struct figure *figure, int bytes, long rounds)
 {
     double elapsed, longest;

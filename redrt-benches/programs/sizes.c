@@ -1,4 +1,4 @@
-/* How long messages of each length take when two ranks send each other a window of them: one line for each length,
+/* Time of messages of each length when two ranks send each other a window of them: one line for each length,
  * bytes and microseconds a message.
  *
  *   sizes [SECONDS]
@@ -31,7 +31,7 @@ static double slice(int bytes, long rounds)
     return MPI_Wtime() - start;
 }
 
-/* Both ranks do what rank 0 says. */
+/* Broadcasts rank 0's number of rounds. */
 static long agreed(long rounds)
 {
     MPI_Bcast(&rounds, 1, MPI_LONG, 0, MPI_COMM_WORLD);

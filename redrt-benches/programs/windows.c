@@ -115,7 +115,7 @@ static long agreed(long number)
     return number;
 }
 
-/* The time of a slice; the other rank waits for it where it has no part in it. */
+/* Time of a slice. A rank without a part in it waits for the other. */
 static double slice(const struct figure *figure, int bytes, long rounds)
 {
     int is_passive = figure->rounds == flushed || figure->rounds == streamed;
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
     memset(memory, 0, BYTES_MAX);
     measure_all("");
     MPI_Win_free(&win);
-    /* Memory of the program's own. */
+    /* Memory that the program allocates. */
     memory = calloc(1, BYTES_MAX);
     MPI_Win_create(memory, BYTES_MAX, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
     memset(memory, 0, BYTES_MAX);

@@ -1,17 +1,17 @@
-//! Tables of what takes less when it is better, libraries beside each other: rows of figures with their runs, what
-//! redrt takes against the best peer, and the goal where there is one.
+//! Tables of figures that are better when lower, libraries beside each other: rows with all runs, redrt's share of the
+//! best peer's figure, and the goal where there is one.
 
 use crate::library::Library;
 use crate::runner::median;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// What a row is to keep to.
+/// The goal of a row.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
     /// At most this value, in the row's unit.
     Value(f64),
-    /// At most this share of what the best peer takes.
+    /// At most this share of the best peer's figure.
     Ratio(f64),
 }
 
@@ -21,7 +21,7 @@ struct Row {
     name: String,
     unit: &'static str,
     goal: Option<Goal>,
-    /// Of each library, one value for each run; none where it is not measured.
+    /// One value for each run of each library; none where it is not measured.
     runs: Vec<Vec<f64>>,
 }
 
@@ -29,22 +29,22 @@ struct Row {
 #[derive(Clone, Debug)]
 pub struct Beside {
     title: String,
-    /// How it was measured.
+    /// Text with the conditions of the measurement.
     text: String,
-    /// redrt is the first.
+    /// Names of the libraries, redrt's first.
     libraries: Vec<String>,
     rows: Vec<Row>,
     notes: Vec<String>,
 }
 
 impl Beside {
-    /// An empty one.
+    /// An empty table.
     pub fn new(title: &str, text: &str, libraries: &[Library]) -> Self {
         let libraries = libraries.iter().map(|library| library.name.clone()).collect();
         Self { title: title.to_owned(), text: text.to_owned(), libraries, rows: Vec::new(), notes: Vec::new() }
     }
 
-    /// Takes in the figure of one run of the library with this number; the row is made when it is first spoken of.
+    /// Adds the figure of one run of the library with this number, making the row at its first figure.
     pub fn add(&mut self, name: &str, unit: &'static str, goal: Option<Goal>, library: usize, value: f64) {
         let at = self.rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
             let runs = vec![Vec::new(); self.libraries.len()];
@@ -54,14 +54,13 @@ impl Beside {
         self.rows[at].runs[library].push(value);
     }
 
-    /// Says something below the table: why something is not in it.
+    /// Adds a line below the table: the reason why something is missing.
     pub fn note(&mut self, note: String) {
         eprintln!("redrt-bench: {note}");
         self.notes.push(note);
     }
 
-    /// Of each library that was measured, the medians of the rows that have a number between these words, over that
-    /// number.
+    /// Points of each measured library, for rows whose name is a number between these words: the number and the median.
     pub fn lines(&self, before: &str, after: &str) -> Vec<(String, Vec<(f64, f64)>)> {
         let number = |row: &Row| row.name.strip_prefix(before)?.strip_suffix(after)?.parse::<f64>().ok();
         let numbered: Vec<_> = self.rows.iter().filter_map(|row| Some((number(row)?, row))).collect();
@@ -74,7 +73,7 @@ impl Beside {
         lines.filter(|(_, points)| !points.is_empty()).collect()
     }
 
-    /// The table, for people.
+    /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!("## {}\n\n{}\n\n", self.title, self.text);
         let has_peers = self.libraries.len() > 1;
@@ -99,7 +98,7 @@ impl Beside {
         text + "\n"
     }
 
-    /// Every run.
+    /// All runs.
     pub fn json(&self) -> Value {
         let row = |row: &Row| json!({ "name": row.name, "unit": row.unit, "runs": row.runs });
         let rows: Vec<_> = self.rows.iter().map(row).collect();
@@ -108,7 +107,7 @@ impl Beside {
 }
 
 impl Row {
-    /// What redrt takes against the best peer.
+    /// Redrt's share of the best peer's figure.
     fn ratio(&self) -> Option<f64> {
         let [ours, peers @ ..] = &self.runs[..] else { return None };
         let measured = peers.iter().filter(|runs| !runs.is_empty()).map(|runs| median(runs));

@@ -1,8 +1,7 @@
-//! What comparing messages costs, by their length: digests against second payloads against nothing, strict and
-//! deferred.
+//! Cost of comparing messages, by their length: digests, second payloads and no comparison, strict and deferred.
 //!
-//! Two ranks with two replicas do twice the work of two ranks without. So the reference is twice the time of these, as
-//! if one unreplicated job ran after the other: what is beyond it is the price of comparing.
+//! Two ranks with two replicas do twice the work of two ranks without. So the reference is twice the time of an
+//! unreplicated job, as if two of them ran one after the other: the rest is the price of the comparison.
 
 use crate::Effort;
 use crate::library::Library;
@@ -19,7 +18,7 @@ struct Way {
     options: &'static [&'static str],
 }
 
-/// The first compares nothing.
+/// The first way compares nothing.
 const WAYS: [Way; 5] = [
     Way { name: "r = 1", options: &[] },
     Way { name: "digests, strict", options: &["-r", "2", "--verify", "strict"] },
@@ -28,7 +27,7 @@ const WAYS: [Way; 5] = [
     Way { name: "all-to-all, deferred", options: &["-r", "2", "--protocol", "all-to-all", "--verify", "deferred"] },
 ];
 
-/// Microseconds a message, of each run, by length and way.
+/// Microseconds of a message in each run, by length and way.
 #[derive(Clone, Debug, Default)]
 pub struct Comparing(BTreeMap<u64, [Vec<f64>; WAYS.len()]>);
 
@@ -53,7 +52,7 @@ pub fn build(root: &Path, work: &Path, prefix: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Runs it once: microseconds a message, by length.
+/// Microseconds of a message in one run, by length.
 pub fn times(prefix: &Path, program: &Path, options: &[&str], effort: Effort) -> Result<Vec<(u64, f64)>> {
     let mut command = runner::bounded(prefix.join("bin/redrun"), false);
     command.args(["-q", "-n", "2"]).args(options).arg(program).arg(if effort.quick { "0.02" } else { "0.2" });
@@ -73,7 +72,7 @@ impl Comparing {
         self.0.entry(bytes).or_default()[way].push(time);
     }
 
-    /// The table, for people.
+    /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::from("| bytes | 2 × r = 1, us |");
         WAYS[1..].iter().for_each(|way| write!(text, " {}, us | × |", way.name).expect("a string"));
@@ -90,7 +89,7 @@ impl Comparing {
         text
     }
 
-    /// Every figure.
+    /// All figures.
     pub fn json(&self) -> Value {
         let row = |(bytes, times): (&u64, &[Vec<f64>; WAYS.len()])| {
             let ways: BTreeMap<_, _> = WAYS.iter().zip(times).map(|(way, times)| (way.name, times)).collect();

@@ -1,8 +1,8 @@
-//! What replicas cost: one job at r = 2 or 3 against as many jobs at r = 1, started at once and one after the other.
+//! Cost of replicas: one job at r = 2 or 3 against as many jobs at r = 1, started at once and one after the other.
 //!
-//! All do the same work on the same cores, so the quotient of the wall times is the price of agreeing and comparing,
-//! not that of computing twice. Two jobs at once get in each other's way where their ranks wait by spinning, which
-//! neither knows; one after the other they cannot. Both are honest references, and they differ.
+//! All do the same work on the same cores, so the quotient of the wall times is the price of agreement and comparison,
+//! and leaves out the second computation. Two jobs at once hinder each other where ranks wait by spinning, as neither
+//! job knows of the other; one after the other they cannot. Both are honest references, and they differ.
 
 use crate::Effort;
 use crate::library::Library;
@@ -12,24 +12,24 @@ use anyhow::Result;
 use std::path::Path;
 use std::process::Command;
 
-/// The ways a program is run.
+/// Times of a program in each way to run it.
 #[derive(Clone, Debug)]
 pub struct Cost {
     /// Name of the program.
     pub program: String,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: String,
     /// One job at r = 1, alone.
     pub alone: Vec<Spent>,
     /// Two jobs at r = 1 at once.
     pub twice: Vec<Spent>,
-    /// One job at r = 2, a receive completes after the comparison.
+    /// One job at r = 2; a receive completes after the comparison.
     pub strict: Vec<Spent>,
-    /// One job at r = 2, the comparison follows.
+    /// One job at r = 2; a receive completes before the comparison.
     pub deferred: Vec<Spent>,
     /// Three jobs at r = 1 at once.
     pub thrice: Vec<Spent>,
-    /// One job at r = 3, a receive completes after the comparison.
+    /// One job at r = 3; a receive completes after the comparison.
     pub strict_of_three: Vec<Spent>,
 }
 

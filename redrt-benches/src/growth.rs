@@ -1,5 +1,4 @@
-//! What grows with the number of ranks, of messages that wait, of communicators, and of messages that are kept:
-//! `programs/growth.c`.
+//! Growth of costs with ranks, waiting messages, communicators and retained messages: `programs/growth.c`.
 
 use crate::Effort;
 use crate::beside::{Beside, Goal};
@@ -10,18 +9,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The picture of it, in the directory of the page.
+/// File name of the charts, in the directory of the page.
 pub const PICTURE: &str = "growth.svg";
 
-/// With more, starting peers takes tens of seconds.
+/// With more ranks, a peer takes tens of seconds to start.
 const PEER_RANKS_MAX: u32 = 64;
 /// From this number of ranks on a peer takes many seconds, and every library runs once.
 const ONE_RUN_FROM: u32 = 64;
 
 const RANK_COUNTS: [u32; 6] = [2, 4, 16, 64, 128, 256];
 const DEPTHS: [u32; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
-/// Messages that are kept for a late replica. Their sender waits for it beyond 32 MiB, some 60,000 of them, and the
-/// late replica waits for the last one.
+/// Messages retained for a late replica. Beyond 32 MiB, some 60,000 messages, the sender would wait for the late
+/// replica, which waits for the last message.
 const RETAINED_DEPTHS: [u32; 5] = [10, 100, 1_000, 10_000, 50_000];
 const COMMUNICATORS: [u32; 5] = [1, 10, 100, 1_000, 10_000];
 
@@ -50,11 +49,11 @@ pub fn build(root: &Path, work: &Path, libraries: &[Library]) -> Result<Vec<Path
     programs.collect()
 }
 
-/// Memory, and whatever else grows.
+/// Memory and other figures by number.
 pub struct Growth {
     /// Memory of a process by the number of ranks.
     pub memory: Beside,
-    /// By number of ranks, messages, communicators, kept messages.
+    /// Figures by number of ranks, waiting messages, communicators and retained messages.
     pub others: Vec<Beside>,
 }
 
@@ -92,7 +91,7 @@ impl Bench<'_> {
         self.effort.runs.div_ceil(2)
     }
 
-    /// Those of `all` that are measured with this effort.
+    /// The numbers of `all` that this effort measures.
     fn steps<'a>(&self, all: &'a [u32]) -> &'a [u32] {
         if self.effort.quick { &all[..3] } else { all }
     }
@@ -127,7 +126,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What `growth.c` does with two ranks and a number.
+    /// Runs one part of `growth.c` with two ranks and each number.
     fn by_number(&self, mut found: Beside, what: &str, numbers: &[u32]) -> Result<Beside> {
         let mut given_up = vec![false; self.libraries.len()];
         for count in self.steps(numbers) {
@@ -176,7 +175,7 @@ impl Bench<'_> {
     }
 }
 
-/// Takes in what `growth.c` printed of this many.
+/// Adds the figures that `growth.c` printed for this number.
 fn note(found: &mut Beside, library: usize, count: u32, text: &str) -> Result<()> {
     for (name, value, unit) in figures(text)? {
         let unit = match unit.as_str() {

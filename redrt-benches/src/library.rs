@@ -1,11 +1,11 @@
-//! The MPI libraries that are compared: how each compiles and starts a program.
+//! The MPI libraries under comparison, and their ways to compile and start a program.
 
 use crate::runner;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How processes are to reach each other.
+/// Transport between processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// Shared memory.
@@ -15,7 +15,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Its name in reports.
+    /// The transport's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::SharedMemory => "shared memory",
@@ -24,21 +24,21 @@ impl Transport {
     }
 }
 
-/// Where a peer comes from.
+/// Origin of a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A package of the distribution: its programs have a name of their own and are found in PATH.
     Debian,
-    /// A wheel, which `scripts/bench-peers.sh` has installed in this directory.
+    /// A wheel that `scripts/bench-peers.sh` has installed in this directory.
     Wheel(PathBuf),
 }
 
-/// Which MPI it is.
+/// An MPI, with its installation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// This project, installed in a prefix.
     Redrt(PathBuf),
-    /// Another build of it, as a peer.
+    /// Another build of this project, as a peer.
     OtherRedrt(PathBuf),
     /// Open MPI.
     OpenMpi(Origin),
@@ -47,7 +47,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// One of its programs: `mpicc`, `mpirun`.
+    /// Path of one of its programs: `mpicc`, `mpirun`.
     fn program(&self, name: &str) -> PathBuf {
         match self {
             Self::Redrt(prefix) | Self::OtherRedrt(prefix) => prefix.join("bin").join(name),
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// What starts a job.
+    /// Path of the program that starts a job.
     fn starter(&self) -> PathBuf {
         self.program(match self {
             Self::Redrt(_) | Self::OtherRedrt(_) => "redrun",
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// How to get it.
+    /// The remedy when it is missing.
     fn remedy(&self) -> &'static str {
         match self {
             Self::Redrt(_) | Self::OtherRedrt(_) => "scripts/install.sh",
@@ -91,11 +91,11 @@ impl Kind {
 /// One MPI library of this machine.
 #[derive(Clone, Debug)]
 pub struct Library {
-    /// Which library it is.
+    /// The library's kind.
     pub kind: Kind,
-    /// Its name and version; when it is absent, what is missing.
+    /// The library's name and version; for an absent one, the missing part.
     pub name: String,
-    /// Whether it is installed.
+    /// True when it is installed.
     pub present: bool,
     /// A Python with mpi4py for it.
     pub python: Option<PathBuf>,
@@ -120,7 +120,7 @@ impl Library {
         Ok(libraries.into())
     }
 
-    /// redrt and its peers, also those that are not installed.
+    /// redrt and its peers, absent ones included.
     pub fn found(prefix: &Path, peers: &Path) -> Result<Vec<Self>> {
         let wheel = |name: &str| Origin::Wheel(peers.join(name));
         let kinds = [
@@ -138,7 +138,7 @@ impl Library {
         Ok(libraries)
     }
 
-    /// The redrt of this prefix, for what is measured without peers.
+    /// The redrt of this prefix, for measurements without peers.
     pub fn redrt(prefix: &Path) -> Self {
         Self { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true, python: None }
     }
@@ -168,19 +168,19 @@ impl Library {
         }
     }
 
-    /// Whether it is this project.
+    /// True for this project.
     pub fn is_redrt(&self) -> bool {
         matches!(self.kind, Kind::Redrt(_))
     }
 
-    /// Whether its ranks wait by spinning also where they share cores, so that with several of them on each nothing
-    /// goes on.
+    /// True when its ranks spin even where they share cores: with several of them on each core nothing would make
+    /// progress.
     pub fn always_spins(&self) -> bool {
         matches!(self.kind, Kind::Mpich(_))
     }
 
-    /// Compiles one program, of C sources or, by their suffix, of Fortran ones. False: this library has no compiler for
-    /// it.
+    /// Compiles one program of C sources or, by their suffix, Fortran ones. `Ok(false)`: the library has no compiler
+    /// for it.
     pub fn compile(&self, sources: &[&Path], to: &Path) -> Result<bool> {
         let is_fortran = sources.iter().any(|source| source.extension().is_some_and(|suffix| suffix == "f90"));
         let compiler = self.kind.program(if is_fortran { "mpifort" } else { "mpicc" });
@@ -197,8 +197,7 @@ impl Library {
         Ok(true)
     }
 
-    /// Starts a replicated job of a program that may print what its replicas do not agree about: how much memory they
-    /// use.
+    /// Starts a replicated job of a program that prints values on which its replicas do not agree: their memory.
     pub fn replicated(&self, ranks: u32, degree: u32, program: &Path) -> Command {
         let mut command = runner::bounded(self.kind.starter(), false);
         let (ranks, degree) = (ranks.to_string(), degree.to_string());
@@ -210,7 +209,7 @@ impl Library {
     pub fn command(&self, ranks: u32, transport: Transport, program: &Path) -> Option<Command> {
         let ranks = ranks.to_string();
         let tcp = transport == Transport::Tcp;
-        // This build reaches the processes of its own node over shared memory, whatever it is told.
+        // This build uses shared memory between processes of one node under any setting.
         if tcp && self.kind == Kind::Mpich(Origin::Debian) {
             return None;
         }
@@ -219,7 +218,7 @@ impl Library {
             Kind::Redrt(prefix) | Kind::OtherRedrt(prefix) => {
                 command.args(["-q", "-n", &ranks, "--transport", if tcp { "tcp" } else { "shm" }]);
                 if self.python.is_some() {
-                    // That mpi4py was linked with the prefix of the day it was built.
+                    // mpi4py was linked with the prefix of the day of its build.
                     command.env("MPI4PY_LIBMPI", prefix.join("lib/libmpi_abi.so.1"));
                 }
             }

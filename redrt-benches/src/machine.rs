@@ -1,4 +1,4 @@
-//! What the figures were taken on.
+//! The conditions of a measurement.
 
 use crate::runner;
 use std::fs;
@@ -22,16 +22,16 @@ pub struct Machine {
     pub compilers: String,
     /// Commit of the tree, with a mark when it has been changed since.
     pub commit: String,
-    /// Congestion control of the TCP rows.
+    /// Congestion control of TCP.
     pub congestion_control: String,
-    /// Load average of the last minute before the measurement: what else the machine did.
+    /// Load average of the last minute before the measurement, as a sign of other work.
     pub load_average: String,
     /// Date, UTC.
     pub date: String,
 }
 
 impl Machine {
-    /// Looks around.
+    /// Collects the conditions.
     pub fn look(root: &Path) -> Self {
         let file = |path| fs::read_to_string(path).unwrap_or_default();
         let line = |command: &mut Command| {

@@ -93,12 +93,12 @@ enum Part {
     Output,
 }
 
-/// How thoroughly to measure.
+/// Thoroughness of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Runs of each configuration.
     pub runs: u32,
-    /// Short ones.
+    /// True for short runs.
     pub quick: bool,
 }
 
@@ -148,7 +148,7 @@ fn main() -> Result<()> {
     if wanted(Part::Growth) {
         let found = growth::measure(root, &work, &present, effort)?;
         if let Some(directory) = &arguments.markdown {
-            // Beside the page, which shows it.
+            // Beside the page that shows the charts.
             picture::draw(&directory.join(growth::PICTURE), &found.memory, &found.others)?;
         }
         report.memory.push(found.memory);
@@ -175,7 +175,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Reports a part that is measured apart: its text stands between marks of this name in `comparing.md`.
+/// Reports a part with a page of its own: its text stands between marks of this name in `comparing.md`.
 fn tell_apart(arguments: &Arguments, mark: &str, text: &str, figures: &serde_json::Value) -> Result<()> {
     print!("{text}");
     if let Some(directory) = &arguments.markdown {

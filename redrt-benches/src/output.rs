@@ -1,8 +1,7 @@
-//! What comparing standard output costs: `--stdout=voted` against `leader`, and against the same program that prints
-//! nothing.
+//! Cost of comparing standard output: `--stdout=voted` against `leader`, and against the same program without output.
 //!
-//! All three run in turn, so what disturbs the machine disturbs all of them. The program does little else than to
-//! print, so that what is seen is printing.
+//! All three run in turn, so that disturbances hit all of them. The program does little else than print, so its time is
+//! that of the output.
 
 use crate::Effort;
 use crate::library::Library;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Steps of the program, after how many of them it prints, and how many lines then.
+/// Number of steps, steps between outputs, and lines of each output.
 struct Case {
     name: &'static str,
     steps: [&'static str; 3],
@@ -25,7 +24,7 @@ const CASES: [Case; 3] = [
     Case { name: "200,000 lines at once, 5 times", steps: ["5", "1", "200000"], quick: ["2", "1", "200"] },
 ];
 
-/// Times of one case, of each run: nothing printed, the leader's, what all agree on.
+/// Times of one case in each run: without output, with the leader's, with the agreed one.
 #[derive(Clone, Debug, Default)]
 struct Times {
     name: &'static str,
@@ -34,7 +33,7 @@ struct Times {
     voted: Vec<Spent>,
 }
 
-/// All that was measured.
+/// All measurements.
 #[derive(Clone, Debug, Default)]
 pub struct Output(Vec<Times>);
 
@@ -75,7 +74,7 @@ pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Resul
 }
 
 impl Output {
-    /// The table, for people.
+    /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::from(
             "| | nothing printed, s | leader, s | voted, s | voted / leader | voted / nothing | processor time, voted / leader |\n\
@@ -95,7 +94,7 @@ impl Output {
         text
     }
 
-    /// Every figure.
+    /// All figures.
     pub fn json(&self) -> Value {
         let seconds = |spent: &[Spent]| spent.iter().map(|one| [one.wall_seconds, one.cpu_seconds]).collect::<Vec<_>>();
         let row = |times: &Times| {

@@ -19,7 +19,7 @@ pub struct Program {
 pub struct Column {
     /// Name of the library.
     pub library: String,
-    /// It is redrt.
+    /// True for redrt.
     pub is_redrt: bool,
     /// Figure names with their unit and one value for each run.
     pub figures: Vec<Figure>,
@@ -28,9 +28,9 @@ pub struct Column {
 /// One figure of one library over all runs.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// As `pairs.c` names it.
+    /// Name of the figure in `pairs.c`.
     pub name: String,
-    /// Its unit.
+    /// Unit of the figure.
     pub unit: String,
     /// Mean over each run.
     pub means: Vec<f64>,
@@ -43,28 +43,28 @@ pub struct Figure {
 pub struct ComparisonTable {
     /// Number of ranks.
     pub rank_count: u32,
-    /// How they reach each other.
+    /// Transport between the ranks.
     pub transport: Transport,
-    /// There are more ranks than cores, so that a slice that happened to be undisturbed says nothing.
+    /// True with more ranks than cores: a slice that happened to be undisturbed then means nothing.
     pub shares_cores: bool,
     /// One column for each library.
     pub columns: Vec<Column>,
 }
 
 impl Figure {
-    /// The figure the report shows.
+    /// The figure that the report shows.
     pub fn value(&self, shares_cores: bool) -> f64 {
         runner::median(if shares_cores { &self.means } else { &self.bests })
     }
 
-    /// Whether more is better.
+    /// True when more is better.
     pub fn is_rate(&self) -> bool {
         self.unit.ends_with("/s")
     }
 }
 
 impl ComparisonTable {
-    /// How much longer redrt takes than the best peer for figure `row`: 1.0 is equal, below it redrt is faster.
+    /// Time of redrt over that of the best peer for figure `row`: 1.0 is equal, below it redrt is faster.
     pub fn time_ratio(&self, row: usize) -> Option<f64> {
         let value = |column: &Column| Some(column.figures.get(row)?.value(self.shares_cores));
         let ours = self.columns.iter().find(|column| column.is_redrt)?;
@@ -86,7 +86,7 @@ pub fn build(root: &Path, work: &Path, libraries: &[Library]) -> Result<Vec<Prog
     programs.collect()
 }
 
-/// Runs it in all conditions.
+/// Runs the program in all conditions.
 pub fn measure(programs: &[Program], effort: Effort) -> Result<Vec<ComparisonTable>> {
     let core_count = std::thread::available_parallelism().map_or(1, usize::from);
     let on_one_host = |rank_count| (rank_count, Transport::SharedMemory);
@@ -133,7 +133,7 @@ fn run_once(table: &mut ComparisonTable, program: &Program, run: u32, effort: Ef
     Ok(())
 }
 
-/// Takes in one line of the program: name, mean, best, unit.
+/// Adds one line of the program: name, mean, best, unit.
 fn add(column: &mut Column, line: &str) -> Result<()> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let [name, mean, best, unit] = fields[..] else { anyhow::bail!("a line has four fields") };

@@ -1,4 +1,4 @@
-//! The picture of what grows: small charts beside each other, one line for each library.
+//! The charts of growth: small ones beside each other, with a line for each library.
 
 use crate::beside::Beside;
 use anyhow::{Context, Result};
@@ -18,7 +18,7 @@ const COLOURS: [RGBColor; 5] = [
 /// One library's line.
 type Line = (String, Vec<(f64, f64)>);
 
-/// One chart: a figure over the number that its rows have between these words.
+/// One chart: a figure over the number that rows have between these words.
 struct Chart<'a> {
     title: &'a str,
     table: &'a Beside,
@@ -26,7 +26,7 @@ struct Chart<'a> {
     after: &'a str,
 }
 
-/// Draws it.
+/// Draws all charts into one file.
 pub fn draw(path: &Path, memory: &Beside, growth: &[Beside]) -> Result<()> {
     let [ranks, waiting, communicators, ..] = growth else { return Ok(()) };
     let charts = [
@@ -86,7 +86,7 @@ fn draw_one<'a>(
     Ok(())
 }
 
-/// Whole powers of ten around what is to be seen.
+/// The range of whole powers of ten around all values.
 fn range(values: impl Iterator<Item = f64>) -> Option<std::ops::Range<f64>> {
     let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
     for value in values.filter(|value| *value > 0.0) {

@@ -7,9 +7,9 @@ use crate::runner;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// A program and its arguments: about half a second of two ranks, and a short form.
+/// A program and its arguments: for about half a second with two ranks, and for a short run.
 pub struct Case {
-    /// In the tree.
+    /// Path of the source in the tree.
     source: &'static str,
     arguments: &'static [&'static str],
     quick: &'static [&'static str],
@@ -21,23 +21,23 @@ impl Case {
         root.join(self.source)
     }
 
-    /// The program's name, with (`heat.c`) or without (`heat`) what it is written in.
+    /// The program's name with its language (`heat.c`).
     pub fn file_name(&self) -> &'static str {
         self.source.rsplit('/').next().unwrap_or(self.source)
     }
 
-    /// See [`Self::file_name`].
+    /// The program's name without its language (`heat`).
     pub fn name(&self) -> &'static str {
         self.file_name().split('.').next().unwrap_or(self.source)
     }
 
-    /// Its arguments.
+    /// Arguments for this effort.
     pub fn arguments(&self, effort: Effort) -> &'static [&'static str] {
         if effort.quick { self.quick } else { self.arguments }
     }
 }
 
-/// Those in C.
+/// The cases in C.
 pub fn in_c() -> impl Iterator<Item = &'static Case> {
     CASES.iter().filter(|case| case.file_name().ends_with(".c"))
 }
@@ -61,7 +61,7 @@ const TEXT: &str = "2 ranks on 2 cores over shared memory, r = 1, each program c
     starting and ending. Where a library does not print what redrt does, it has no figure. `fortran_heat.f90` needs a Fortran compiler of the library, which wheels do not \
     bring; `diffusion.py` is NumPy and mpi4py, which `scripts/bench-peers.sh` gets for redrt and the wheels.";
 
-/// How one library runs one program: the program, and what comes before the case's arguments.
+/// A library's command for a program, without the case's arguments.
 struct Ready {
     program: PathBuf,
     script: Option<PathBuf>,
@@ -96,7 +96,7 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
                 };
                 let before = expected.get_or_insert_with(|| printed.clone());
                 if *before != printed {
-                    // redrt is the first.
+                    // The first library is redrt.
                     found.note(format!("With {} `{name} {}` prints something else", library.name, arguments.join(" ")));
                     ready[number] = None;
                     continue;
@@ -112,7 +112,7 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
     Ok(found)
 }
 
-/// None: this library cannot run it here.
+/// `None`: the library cannot run the program here.
 fn prepare(root: &Path, work: &Path, source: &Path, number: usize, library: &Library) -> Result<Option<Ready>> {
     let suffix = source.extension().unwrap_or_default();
     if suffix == "py" {

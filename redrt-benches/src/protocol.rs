@@ -1,5 +1,5 @@
-//! What the hash protocol costs a process for each message, by length, against its goal: the digest alone, and all of
-//! it.
+//! Cost of the hash protocol to a process for each message, by length, against its goal: the digest alone, and the
+//! whole protocol.
 
 use crate::Effort;
 use crate::beside::figure;
@@ -14,11 +14,11 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The goal: a time for each message, and the bytes that may take one nanosecond more.
+/// The goal: a time for each message, and the number of bytes that may take one nanosecond more.
 const GOAL_NS: f64 = 150.0;
 const GOAL_BYTES_PER_NS: f64 = 20.0;
 
-/// Of one length: microseconds a message of each run, and nanoseconds of a digest.
+/// Microseconds of a message in each run, and nanoseconds of a digest, for one length.
 #[derive(Clone, Debug, Default)]
 struct Row {
     plain_us: Vec<f64>,
@@ -26,7 +26,7 @@ struct Row {
     digest_ns: Vec<f64>,
 }
 
-/// By length.
+/// Rows by length.
 #[derive(Clone, Debug, Default)]
 pub struct Protocol(BTreeMap<u64, Row>);
 
@@ -49,13 +49,13 @@ pub fn measure(root: &Path, work: &Path, prefix: &Path, effort: Effort) -> Resul
     Ok(found)
 }
 
-/// The digest of a message that has just been written or read.
+/// Nanoseconds of the digest of a message that has just been written or read.
 fn digest_ns(bytes: u64, slice: Duration) -> f64 {
     let payload = vec![1; bytes as usize];
     let start = Instant::now();
     let mut count = 0_u32;
     while start.elapsed() < slice {
-        // A look at the clock costs as much as a short digest.
+        // A reading of the clock costs as much as a short digest.
         for _ in 0..16 {
             black_box(sdc_detect::digest(1, Tag(1), black_box(&payload)));
         }
@@ -65,14 +65,14 @@ fn digest_ns(bytes: u64, slice: Duration) -> f64 {
 }
 
 impl Row {
-    /// Of two replicas on each core, each process has half of the time.
+    /// With two replicas on each core, a process has half of the time.
     fn protocol_ns(&self) -> f64 {
         1e3 * (median(&self.strict_us) / 2.0 - median(&self.plain_us))
     }
 }
 
 impl Protocol {
-    /// The table, for people.
+    /// The table as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::from(
             "## The hash protocol\n\n\
@@ -95,7 +95,7 @@ impl Protocol {
         text + "\n"
     }
 
-    /// Every run.
+    /// All runs.
     pub fn json(&self) -> Value {
         let row = |(bytes, row): (&u64, &Row)| json!({ "bytes": bytes, "plain_us": row.plain_us, "strict_us": row.strict_us, "digest_ns": row.digest_ns });
         self.0.iter().map(row).collect()
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_protocol_is_what_a_process_takes_beyond_its_half_of_a_core() {
+    fn the_protocols_cost_is_time_beyond_half_of_a_core() {
         let row = Row { plain_us: vec![1.0], strict_us: vec![2.25], digest_ns: vec![20.0] };
         let text = Protocol(BTreeMap::from([(1000, row.clone()), (8, row)])).markdown();
         let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| 8") || line.starts_with("| 1000")).collect();

@@ -1,4 +1,4 @@
-//! The report: Markdown for people, JSON with every run.
+//! The report: Markdown for readers, JSON with every run.
 
 use crate::Effort;
 use crate::beside::{Beside, figure};
@@ -15,21 +15,21 @@ use std::fmt::Write;
 /// The longest line of prose on a page.
 const COLUMNS: usize = 120;
 
-/// A page of tables: the part that a `--only` measures, with its conditions.
+/// A page of tables: the part that `--only` measures, with its conditions.
 pub struct Page {
-    /// Its name in the directory of the pages.
+    /// File name of the page.
     pub file: &'static str,
-    /// All of it.
+    /// Text of the page.
     pub text: String,
 }
 
-/// All that was measured.
+/// All measurements.
 pub struct Report {
     machine: Machine,
     effort: Effort,
     libraries: Vec<String>,
     absent: Vec<String>,
-    /// Libraries beside each other.
+    /// Latency, bandwidth and collectives, beside peers.
     pub pairs: Vec<ComparisonTable>,
     /// One-sided communication, beside peers.
     pub windows: Vec<Beside>,
@@ -37,7 +37,7 @@ pub struct Report {
     pub rows: Vec<Beside>,
     /// Whole programs, beside peers.
     pub programs: Vec<Beside>,
-    /// Starting and ending, beside peers.
+    /// Times of jobs that only begin and end, beside peers.
     pub startup: Vec<Beside>,
     /// Memory of processes, beside peers.
     pub memory: Vec<Beside>,
@@ -45,12 +45,12 @@ pub struct Report {
     pub degree: Vec<Cost>,
     /// The cost of the hash protocol.
     pub protocol: Option<Protocol>,
-    /// What grows.
+    /// Growth with ranks, messages and communicators.
     pub growth: Vec<Beside>,
 }
 
 impl Report {
-    /// A report with no figures yet.
+    /// A report without figures yet.
     pub fn new(machine: Machine, effort: Effort, libraries: &[Library]) -> Self {
         let names = |present| {
             let those = libraries.iter().filter(move |library| library.present == present);
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    /// The report for people: a page for each part that was measured.
+    /// A page for each measured part.
     pub fn pages(&self) -> Vec<Page> {
         let bodies = [
             ("messages.md", "Messages and collectives", self.pairs.iter().map(table_markdown).collect()),

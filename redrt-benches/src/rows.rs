@@ -8,10 +8,10 @@ use crate::runner;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 
-/// What is measured in a job of its own.
+/// Conditions of a job, and the text about it.
 struct Condition {
     ranks: u32,
-    /// Threads of each process that are in MPI at once; 0: its only one.
+    /// Threads of each process that call MPI at once; 0 for a single-threaded job.
     threads: u32,
     title: &'static str,
     text: &'static str,
@@ -47,7 +47,7 @@ const CONDITIONS: [Condition; 4] = [
     Condition { ranks: 2, threads: 4, title: "Four threads of each process", text: "Likewise." },
 ];
 
-/// Measures all of them in turn.
+/// Measures all conditions in turn.
 pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) -> Result<Vec<Beside>> {
     let source = root.join("redrt-benches/programs/rows.c");
     let mut programs = Vec::new();
@@ -81,7 +81,7 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
     Ok(tables)
 }
 
-/// A computation beside an operation may cost a tenth of itself; all else is to take no longer than the best peer.
+/// A computation beside an operation may cost a tenth of itself; all other rows may take no longer than the best peer.
 fn goal(unit: &str) -> Goal {
     if unit == "×" { Goal::Value(1.1) } else { Goal::Ratio(1.0) }
 }

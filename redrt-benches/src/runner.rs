@@ -1,4 +1,4 @@
-//! Running commands: bounded in time, and where asked on a loopback network of their own.
+//! Commands with a limit on their time, and with a loopback network of their own where asked for.
 
 use anyhow::{Context, Result};
 use std::ffi::OsStr;
@@ -9,13 +9,13 @@ use std::time::Instant;
 
 const TIMEOUT_SECONDS: &str = "180";
 
-/// Makes every TCP connection over loopback use CUBIC. Choosing it for the whole machine would change that for
-/// everyone, and some libraries cannot choose it for their sockets; so it is an attribute of the routes of a network
-/// namespace that only the measured job is in.
+/// Makes every TCP connection over loopback use CUBIC. A setting of the whole machine would affect everyone, and some
+/// libraries cannot set it for their sockets; so it is an attribute of routes in a network namespace of the measured
+/// job.
 const LOOPBACK: &str = "ip link set lo up && for to in 127.0.0.0/8 127.0.0.1; do ip route replace local $to dev lo \
     proto kernel scope host src 127.0.0.1 table local congctl cubic || exit 1; done; exec \"$@\"";
 
-/// Whether a network namespace with CUBIC can be made here.
+/// True when a network namespace with CUBIC can be made here.
 pub fn has_own_network() -> bool {
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
@@ -25,7 +25,7 @@ pub fn has_own_network() -> bool {
     })
 }
 
-/// A command that is ended when it takes too long; `tcp` puts it on a network of its own if possible.
+/// A command that is killed after too long a time; `tcp` puts it on a network of its own if possible.
 pub fn bounded(program: impl AsRef<OsStr>, tcp: bool) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", TIMEOUT_SECONDS]);
@@ -36,13 +36,13 @@ pub fn bounded(program: impl AsRef<OsStr>, tcp: bool) -> Command {
     command
 }
 
-/// What a command prints, if it can be run and succeeds.
+/// Output of a command; `None` when it cannot be run or fails.
 pub fn text(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What a command that must succeed prints.
+/// Output of a command that must succeed.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("Failed to run {command:?}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -50,18 +50,18 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Time that jobs took.
+/// Times of jobs.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
     /// From the first start to the last end.
     pub wall_seconds: f64,
     /// Processor time of all their processes.
     pub cpu_seconds: f64,
-    /// What the first of them told by `programs/inside.c`.
+    /// Time inside MPI of the first job, from `programs/inside.c`.
     pub inside_seconds: Option<f64>,
 }
 
-/// Starts the commands at once and waits for all of them. What each printed comes with the time.
+/// Starts the commands at once and waits for all of them. Returns the time and each one's output.
 pub fn time(commands: Vec<Command>) -> Result<(Spent, Vec<String>)> {
     let cpu = children_seconds()?;
     let start = Instant::now();

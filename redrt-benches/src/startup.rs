@@ -1,4 +1,4 @@
-//! How long a job takes that only begins and ends.
+//! Time of a job that only begins and ends.
 
 use crate::Effort;
 use crate::beside::{Beside, Goal};
@@ -12,10 +12,10 @@ const TEXT: &str = "A program that calls `MPI_Init`, waits once for all ranks an
 
 const RANK_COUNTS: [u32; 4] = [2, 16, 64, 256];
 
-/// With more ranks a run takes the peers half a minute.
+/// With more ranks the peers take half a minute for a run.
 const MANY_RANKS: u32 = 64;
 
-/// The most that 256 ranks may take to begin, wait for all, and end.
+/// Limit on the time in which 256 ranks begin, wait for all, and end.
 const MANY_GOAL_MS: f64 = 5000.0;
 
 /// Measures all libraries in turn.

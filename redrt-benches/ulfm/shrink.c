@@ -1,6 +1,6 @@
-/* What Open MPI 5 with ULFM takes to go on after a death: of three ranks the last kills itself; the others wait in a
-   reduction, hear of it, revoke the communicator, shrink it and reduce again. Prints the milliseconds from the death to
-   that. */
+/* Time in which Open MPI 5 with ULFM goes on after a death: of three ranks the last kills itself; the others wait in a
+   reduction, get an error, revoke the communicator, shrink it and reduce again. Prints the milliseconds from the death
+   to the end of that reduction. */
 #include <mpi.h>
 #include <mpi-ext.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ int main(int argc, char **argv) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int i = 0; i < 20; i++)
         MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    /* All are on one machine and have one clock. */
+    /* All processes are on one machine and have one clock. */
     died = now_ms();
     MPI_Bcast(&died, 1, MPI_DOUBLE, 2, MPI_COMM_WORLD);
     if (rank == 2) {

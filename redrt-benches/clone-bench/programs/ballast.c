@@ -41,7 +41,7 @@ static void *work(void *argument) {
         }
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        // What was missed is not made up for.
+        // Missed steps are not made up for.
         if (now.tv_sec > next.tv_sec || (now.tv_sec == next.tv_sec && now.tv_nsec > next.tv_nsec)) {
             next = now;
         } else {

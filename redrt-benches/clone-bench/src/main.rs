@@ -1,7 +1,7 @@
-//! `clone-bench`: what it costs to clone a process, beside a plain stream of as many bytes over the same link.
+//! `clone-bench`: the cost of cloning a process, beside a plain stream of as many bytes over the same link.
 //!
-//! The process has memory of a given size and 16 threads that write to it at a given rate. All of it happens on this
-//! machine, over loopback: source and destination share its processors.
+//! The process has memory of a given size and 16 threads that write to it at a given rate. Source and destination share
+//! the processors of this machine, over loopback.
 
 mod plain;
 
@@ -34,7 +34,7 @@ struct Arguments {
     streams: u16,
 }
 
-/// One clone.
+/// Measurements of one clone.
 struct Figures {
     size: f64,
     total: f64,
@@ -45,7 +45,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Total time beside the plain stream of as many bytes as were sent.
+    /// Total time over that of a plain stream of as many bytes.
     fn ratio(&self) -> f64 {
         self.total / (self.plain * self.sent / self.size)
     }
@@ -90,7 +90,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends its child.
+/// A child that is killed when this is dropped.
 struct Owned(Child);
 
 impl Drop for Owned {
@@ -124,7 +124,7 @@ fn measure(arguments: &Arguments, work: &Path, ballast: &Path, size: u64, rate: 
     let pid = std::fs::read_to_string(&pid_file)?;
     let address = std::fs::read_to_string(&address_file)?;
 
-    // Each begins with memory that was in use just before.
+    // Each side begins with memory that was in use just before.
     let ready = (size << 30) + (256 << 20);
     plain::touch(ready)?;
     let plain = plain::stream(size << 30, usize::from(arguments.streams))?.as_secs_f64();
@@ -154,7 +154,7 @@ fn measure(arguments: &Arguments, work: &Path, ballast: &Path, size: u64, rate: 
     })
 }
 
-/// The program that is cloned.
+/// The program to clone.
 struct Program {
     input: ChildStdin,
     output: BufReader<ChildStdout>,

@@ -1,4 +1,4 @@
-//! A plain stream: memory into sockets, sockets into fresh memory, with large calls and nothing else.
+//! A plain stream: memory into sockets, sockets into fresh memory, with large calls and no other work.
 
 use anyhow::{Context, ensure};
 use std::io::{Read, Write};
@@ -6,16 +6,16 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Touches memory and gives it back, once with huge pages and once without, so that neither side of a comparison pays
-/// for what the machine has not used lately: the host of a virtual machine takes such memory back.
+/// Touches memory and frees it, once with huge pages and once without. The host of a virtual machine takes back memory
+/// that was not used lately; so neither side of a comparison pays for getting it again.
 pub fn touch(bytes: u64) -> anyhow::Result<()> {
     for advice in [libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE] {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: - a new mapping wherever the kernel likes.
+        // SAFETY: - without MAP_FIXED, a new mapping replaces no other.
         let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, protection, flags, -1, 0) };
         ensure!(place != libc::MAP_FAILED, "no memory to touch: {}", std::io::Error::last_os_error());
-        // SAFETY: - the mapping just made, which nothing refers to.
+        // SAFETY: - the mapping was just made, and nothing refers to it.
         unsafe {
             libc::madvise(place, bytes as usize, advice);
             libc::madvise(place, bytes as usize, libc::MADV_POPULATE_WRITE);
@@ -27,10 +27,10 @@ pub fn touch(bytes: u64) -> anyhow::Result<()> {
 
 const CALL_BYTES: usize = 1 << 20;
 
-/// Sends `bytes` over `count` connections; the time until all have arrived.
+/// Sends `bytes` over `count` connections, and returns the time until all have arrived.
 pub fn stream(bytes: u64, count: usize) -> anyhow::Result<Duration> {
     let share = bytes as usize / count;
-    // Untouched where it is received, as a clone's is; touched where it is sent.
+    // The receiver's memory is untouched, like that of a clone; the sender's is touched.
     let from = vec![1_u8; CALL_BYTES * 64];
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -41,7 +41,7 @@ pub fn stream(bytes: u64, count: usize) -> anyhow::Result<Duration> {
             let from = &from;
             all.push(scope.spawn(move || -> anyhow::Result<()> {
                 let mut out = TcpStream::connect(address)?;
-                // As redclone does; where it is missing the system's own is used.
+                // As in redclone. Where CUBIC is missing, the system's default is used.
                 let _ = socket2::SockRef::from(&out).set_tcp_congestion(b"cubic");
                 for at in (0..share).step_by(CALL_BYTES) {
                     let at = at % from.len();

@@ -1,7 +1,7 @@
-//! The shared library that programs load, `libmpi_abi.so.1`: what `redrt` exports, and nothing else.
+//! The shared library that programs load, `libmpi_abi.so.1`: exactly the exports of `redrt`.
 //!
-//! It is a crate of its own since cargo gives a shared library one name whatever features it was built with. The one
-//! that is installed has no simulation in it, and the tests build `redrt` with one.
+//! It is a crate of its own because cargo builds a shared library under one name for all features. The installed
+//! library has no simulation in it; the tests build `redrt` with one.
 #![forbid(unsafe_code)]
 
 use redrt as _;
