@@ -115,7 +115,7 @@ struct Trial {
 pub struct Row {
     /// The program.
     pub program: &'static str,
-    /// What was injected.
+    /// Kind of the injected fault.
     pub kind: Kind,
     /// The degree.
     pub degree: u16,

@@ -1,24 +1,24 @@
-//! Basic types: what the predefined datatypes are made of.
+//! Basic types: the elements that all datatypes are made of.
 
 use sdc_detect::Element;
 
 /// A basic type: its representation in memory, and the operations that are defined on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Basic {
-    /// Its representation in memory.
+    /// Representation in memory.
     pub scalar: Scalar,
-    /// Its class, which says what reductions are defined on it.
+    /// Class, which decides the reductions that are defined on it.
     pub class: Class,
-    /// Its bytes in the representation `external32` (MPI-5.0 section 14.5.2).
+    /// Size in the representation `external32` (MPI-5.0 section 14.5.2).
     pub external_size: u8,
 }
 
-/// What one element is to a reduction.
+/// An element, seen by a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operand {
     /// A basic element.
     Basic(Basic),
-    /// A value and its index, as a C struct of the two has them.
+    /// A value and its index, laid out as a C struct of the two.
     Pair {
         /// The value.
         value: Basic,
@@ -27,26 +27,26 @@ pub enum Operand {
     },
 }
 
-/// The machine representation.
+/// The representation in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Scalar {
-    /// Signed.
+    /// Signed, 1 byte.
     I8,
-    /// Unsigned.
+    /// Unsigned, 1 byte.
     U8,
-    /// Signed.
+    /// Signed, 2 bytes.
     I16,
-    /// Unsigned.
+    /// Unsigned, 2 bytes.
     U16,
-    /// Signed.
+    /// Signed, 4 bytes.
     I32,
-    /// Unsigned.
+    /// Unsigned, 4 bytes.
     U32,
-    /// Signed.
+    /// Signed, 8 bytes.
     I64,
-    /// Unsigned.
+    /// Unsigned, 8 bytes.
     U64,
-    /// Signed.
+    /// Signed, 16 bytes.
     I128,
     /// IEEE half.
     F16,
@@ -71,7 +71,7 @@ pub enum Class {
     MultiLanguage,
     /// Floating point.
     Float,
-    /// Complex: two of the scalar.
+    /// Complex: two scalars.
     Complex,
     /// C's and Fortran's truth values.
     Logical,
@@ -101,7 +101,7 @@ impl Scalar {
 }
 
 impl Basic {
-    /// How a report shows payloads of this type: a complex number as its two parts.
+    /// Form in which a report shows payloads of this type: a complex number as its two parts.
     #[must_use]
     pub fn element(&self) -> Element {
         match self.scalar {

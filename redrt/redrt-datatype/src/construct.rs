@@ -11,11 +11,11 @@ use crate::sequence::Sequence;
 /// `length` elements of `datatype` at byte `displacement`.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
-    /// Bytes from the beginning of the new type.
+    /// Distance from the beginning of the new type.
     pub displacement: i64,
     /// Number of elements.
     pub length: i64,
-    /// Their type.
+    /// Type of the elements.
     pub datatype: &'a TypeMap,
 }
 
@@ -28,7 +28,7 @@ fn plus(a: i64, b: i64) -> Result<i64> {
 }
 
 impl Block<'_> {
-    /// Whether the bounds of the new type depend on this block.
+    /// True when the bounds of the new type depend on this block.
     fn is_present(&self) -> bool {
         self.length > 0 && (self.datatype.size() > 0 || self.datatype.bounds.explicit)
     }
@@ -46,7 +46,7 @@ impl Block<'_> {
         self.over_all((self.datatype.bounds.lower, self.datatype.bounds.upper))
     }
 
-    /// First and one past the last byte of data, which resizing may have placed outside of the bounds.
+    /// First and one past the last byte of data. Resizing may have placed data outside of the bounds.
     fn data(&self) -> Result<(i64, i64)> {
         self.over_all(self.datatype.data)
     }
@@ -76,7 +76,7 @@ pub fn single(basic: Basic) -> TypeMap {
     TypeMap::new(Layout::block(basic.size()), Sequence::basic(basic), bounds).with_operand(Operand::Basic(basic))
 }
 
-/// A value and its index, as a C struct of the two has them.
+/// A value and its index, laid out as a C struct of the two.
 #[must_use]
 pub fn pair(value: Basic, index: Basic) -> TypeMap {
     let at_alignment = value.size().next_multiple_of(index.alignment() as u64) as i64;
@@ -91,7 +91,7 @@ pub fn pair(value: Basic, index: Basic) -> TypeMap {
 /// # Errors
 /// [`Error::TooLarge`].
 pub fn hvector(count: i64, length: i64, stride: i64, old: &TypeMap) -> Result<TypeMap> {
-    // Without elements the other number has no meaning.
+    // With one of the numbers 0 the other has no meaning.
     let (count, length) = if count == 0 || length == 0 { (0, 0) } else { (count, length) };
     let block = Block { displacement: 0, length, datatype: old };
     let mut bounds = (0, 0);
@@ -143,7 +143,7 @@ pub fn indexed(blocks: &[(i64, i64)], old: &TypeMap) -> Result<TypeMap> {
 /// [`Error::TooLarge`].
 pub fn struct_of(blocks: &[Block<'_>]) -> Result<TypeMap> {
     let present = || blocks.iter().filter(|block| block.is_present());
-    // MPI-5.0 §5.1.6: bounds that were set prevail over those of data.
+    // MPI-5.0 §5.1.6: bounds set explicitly prevail over those of data.
     let explicit = present().any(|block| block.datatype.bounds.explicit);
     let deciding = present().filter(|block| block.datatype.bounds.explicit == explicit);
     let (lower, mut upper) = span(deciding.map(Block::bounds))?;

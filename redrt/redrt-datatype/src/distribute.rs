@@ -5,28 +5,28 @@ use crate::layout::{Builder, Layout};
 use crate::map::{Bounds, TypeMap};
 use crate::sequence::Sequence;
 
-/// Which dimension of an array is the fastest in memory.
+/// Order of an array's elements in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// The last.
+    /// The last dimension is the fastest.
     C,
-    /// The first.
+    /// The first dimension is the fastest.
     Fortran,
 }
 
-/// How one dimension of an array is distributed over the processes of its dimension of the grid.
+/// Distribution of one dimension of an array over the processes of the grid in that dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Distribution {
     /// All of it belongs to one process.
     None,
-    /// A block for each process, of this many elements. Without a number the blocks are as equal as they can be.
+    /// A block of this many elements for each process. Without a number the blocks are as equal as they can be.
     Block(Option<i64>),
-    /// Blocks of this many elements in turn, one element if there is no number.
+    /// Blocks of this many elements, dealt out in turn; of one element without a number.
     Cyclic(Option<i64>),
 }
 
-/// One dimension of an array, and the indices of it that are taken: `count` blocks of `block` indices from `first` on,
-/// each `step` after the one before, and `rest` indices where the next block would begin.
+/// One dimension of an array, and the indices taken from it: `count` blocks of `block` indices from `first` on, each
+/// `step` after the one before, and `rest` indices where the next block would begin.
 struct Dimension {
     length: i64,
     first: i64,
@@ -37,7 +37,7 @@ struct Dimension {
 }
 
 impl Dimension {
-    /// Blocks of `block` indices, as many as begin within the dimension. The last one ends with the dimension.
+    /// Blocks of `block` indices, as many as begin within the dimension. The last block is cut at the dimension's end.
     fn blocks(length: i64, first: i64, block: i64, step: i64) -> Self {
         let begun = if first < length { (length - first - 1) / step + 1 } else { 0 };
         let cut = begun > 0 && length - first - (begun - 1) * step < block;
@@ -51,12 +51,12 @@ impl Dimension {
         self.count * self.block + self.rest
     }
 
-    /// The taken of `length` elements of `layout`, which are `stride` bytes apart. All displacements fit 64 bits.
+    /// The taken ones of `length` elements of `layout`, which are `stride` bytes apart. All displacements fit 64 bits.
     fn lay_out(&self, stride: i64, layout: &Layout) -> Layout {
         let mut builder = Builder::default();
         if self.count > 0 {
             let block = layout.repeated(self.block as u64, stride);
-            // A single block has no step, which may be beyond the end.
+            // A single block has no step; the computed one may not fit.
             let step = if self.count > 1 { self.step * stride } else { 0 };
             builder.push_repeated(self.first * stride, self.count as u64, step, &block);
         }
@@ -74,7 +74,7 @@ fn lay_out(dimensions: &[Dimension], old: &TypeMap) -> Result<TypeMap> {
     let mut layout = old.layout().clone();
     for dimension in dimensions {
         let next_stride = stride.checked_mul(dimension.length).ok_or(Error::TooLarge)?;
-        // The last element begins here. Its data may lie outside of an extent that was set.
+        // The last element begins here. Its data may lie outside of an explicitly set extent.
         let last = next_stride - old.extent();
         let (first, past) = (old.data.0.checked_add(last.min(0)), old.data.1.checked_add(last.max(0)));
         past.zip(first).and_then(|(past, first)| past.checked_sub(first)).ok_or(Error::TooLarge)?;
@@ -84,7 +84,7 @@ fn lay_out(dimensions: &[Dimension], old: &TypeMap) -> Result<TypeMap> {
         stride = next_stride;
     }
     let sequence = Sequence::concatenated([(old.sequence(), count as u64)]);
-    // The bounds are those of the whole array, so that elements of the new type are whole arrays.
+    // The bounds are those of the whole array: in memory, elements of the new type are whole arrays apart.
     let bounds = Bounds { lower: 0, upper: stride, explicit: true, alignment: old.bounds.alignment };
     Ok(TypeMap::new(layout, sequence, bounds))
 }
@@ -120,22 +120,22 @@ pub fn subarray(sizes: &[i64], subsizes: &[i64], starts: &[i64], order: Order, o
 pub struct DistributedArray<'a> {
     /// Number of processes.
     pub size: i32,
-    /// This process.
+    /// Rank of this process.
     pub rank: i32,
     /// Length of each dimension of the array.
     pub lengths: &'a [i64],
-    /// How each dimension is distributed.
+    /// Distribution of each dimension.
     pub distributions: &'a [Distribution],
     /// Number of processes in each dimension.
     pub process_counts: &'a [i32],
-    /// How the array lies in memory.
+    /// Order of the array in memory.
     pub order: Order,
 }
 
 /// One process's part of an array that is distributed over a grid of processes.
 ///
 /// # Errors
-/// One that says which arguments contradict each other, [`Error::TooLarge`].
+/// The variant that names the contradicting arguments, or [`Error::TooLarge`].
 ///
 /// # Panics
 /// When the slices are not of one length.
@@ -148,7 +148,7 @@ pub fn darray(array: &DistributedArray<'_>, old: &TypeMap) -> Result<TypeMap> {
     if !(0..size).contains(&rank) {
         return Err(Error::OutsideGrid { rank, size });
     }
-    // MPI-5.0 §5.1.4: the grid of processes is in C order, whatever the order of the array.
+    // MPI-5.0 §5.1.4: the grid of processes is in C order, for either order of the array.
     let mut rest = rank;
     let mut coordinates = vec![0; array.lengths.len()];
     for (coordinate, count) in coordinates.iter_mut().zip(array.process_counts).rev() {
@@ -162,7 +162,7 @@ pub fn darray(array: &DistributedArray<'_>, old: &TypeMap) -> Result<TypeMap> {
     lay_out(&fastest_first(dimensions, array.order), old)
 }
 
-/// The indices of one dimension that fall to coordinate `place.0` of `place.1`.
+/// The indices of one dimension that belong to coordinate `place.0` of `place.1`.
 fn share(dimension: usize, length: i64, distribution: Distribution, place: (i64, i64)) -> Result<Dimension> {
     let (coordinate, process_count) = place;
     if length < 1 {
@@ -181,7 +181,7 @@ fn share(dimension: usize, length: i64, distribution: Distribution, place: (i64,
         Distribution::Cyclic(None) => 1,
         Distribution::Block(Some(argument)) | Distribution::Cyclic(Some(argument)) => argument,
     };
-    // What is beyond 64 bits is beyond the end.
+    // An index beyond 64 bits is beyond the end of the array.
     let (first, step) = (coordinate.saturating_mul(block), process_count.saturating_mul(block));
     Ok(Dimension::blocks(length, first, block, step))
 }

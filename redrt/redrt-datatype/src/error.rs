@@ -1,9 +1,9 @@
-//! Why a type map cannot be made, or data not converted.
+//! Failures of constructors and conversions.
 
 /// The result of a constructor or a conversion.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with the arguments or the data.
+/// A contradiction in the arguments, or unconvertible data.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// A size, a displacement or an extent does not fit 64 bits.
@@ -14,11 +14,11 @@ pub enum Error {
     OutsideArray {
         /// The dimension, counted from 0.
         dimension: usize,
-        /// First element that was asked for.
+        /// First requested element.
         first: i64,
-        /// Number of elements that were asked for.
+        /// Number of requested elements.
         count: i64,
-        /// Number of elements there are.
+        /// Number of existing elements.
         length: i64,
     },
     /// The dimensions of a grid of processes do not multiply to the number of processes.
@@ -32,7 +32,7 @@ pub enum Error {
     /// A process is not one of a grid.
     #[error("there is no rank {rank} among {size}")]
     OutsideGrid {
-        /// The process.
+        /// The process's rank.
         rank: i32,
         /// Number of processes.
         size: i32,
@@ -42,7 +42,7 @@ pub enum Error {
     Length {
         /// The dimension, counted from 0.
         dimension: usize,
-        /// Its length.
+        /// Length of the dimension.
         length: i64,
     },
     /// Blocks of a distribution have no elements.

@@ -1,8 +1,8 @@
-//! Fortran's kinds, as gfortran has them.
+//! The kinds of gfortran.
 
 use crate::basic::Scalar;
 
-/// The type of `selected_int_kind(range)`: an integer of that many decimal digits. `None` when there is no such kind.
+/// The type of `selected_int_kind(range)`: an integer with this many decimal digits. `None` when there is no such kind.
 #[must_use]
 pub fn integer_kind(range: i32) -> Option<Scalar> {
     match range {
@@ -15,8 +15,8 @@ pub fn integer_kind(range: i32) -> Option<Scalar> {
     }
 }
 
-/// The type of `selected_real_kind(precision, range)`: a real of that many decimal digits and decimal exponents. A
-/// negative argument asks for nothing. `None` when there is no such kind.
+/// The type of `selected_real_kind(precision, range)`: a real with this many decimal digits and decimal exponents. A
+/// negative argument makes no demand. `None` when there is no such kind.
 #[must_use]
 pub fn real_kind(precision: i32, range: i32) -> Option<Scalar> {
     match (precision, range) {

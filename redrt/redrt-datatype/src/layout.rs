@@ -1,9 +1,9 @@
-//! Where the bytes of one element of a datatype lie in memory, in the order in which they are packed.
+//! Places in memory of the bytes of one element of a datatype, in packing order.
 //!
 //! A layout is a list of pieces: blocks of adjacent bytes, and loops that repeat a list at a stride. The builder makes
 //! it as small as the order of packing allows: it merges adjacent blocks, turns evenly spaced equal blocks into a loop,
-//! and joins nested loops of one stride. The copying kernels run over the pieces. Every piece knows where in the packed
-//! stream it begins, so that a copy can begin anywhere.
+//! and joins nested loops of one stride. The copying kernels run over the pieces. Every piece has its position in the
+//! packed stream, so that a copy can begin anywhere.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct Piece {
     pub start: u64,
     /// Bytes, over all repetitions.
     pub size: u64,
-    /// Its form.
+    /// Form of the piece.
     pub form: Form,
 }
 
@@ -38,7 +38,7 @@ pub enum Form {
         count: u64,
         /// Bytes from one repetition to the next.
         stride: i64,
-        /// What is repeated.
+        /// Layout of one repetition.
         body: Layout,
     },
 }
@@ -66,7 +66,7 @@ impl Layout {
         self.size
     }
 
-    /// When all bytes are adjacent: where they begin.
+    /// Offset of the first byte, if all bytes are adjacent.
     #[must_use]
     #[inline]
     pub fn single_block(&self) -> Option<i64> {
@@ -191,7 +191,7 @@ impl Builder {
                 let form = Form::Loop { count: own * count, stride: *own_stride, body: body.clone() };
                 self.push(offset + inner, layout.size * count, form);
             }
-            // A single piece is moved to where it lies, so that the body begins at 0.
+            // A single piece moves to the body's beginning, and its offset to the loop.
             [piece] if piece.offset != 0 => {
                 let form = Form::Loop { count, stride, body: alone(piece) };
                 self.push(offset + piece.offset, layout.size * count, form);

@@ -1,5 +1,5 @@
-//! Type maps (MPI-5.0 section 5.1), what an element of a datatype consists of and where its bytes lie; and reductions
-//! of such elements.
+//! Type maps (MPI-5.0 section 5.1): the basic elements of one element of a datatype and the places of its bytes. And
+//! reductions of such elements.
 //!
 //! In: basic types, and the arguments of MPI's type constructors. Out: a [`TypeMap`], which packs and unpacks, counts
 //! elements, converts to and from external32, and has a [`signature::Signature`] to compare with others. A
@@ -14,16 +14,16 @@
 //!  basic ── reduce                                        combines elements in memory
 //! ```
 //!
-//! A type map is a value: it has no handle, name, attributes or committed state, and it does not remember how it was
-//! constructed. Those belong to MPI's datatype objects, in the library above. MPI's constants are not known here
-//! either; an [`Error`] says what is wrong, and the library chooses the error class.
+//! A type map is a value: it has no handle, name, attributes or committed state, and does not remember its
+//! construction. Those belong to MPI's datatype objects, in the library above. MPI's constants are unknown here too; an
+//! [`Error`] has the reason, and the library chooses the error class.
 //!
 //! # Addresses
 //!
-//! The functions that copy and combine take the program's buffers as bare pointers, and are safe to call. By passing
-//! buffer, count and datatype to MPI, the program has promised that every byte of the type map is there. Nothing in
-//! between can check that, and an `unsafe` block at every call would only repeat it. A caller that does not serve a
-//! call of MPI makes the same promise itself.
+//! Functions that copy and combine take the program's buffers as bare pointers, and are safe to call. By passing
+//! buffer, count and datatype to MPI, the program has promised that every byte of the type map is there. No code in
+//! between can check that, and an `unsafe` block at every call would only repeat it. A caller outside of an MPI call
+//! makes the same promise itself.
 
 pub mod basic;
 mod construct;

@@ -1,4 +1,4 @@
-//! The type map of one element, and the questions that can be asked of it.
+//! The type map of one element, and the functions that query it.
 
 use crate::basic::{Basic, Class, Operand};
 use crate::layout::Layout;
@@ -7,7 +7,7 @@ use crate::sequence::Sequence;
 use crate::signature::Signature;
 use sdc_detect::Element;
 
-/// The basic elements of one element of a datatype, where their bytes lie, and the bounds (MPI-5.0 section 5.1).
+/// The basic elements of one element of a datatype, the places of their bytes, and the bounds (MPI-5.0 section 5.1).
 ///
 /// The two halves are kept apart: the [`Layout`] has the bytes without their types, for copying; the [`Sequence`] has
 /// the types without their places, for counting and conversion. Cheap to clone.
@@ -22,26 +22,26 @@ pub struct TypeMap {
     pub(crate) data: (i64, i64),
 }
 
-/// Lower and upper bound, and what else decides the extent of types made from this one.
+/// Lower and upper bound, and further facts that decide the extent of types made from this one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bounds {
     pub(crate) lower: i64,
     pub(crate) upper: i64,
-    /// Whether the bounds were set by `MPI_Type_create_resized`. They then prevail over those of the data.
+    /// True when `MPI_Type_create_resized` set the bounds. Then they prevail over those of the data.
     pub(crate) explicit: bool,
     /// The strictest alignment of a basic element, in bytes.
     pub(crate) alignment: i64,
 }
 
 impl TypeMap {
-    /// A type map whose extent and data fit 64 bits, which the constructors have checked.
+    /// A type map whose extent and data fit 64 bits; the constructors have checked that.
     pub(crate) fn new(layout: Layout, sequence: Sequence, bounds: Bounds) -> Self {
         let element = sequence.uniform().map_or(Element::Unknown, |basic| basic.element());
         let data = layout.bounds();
         Self { layout, sequence, element, operand: None, bounds, data }
     }
 
-    /// The same with elements that reductions know.
+    /// The same type map, with elements that reductions accept.
     pub(crate) fn with_operand(self, operand: Operand) -> Self {
         Self { operand: Some(operand), ..self }
     }
@@ -73,7 +73,7 @@ impl TypeMap {
         (self.data.0, self.data.1 - self.data.0)
     }
 
-    /// How the bytes lie in memory.
+    /// The places of the bytes in memory.
     #[must_use]
     #[inline]
     pub fn layout(&self) -> &Layout {
@@ -87,14 +87,14 @@ impl TypeMap {
         &self.sequence
     }
 
-    /// How a report shows payloads of this type.
+    /// Form in which a report shows payloads of this type.
     #[must_use]
     #[inline]
     pub fn element(&self) -> Element {
         self.element
     }
 
-    /// What a message of `count` elements consists of.
+    /// The basic elements of a message of `count` elements, made comparable.
     #[must_use]
     pub fn signature(&self, count: i64) -> Signature {
         let is_packed = self.sequence.uniform().is_some_and(|basic| basic.class == Class::Packed);
@@ -109,7 +109,7 @@ impl TypeMap {
         self.sequence.single()
     }
 
-    /// What an element is to a reduction; `None` for elements of a type derived from others.
+    /// The element, seen by a reduction; `None` for elements of a derived type.
     #[must_use]
     #[inline]
     pub fn operand(&self) -> Option<Operand> {
@@ -123,14 +123,14 @@ impl TypeMap {
         self.size() * count.max(0) as u64
     }
 
-    /// How `count` elements lie in memory. Make it once for a message, and hand it to [`pack`] for each part of that.
+    /// The places of the bytes of `count` elements. Make it once for a message, and hand it to [`pack`] for each part.
     #[must_use]
     #[inline]
     pub fn message_layout(&self, count: i64) -> Layout {
         self.layout.repeated(count.max(0) as u64, self.extent())
     }
 
-    /// When the bytes of `count` elements are adjacent and in order: where they begin relative to the buffer.
+    /// Offset of the first byte from the buffer, if the bytes of `count` elements are adjacent and in order.
     #[must_use]
     #[inline]
     pub fn contiguous_offset(&self, count: i64) -> Option<i64> {
@@ -138,7 +138,7 @@ impl TypeMap {
         (count <= 1 || self.size() as i64 == self.extent()).then_some(offset)
     }
 
-    /// Whether the bytes of `count` elements are adjacent and begin at the buffer: the message is the buffer.
+    /// True when the bytes of `count` elements are adjacent and begin at the buffer: then the buffer is the message.
     #[must_use]
     #[inline]
     pub fn is_contiguous(&self, count: i64) -> bool {

@@ -43,10 +43,10 @@ trait Direction {
 /// Copies a block of any size. Sizes of basic types are by far the most frequent, and become moves instead of calls.
 ///
 /// # Safety
-/// As for [`Direction::copy`].
+/// Same duties as [`Direction::copy`].
 #[inline(always)]
 unsafe fn copy_block<D: Direction>(memory: *mut u8, packed: *mut u8, size: usize) {
-    // SAFETY: - both sides have `size` bytes, which the caller vouches for; each arm copies exactly that many.
+    // SAFETY: - both sides have `size` bytes: the caller's duty; each arm copies exactly that many.
     unsafe {
         match size {
             4 => D::copy(memory, packed, 4),
@@ -102,7 +102,7 @@ unsafe fn copy_range<D: Direction>(layout: &Layout, memory: *mut u8, position: u
 /// Copies bytes `position..position + length` of one piece.
 ///
 /// # Safety
-/// As for [`copy_range`], for the piece.
+/// Same duties as [`copy_range`], for the piece.
 #[inline]
 unsafe fn copy_piece<D: Direction>(piece: &Piece, memory: *mut u8, position: u64, packed: *mut u8, length: u64) {
     let memory = memory.wrapping_offset(piece.offset as isize);
@@ -121,12 +121,12 @@ unsafe fn copy_piece<D: Direction>(piece: &Piece, memory: *mut u8, position: u64
         (packed, rest, index) = (packed.wrapping_add(part as usize), rest - part, index + 1);
     }
     let whole = rest / body.size();
-    // SAFETY: - `whole` repetitions from `index` on take at most the `rest` bytes that are left of the range.
+    // SAFETY: - `whole` repetitions from `index` on take at most the remaining `rest` bytes of the range.
     unsafe { copy_repetitions::<D>(body, at(index), stride, whole as usize, packed) };
     let copied = whole * body.size();
     if rest > copied {
         let packed = packed.wrapping_add(copied as usize);
-        // SAFETY: - fewer bytes are left than a repetition has, and they are the last of the range.
+        // SAFETY: - fewer bytes remain than a repetition has, and they are the last of the range.
         unsafe { copy_range::<D>(body, at(index + whole), 0, packed, rest - copied) };
     }
 }
@@ -134,13 +134,13 @@ unsafe fn copy_piece<D: Direction>(piece: &Piece, memory: *mut u8, position: u64
 /// Copies `count` whole repetitions of a loop's body.
 ///
 /// # Safety
-/// As for [`copy_range`], for `count` repetitions at `memory`, `stride` bytes apart.
+/// Same duties as [`copy_range`], for `count` repetitions at `memory`, `stride` bytes apart.
 unsafe fn copy_repetitions<D: Direction>(body: &Layout, memory: *mut u8, stride: isize, count: usize, packed: *mut u8) {
     let size = body.size() as usize;
     if let Some(offset) = body.single_block() {
         let memory = memory.wrapping_offset(offset as isize);
         // Common sizes are constants, so that each copy is a move and not a call.
-        // SAFETY: - the body is one block of `size` bytes at `offset`, `count` times: what the caller vouches for.
+        // SAFETY: - the body is one block of `size` bytes at `offset`, `count` times: the caller's duty.
         return unsafe {
             match size {
                 1 => copy_blocks::<D, 1>(memory, stride, count, packed),
@@ -179,11 +179,11 @@ unsafe fn copy_repetitions<D: Direction>(body: &Layout, memory: *mut u8, stride:
 /// Copies `count` blocks of `SIZE` bytes.
 ///
 /// # Safety
-/// As for [`copy_repetitions`].
+/// Same duties as [`copy_repetitions`].
 unsafe fn copy_blocks<D: Direction, const SIZE: usize>(memory: *mut u8, stride: isize, count: usize, packed: *mut u8) {
     for index in 0..count {
         let memory = memory.wrapping_offset(stride.wrapping_mul(index as isize));
-        // SAFETY: - block `index` of `count`: SIZE bytes at either side, which the caller vouches for.
+        // SAFETY: - block `index` of `count` has SIZE bytes at either side: the caller's duty.
         unsafe { D::copy(memory, packed.wrapping_add(index * SIZE), SIZE) };
     }
 }

@@ -12,7 +12,7 @@ pub struct Sequence {
     runs: Arc<[Run]>,
     /// Number of basic elements.
     pub element_count: u64,
-    /// Their bytes in memory.
+    /// Size of all elements in memory.
     pub size: u64,
 }
 
@@ -51,7 +51,7 @@ impl Sequence {
         Self { runs: runs.into(), element_count, size }
     }
 
-    /// The parts one after another, each repeated as often as its number says.
+    /// The parts one after another, each repeated as many times as its number.
     #[must_use]
     pub fn concatenated<'a>(parts: impl IntoIterator<Item = (&'a Self, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
@@ -73,7 +73,7 @@ impl Sequence {
         Self::of(runs)
     }
 
-    /// How many elements of each basic type there are.
+    /// Number of elements of each basic type.
     #[must_use]
     pub fn totals(&self) -> BTreeMap<Basic, u64> {
         let mut totals = BTreeMap::new();
@@ -90,7 +90,7 @@ impl Sequence {
         totals
     }
 
-    /// The elements as a word, for comparison with others.
+    /// The sequence as a word, for comparison with others.
     #[must_use]
     pub(crate) fn word(&self) -> Word {
         let words = self.runs.iter().map(|run| match run {
@@ -110,7 +110,7 @@ impl Sequence {
         }
     }
 
-    /// The basic type of all elements, if they are stored as repetitions of one. Mixed sequences have none.
+    /// The basic type of all elements, if they are stored as repetitions of one. `None` for mixed sequences.
     #[must_use]
     pub fn uniform(&self) -> Option<Basic> {
         match &*self.runs {
@@ -169,7 +169,7 @@ impl Sequence {
     /// Calls `visit` for each run of equal basic elements, in order, until it fails.
     ///
     /// # Errors
-    /// What `visit` returns.
+    /// The error of `visit`.
     pub fn try_for_each<E>(&self, visit: &mut impl FnMut(Basic, u64) -> Result<(), E>) -> Result<(), E> {
         for run in &*self.runs {
             match run {

@@ -1,24 +1,23 @@
 //! Type signatures, made comparable: the basic elements of a message in order, as a number of bytes and a digest.
 //!
-//! A message is taken for a word whose letters are its basic elements. The digest of a word is a polynomial modulo a
-//! prime: appending a word takes one multiplication, repeating it takes as many as the count has bits. So a million
-//! elements of a derived type need not be walked through, and the same elements have the same digest however they were
-//! put together.
+//! A message is a word whose letters are its basic elements. The digest of a word is a polynomial modulo a prime:
+//! appending a word takes one multiplication, and repeating it takes as many as the count has bits. So no walk over a
+//! million elements of a derived type is needed, and the same elements have the same digest for every construction.
 
 use crate::basic::{Basic, Class};
 use serde::{Deserialize, Serialize};
 
-/// What a message consists of.
+/// The basic elements of a message, made comparable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Signature {
-    /// Its bytes.
+    /// Size of the message.
     pub bytes: u64,
     /// Digest of its basic elements; `None` for `MPI_PACKED`, which fits all.
     pub elements: Option<u64>,
 }
 
 impl Signature {
-    /// Whether a receiver that expects `other` may be sent this, judged by types alone (MPI-5.0 §3.3.1).
+    /// True when a receiver that expects `other` may be sent this, as far as types decide (MPI-5.0 §3.3.1).
     #[must_use]
     pub fn has_types_of(&self, other: &Self) -> bool {
         match (self.elements, other.elements) {
@@ -30,7 +29,7 @@ impl Signature {
 
 /// A Mersenne prime, so that remainders are cheap; small enough for products in 128 bits.
 const PRIME: u64 = (1 << 61) - 1;
-/// Where the polynomials are evaluated.
+/// Argument of the polynomials.
 const POINT: u64 = 0x1357_9bdf_0246_8ace % PRIME;
 
 fn times(left: u64, right: u64) -> u64 {
@@ -51,10 +50,10 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// No elements.
+    /// The word without elements.
     pub(crate) const EMPTY: Self = Self { digest: 0, power: 1 };
 
-    /// One element.
+    /// The word of one element.
     pub(crate) fn of(basic: Basic) -> Self {
         // Integers of C, of Fortran and of both fit each other (MPI-5.0 §19.3.9).
         let class = match basic.class {
@@ -68,12 +67,12 @@ impl Word {
         Self { digest: class << 8 | (basic.scalar as u64 + 1), power: POINT }
     }
 
-    /// This word with another behind it.
+    /// This word followed by another.
     pub(crate) fn then(self, next: Self) -> Self {
         Self { digest: plus(times(self.digest, next.power), next.digest), power: times(self.power, next.power) }
     }
 
-    /// This word `count` times.
+    /// This word, `count` times.
     pub(crate) fn repeated(self, mut count: u64) -> Self {
         let (mut all, mut square) = (Self::EMPTY, self);
         while count > 0 {

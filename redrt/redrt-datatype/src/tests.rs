@@ -10,7 +10,7 @@ struct Oracle {
     map: Vec<(Basic, i64)>,
     lower: i64,
     upper: i64,
-    /// Whether the bounds were set.
+    /// True when the bounds were set explicitly.
     explicit: bool,
 }
 
@@ -37,8 +37,8 @@ impl Oracle {
         Self { map, lower, upper, explicit: self.explicit }
     }
 
-    /// Blocks (displacement, length) of several types. Bounds that were set prevail. Without any, the extent is rounded
-    /// up to the strictest alignment.
+    /// Blocks (displacement, length) of several types. Explicitly set bounds prevail. Without any, the extent is
+    /// rounded up to the strictest alignment.
     fn of_struct(parts: &[((i64, i64), &Self)]) -> Self {
         let mut map = Vec::new();
         parts.iter().for_each(|((displacement, length), old)| old.place(*displacement, *length, &mut map));
@@ -120,7 +120,7 @@ fn nested_of(basics: Vec<Basic>) -> impl Strategy<Value = Both> {
     })
 }
 
-/// Memory in which every byte the type can reach differs from its neighbours, and where the type's 0 lies in it.
+/// Memory in which every byte within the type's reach differs from its neighbours, and the place of the type's 0.
 fn memory(offsets: &[i64]) -> (Vec<u8>, i64) {
     let first = offsets.iter().copied().min().unwrap_or(0);
     let past = offsets.iter().copied().max().map_or(0, |last| last + 1);
@@ -143,7 +143,7 @@ proptest! {
         prop_assert_eq!(datatype.pack(at, count, &mut packed), expected.len());
         prop_assert_eq!(&packed, &expected);
 
-        // The same in two ranges that meet anywhere.
+        // Packing in two ranges that meet anywhere gives the same.
         let cut = (cut * expected.len() as f64) as usize;
         let mut parts = vec![0; expected.len()];
         datatype.pack_range(at, count, cut as u64, &mut parts[cut..]);
@@ -238,7 +238,7 @@ proptest! {
         match from_external(&datatype, count, &bytes) {
             Ok((native, read)) => {
                 prop_assert_eq!((native.len() as u64, read), (datatype.packed_size(count as i64), needed));
-                // What was read as a value that memory has is written as it was.
+                // A value that fits memory is written as it was read.
                 prop_assert_eq!(&to_external(&datatype, count, &native).unwrap()[..], &bytes[..needed]);
             }
             Err(error) => {
@@ -283,7 +283,7 @@ proptest! {
     }
 
     #[test]
-    fn each_element_of_a_distributed_array_belongs_to_the_process_that_the_standard_names(
+    fn elements_of_a_distributed_array_belong_to_the_right_process(
         shape in prop::collection::vec((1i64..14, 1i32..4, 0..3, prop::option::of(1i64..5)), 1..4), c_order: bool,
     ) {
         let lengths: Vec<_> = shape.iter().map(|dimension| dimension.0).collect();
@@ -377,7 +377,7 @@ proptest! {
     }
 }
 
-/// Small numbers, and those near the ends of 64 bits and their parts.
+/// Small numbers, and numbers near the ends of 64 bits and their parts.
 fn extreme() -> impl Strategy<Value = i64> {
     let near = |at: i64| (-3..3i64).prop_map(move |by| at.saturating_add(by));
     prop_oneof![
@@ -435,10 +435,10 @@ fn sizes_beyond_64_bits_are_refused() {
     assert_eq!(hindexed(&ends, &double).unwrap_err(), Error::TooLarge);
     let parts = ends.map(|(displacement, length)| Block { displacement, length, datatype: &double });
     assert_eq!(struct_of(&parts).unwrap_err(), Error::TooLarge);
-    // The lowest displacement there is, of which there is no opposite.
+    // The lowest displacement has no opposite number.
     let lowest = hindexed(&[(i64::MIN, 1)], &double).unwrap();
     assert_eq!(hvector(2, 1, 8, &lowest).unwrap().true_bounds(), (i64::MIN, 16));
-    // Bounds that were set hide data that is far away.
+    // Explicitly set bounds hide data that is far away.
     let far = resized(&hindexed(&[(1 << 62, 1)], &double).unwrap(), 0, 8).unwrap();
     assert_eq!(hvector(2, 1, 1 << 62, &far).unwrap_err(), Error::TooLarge);
 }

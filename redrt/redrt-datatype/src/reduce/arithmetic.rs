@@ -1,11 +1,11 @@
-//! Sums and products of floating point that Rust has no type for, on the bits of the operands.
+//! Sums and products in floating-point formats without a Rust type, on the bits of the operands.
 
 use crate::basic::Scalar;
 
-/// A number of up to 16 bytes, in the low ones; the others are zero.
+/// A number of up to 16 bytes, in the low ones; all others are zero.
 pub(super) type Bits = [u8; 16];
 
-/// The three operations that sums and products need, also those of complex numbers.
+/// The three operations that make sums and products, those of complex numbers included.
 #[derive(Clone, Copy)]
 pub(super) struct Arithmetic {
     pub(super) add: fn(Bits, Bits) -> Bits,
@@ -28,8 +28,8 @@ pub(super) fn of(scalar: Scalar) -> Option<Arithmetic> {
     }
 }
 
-/// Half precision, computed in single precision. That has more than twice the digits, so rounding the result once more
-/// gives what rounding once would.
+/// Half precision, computed in single precision. That has more than twice the digits, so a second rounding of the
+/// result gives the same as a single one.
 mod half {
     use super::Bits;
 

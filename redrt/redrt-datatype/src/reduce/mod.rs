@@ -1,11 +1,11 @@
-//! Reductions (MPI-5.0 section 6.9.2): the operators of the standard, on elements that lie in memory.
+//! Reductions (MPI-5.0 section 6.9.2): the operators of the standard, on elements in memory.
 //!
-//! In: an [`Operator`], what an element is, and two buffers of elements. Out: the second buffer, combined with the
-//! first. Functions of the program are not known here.
+//! In: an [`Operator`], the kind of element, and two buffers of elements. Out: the second buffer, combined with the
+//! first. Functions of the program are unknown here.
 //!
 //! ```text
 //!  operator ── kernel ──┬── integers, f32, f64, complex: loops of each
-//!     │                 └── wide_float: formats that Rust has no type for, by arithmetic
+//!     │                 └── wide_float: formats without a Rust type, by arithmetic
 //!     └── pair: a value and its index
 //! ```
 
@@ -23,7 +23,7 @@ pub use operator::{Operator, Support};
 use crate::basic::{Basic, Operand, Scalar};
 
 impl Operator {
-    /// Whether the operator can be applied to elements of this kind. To be asked before anything is communicated.
+    /// Availability of the operator on elements of this kind. Callers check it before any communication.
     #[must_use]
     #[inline]
     pub fn support(self, operand: Operand) -> Support {
@@ -38,7 +38,7 @@ impl Operator {
         }
     }
 
-    /// Sums and products need arithmetic, which a machine may lack for formats that Rust has no type for.
+    /// Sums and products need arithmetic, which a machine may lack for formats without a Rust type.
     fn is_available(self, basic: Basic) -> bool {
         let needs_arithmetic = matches!(self, Self::Sum | Self::Product);
         let is_wide = matches!(basic.scalar, Scalar::F16 | Scalar::LongDouble | Scalar::F128);
@@ -48,7 +48,7 @@ impl Operator {
     /// `in_out[i] = input[i] op in_out[i]` for `count` elements at any alignment. Both buffers hold as many.
     ///
     /// # Panics
-    /// When [`Operator::support`] does not say that it is available.
+    /// When [`Operator::support`] is not [`Support::Available`].
     #[inline]
     pub fn apply(self, operand: Operand, count: usize, input: *const u8, in_out: *mut u8) {
         match operand {

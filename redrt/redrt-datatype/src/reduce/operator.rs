@@ -1,8 +1,8 @@
-//! The operators, and the classes of types that each is defined on.
+//! The operators, and the classes of types on which each is defined.
 
 use crate::basic::Class;
 
-/// An operator of the standard. The names are those that messages to the user show.
+/// An operator of the standard. Messages to the user show the variants' names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operator {
     /// `MPI_SUM`. Integers wrap around.
@@ -31,10 +31,10 @@ pub enum Operator {
     MaximumLocation,
 }
 
-/// Whether an operator can be applied.
+/// Availability of an operator on a kind of element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Support {
-    /// It can.
+    /// The operator can be applied.
     Available,
     /// The standard does not define it on such elements.
     Undefined,
@@ -43,7 +43,7 @@ pub enum Support {
 }
 
 impl Operator {
-    /// All of them.
+    /// All operators.
     pub const ALL: [Self; 12] = [
         Self::Sum,
         Self::Product,
@@ -59,13 +59,13 @@ impl Operator {
         Self::MaximumLocation,
     ];
 
-    /// Whether the operands are pairs of a value and an index.
+    /// True when the operands are pairs of a value and an index.
     #[inline]
     pub(super) fn is_location(self) -> bool {
         matches!(self, Self::MinimumLocation | Self::MaximumLocation)
     }
 
-    /// MPI-5.0 §6.9.2: which operators are defined on which classes of types.
+    /// MPI-5.0 §6.9.2: the classes of types on which each operator is defined.
     #[inline]
     pub(super) fn is_defined_on(self, class: Class) -> bool {
         use Class::{Byte, Char, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage};

@@ -33,7 +33,7 @@ impl PartialOrd for LongDouble {
 const _: () = assert!(size_of::<Pair<f64, i32>>() == 16 && size_of::<Pair<i16, i32>>() == 8);
 const _: () = assert!(size_of::<Pair<LongDouble, i32>>() == 32);
 
-/// The types of value and index that C and Fortran have pairs of.
+/// Types of value and index of all pairs in C and Fortran.
 const PAIRS: [(Scalar, Scalar); 8] = [
     (Scalar::F32, Scalar::I32),
     (Scalar::F64, Scalar::I32),
@@ -45,7 +45,7 @@ const PAIRS: [(Scalar, Scalar); 8] = [
     (Scalar::F64, Scalar::F64),
 ];
 
-/// Whether there are pairs of such a value and such an index.
+/// True when C or Fortran has pairs of such a value and such an index.
 pub(super) fn is_known(value: Scalar, index: Scalar) -> bool {
     PAIRS.contains(&(value, index))
 }
@@ -72,9 +72,11 @@ pub(super) fn reduce(op: Operator, pair: (Scalar, Scalar), count: usize, input: 
 /// # Safety
 /// Both fields must be valid for reads.
 unsafe fn read<V: Copy, I: Copy>(place: *const Pair<V, I>) -> Pair<V, I> {
-    // SAFETY: - the value is valid for reads, which the caller vouches for; its address is computed, not the pair read.
+    // SAFETY: - the value is valid for reads: the caller's duty; only its address is computed, and the pair is not
+    // read.
     let value = unsafe { (&raw const (*place).value).read_unaligned() };
-    // SAFETY: - the index is valid for reads, which the caller vouches for; its address is computed, not the pair read.
+    // SAFETY: - the index is valid for reads: the caller's duty; only its address is computed, and the pair is not
+    // read.
     let index = unsafe { (&raw const (*place).index).read_unaligned() };
     Pair { value, index }
 }
@@ -95,7 +97,7 @@ fn locate<V: Copy + PartialOrd, I: Copy + PartialOrd>(op: Operator, count: usize
             ordering => ordering == Some(wanted),
         };
         if left_wins {
-            // SAFETY: - the value of a pair that was just read, and that the MPI call gave to be written to.
+            // SAFETY: - the value belongs to the pair that was just read, which the MPI call allows to be written.
             unsafe { (&raw mut (*place).value).write_unaligned(left.value) };
             // SAFETY: - the index of the same pair.
             unsafe { (&raw mut (*place).index).write_unaligned(left.index) };

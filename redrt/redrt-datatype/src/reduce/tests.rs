@@ -1,4 +1,4 @@
-//! The operators on every type, against arithmetic that is done another way.
+//! The operators on every type, against a second implementation of the arithmetic.
 
 use super::*;
 use crate::basic::Class;
@@ -43,7 +43,7 @@ fn applied<T: Copy>(operator: Operator, operand: Operand, a: &[T], b: &[T]) -> V
     in_out
 }
 
-/// The same of elements as bytes, which lie at an odd address.
+/// Like `applied`, on elements as bytes at an odd address.
 fn applied_to_bytes(operator: Operator, operand: Operand, count: usize, a: &[u8], b: &[u8]) -> Vec<u8> {
     let (mut left, mut right) = (vec![0; a.len() + 2], vec![0xee; b.len() + 3]);
     let odd = |buffer: &[u8]| usize::from(buffer.as_ptr().addr().is_multiple_of(2));
@@ -96,10 +96,10 @@ fn half_to_double(half: u16) -> f64 {
     if sign == 1 { -magnitude } else { magnitude }
 }
 
-/// The half that is nearest to a double, the even one of two: all of them are tried.
+/// The half that is nearest to a double, of two the even one, found by a search of all.
 fn nearest_half(value: f64) -> u16 {
     let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
-    // The number after the largest finite one is 65536, which infinity stands for.
+    // The number after the largest finite one is 65536; infinity stands for it.
     let place = |half: u16| if half == 0x7c00 { 65536.0 } else { half_to_double(half) };
     let distance = |half: &u16| (value.abs() - place(*half)).abs();
     let closer = |a: &u16, b: &u16| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)));
@@ -136,7 +136,7 @@ proptest! {
     ) {
         let size = scalar.size() as usize;
         let count = bytes.len() / size;
-        // Zeros are rare among random bytes, and logical operators look for them.
+        // Zeros are rare among random bytes, and logical operators depend on them.
         let kept = |byte: u8, index: usize| if is_sparse && (index / size).is_multiple_of(2) { 0 } else { byte };
         let a: Vec<_> = bytes.iter().enumerate().map(|(index, pair)| kept(pair.0, index)).take(count * size).collect();
         let b = bytes.iter().enumerate().map(|(index, pair)| kept(pair.1, index / 2));
@@ -186,7 +186,7 @@ proptest! {
             let (a, b) = (a.trunc() + 0.0, b.trunc() + 0.0);
             for (operator, expected) in [(Operator::Sum, a + b), (Operator::Product, a * b)] {
                 let found = applied(operator, float(scalar), &[of(a)], &[of(b)]);
-                // A zero that a negative factor makes has a sign.
+                // A zero from a negative factor has a sign.
                 prop_assert!(found == [of(expected)] || expected == 0.0 && found == [of(-expected)]);
             }
         }
@@ -228,7 +228,7 @@ proptest! {
         };
         let a = pairs.iter().flat_map(|pair| bytes(pair.0, pair.1, 1)).collect::<Vec<_>>();
         let b = pairs.iter().flat_map(|pair| bytes(pair.2, pair.3, 2)).collect::<Vec<_>>();
-        // The padding is that of the operand that is written.
+        // The padding is that of the written operand.
         let expected = pairs.iter().flat_map(|pair| {
             let both = [(pair.0, pair.1), (pair.2, pair.3)];
             let key = |(value, index): &(i16, i32)| (if is_minimum { *value } else { -*value }, *index);
@@ -269,7 +269,7 @@ fn locations_of_wide_values_are_found() {
 }
 
 #[test]
-fn every_available_combination_runs_and_no_elements_are_left_alone() {
+fn every_available_combination_runs_also_on_no_elements() {
     let scalars = [Scalar::F16, Scalar::F32, Scalar::F64, Scalar::LongDouble, Scalar::F128];
     let classes = [
         Class::Integer,
@@ -299,7 +299,7 @@ fn every_available_combination_runs_and_no_elements_are_left_alone() {
             }
         }
     }
-    // Of integers four classes with ten, of floats four, of complex two, of logicals and bytes three.
+    // Integers: four classes with ten operators; floats: four; complex: two; logicals and bytes: three.
     let expected = 9 * (4 * 10 + 3 + 3) + 5 * (4 + 2);
     assert_eq!(available_count, if cfg!(target_arch = "x86_64") { expected } else { expected - 8 });
     let pair =

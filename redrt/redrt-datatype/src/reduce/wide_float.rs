@@ -1,6 +1,7 @@
-//! Reductions of floating point that Rust has no type for: C's `long double`, half and quadruple precision.
+//! Reductions in floating-point formats without a Rust type: C's `long double`, half and quadruple precision.
 //!
-//! Comparing needs no arithmetic: each of these formats is a sign, and a magnitude whose bits order as an integer does.
+//! A comparison needs no arithmetic: in each of these formats a number is a sign, and a magnitude whose bits order as
+//! an integer does.
 
 use super::arithmetic::{self, Arithmetic, Bits};
 use super::each::each;
@@ -8,7 +9,7 @@ use super::operator::Operator;
 use crate::basic::Scalar;
 use std::cmp::Ordering;
 
-/// Whether sums and products can be formed on this machine.
+/// True when this machine can compute sums and products.
 pub(super) fn has_arithmetic(scalar: Scalar) -> bool {
     arithmetic::of(scalar).is_some()
 }
@@ -62,20 +63,20 @@ fn apply(scalar: Scalar, count: usize, input: *const u8, in_out: *mut u8, f: imp
     }
 }
 
-/// The left operand if it compares as `wanted`, else the right one. If one is not a number, the right one.
+/// The left operand if it compares as `wanted`, else the right one. If one is NaN, the right one.
 fn prefer(wanted: Ordering, scalar: Scalar, a: Bits, b: Bits) -> Bits {
     if compare(scalar, a, b) == Some(wanted) { a } else { b }
 }
 
-/// Orders two numbers; `None` when one is not a number.
+/// Orders two numbers; `None` when one is NaN.
 pub(super) fn compare(scalar: Scalar, a: Bits, b: Bits) -> Option<Ordering> {
     Some(key(scalar, a)?.cmp(&key(scalar, b)?))
 }
 
-/// An integer that orders as the number does; `None` for NaN.
+/// An integer with the order of the numbers; `None` for NaN.
 fn key(scalar: Scalar, bits: Bits) -> Option<i128> {
     let bits = u128::from_le_bytes(bits);
-    // Bits in all, and the largest magnitude, infinity.
+    // Number of bits, and the largest magnitude, which is infinity.
     let (width, infinity) = match scalar {
         Scalar::F16 => (16, 0x7c00),
         Scalar::LongDouble if cfg!(target_arch = "x86_64") => (80, 0x7fff_8000_0000_0000_0000),
