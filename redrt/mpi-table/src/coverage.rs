@@ -1,4 +1,4 @@
-//! Renders `docs/mpi-coverage.md`: which functions of the standard redrt implements.
+//! Renders `docs/mpi-coverage.md`: the functions of the standard that redrt implements.
 
 use crate::parse::{Bound, Function, Table};
 use std::fmt::Write;
@@ -26,8 +26,8 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("convert", "Chapters 19 and 20: handle conversion"),
 ];
 
-/// All functions that replicas are refused: the class of the error that each returns by the error handler, with the
-/// reason. `redrt-tests/cases/refused.rs` calls each of them.
+/// All functions that replicas are refused, with the reason. Each returns its class of error through the error handler.
+/// `redrt-tests/cases/refused.rs` calls each of them.
 pub const REFUSED: &[(&str, &str)] = &[
     ("MPI_Close_port", "MPI_ERR_UNSUPPORTED_OPERATION"),
     ("MPI_Comm_accept", "MPI_ERR_UNSUPPORTED_OPERATION"),
@@ -41,7 +41,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("MPI_Unpublish_name", "MPI_ERR_UNSUPPORTED_OPERATION"),
 ];
 
-/// What does not hold at every degree, or has limits, by module.
+/// Functions that do not work at every degree, or have limits, by module.
 const NOTES: &[(&str, &str)] = &[
     (
         "p2p",

@@ -1,14 +1,14 @@
 //! Renders the Rust side: the constants, and one `extern "C"` function for every name of the interface.
 //!
-//! An export does three things: it refuses calls outside the initialized phase, hands its arguments, widened, to the
-//! implementation, and hands an error to the error handler. Both twins call the same implementation.
+//! An export does three things: it refuses calls outside the initialized phase, passes its arguments, widened, to the
+//! implementation, and passes an error to the error handler. Both twins call the same implementation.
 
 use crate::kind::{Kind, OWN_HANDLES, Shape};
 use crate::parse::{Bound, Constant, Direction, Function, Parameter, Table};
 use std::fmt::Write;
 
-/// The constants as Rust: integers and addresses under their C names, predefined handles as associated constants of
-/// the handle types, with those that only other families' programs have, and the names of datatypes and error classes.
+/// The constants as Rust: integers and addresses under their C names, predefined handles as associated constants of the
+/// handle types, handles that only other families' programs have, and the names of datatypes and error classes.
 #[must_use]
 pub fn render_constants(table: &Table) -> String {
     let mut out = String::new();
@@ -56,7 +56,8 @@ fn render_constant(out: &mut String, constant: &Constant) {
     }
 }
 
-/// `MPI_COMM_WORLD` is `CommHandle::WORLD`; `MPI_2INT`, which could not be a name, `DatatypeHandle::_2INT`.
+/// `MPI_COMM_WORLD` is `CommHandle::WORLD`; `MPI_2INT`, which is no name without the underscore,
+/// `DatatypeHandle::_2INT`.
 fn short_handle_name(name: &str) -> String {
     let name = name.trim_start_matches("MPI_");
     let prefixes = ["COMM_", "GROUP_", "INFO_", "MESSAGE_", "REQUEST_", "FILE_", "SESSION_", "WIN_", "ERRHANDLER_"];
@@ -133,7 +134,7 @@ fn declaration(parameter: &Parameter, large: bool) -> String {
     }
 }
 
-/// What the implementation gets for one parameter.
+/// The implementation's argument for one parameter.
 fn argument(parameter: &Parameter, large: bool) -> String {
     let name = identifier(&parameter.name);
     let incoming = parameter.direction == Direction::In;
@@ -190,7 +191,7 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     text + &format!("        Err(error) => {handled},\n    }}")
 }
 
-/// As what its time is counted: a variant of `redrt_wire::profile::CallKind`.
+/// The variant of `redrt_wire::profile::CallKind` under which the call's time is counted.
 fn call_kind(function: &Function) -> &'static str {
     match function.name.trim_start_matches("MPI_") {
         "Send" | "Bsend" | "Rsend" | "Ssend" => "Send",

@@ -142,7 +142,7 @@ fn render_parameter(parameter: &Parameter, large: bool) -> String {
         Shape::Raw if parameter.kind.name == "buffer" && incoming => format!("const void *{name}"),
         Shape::Raw => format!("{c}{name}"),
         _ if parameter.kind.name == "triplet" => format!("int {name}[][3]"),
-        // May be MPI_UNWEIGHTED, an address at which compilers know that there is no array.
+        // The address may be MPI_UNWEIGHTED, where compilers would know that there is no array.
         _ if name.ends_with("weights") && incoming => format!("const {c} *{name}"),
         _ if name.ends_with("weights") => format!("{c} *{name}"),
         _ if parameter.array && incoming => format!("const {c} {name}[]"),

@@ -1,17 +1,17 @@
-//! Kinds of parameters: what each is called in C and in Rust, in a function and in its large-count twin.
+//! Kinds of parameters: the types of each in C and in Rust, in a function and in its large-count twin.
 
-/// How a parameter of a kind is passed.
+/// The way to pass a parameter of a kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shape {
-    /// By value when it goes in, by pointer when it comes out.
+    /// By value going in, by pointer coming out.
     Scalar,
     /// By value, with `NULL` and predefined values; the object is behind it.
     Handle,
     /// A count or displacement: `int` or wider, widened for the implementation.
     Count,
-    /// Always by pointer, also when it goes in.
+    /// Always by pointer, also going in.
     Pointee,
-    /// A pointer in itself: passed on as it is.
+    /// A pointer in itself, passed on unchanged.
     Raw,
     /// The address of a function of the program.
     Function,
@@ -22,7 +22,7 @@ pub enum Shape {
 pub struct Kind {
     /// Name in the table files.
     pub name: &'static str,
-    /// How it is passed.
+    /// Way to pass the parameter.
     pub shape: Shape,
     /// C type in a function.
     pub c: &'static str,
@@ -62,7 +62,7 @@ const fn twin(name: &'static str, small: (&'static str, &'static str), large: (&
     Kind { name, shape: Shape::Count, c: small.0, c_large: large.0, rust: small.1, rust_large: large.1 }
 }
 
-/// Handles that families have and the standard has not: their kind, the name in the families' files, and redrt's value,
+/// Handles that families have and the standard lacks: their kind, the name in the families' files, and redrt's value,
 /// which is below those that it gives out.
 pub(crate) const OWN_HANDLES: &[(&str, &str, i64)] = &[("errhandler", "ERRORS_THROW_EXCEPTIONS", 0xffe)];
 
@@ -79,9 +79,9 @@ pub const KINDS: &[Kind] = &[
     same("error", Shape::Scalar, "int", "c_int"),
     // Counts from 1 in Fortran.
     same("index", Shape::Scalar, "int", "c_int"),
-    // The length of a string that comes out, with its end, which Fortran's strings do not have.
+    // The length of an outgoing string with its NUL, which Fortran's strings do not have.
     same("length", Shape::Scalar, "int", "c_int"),
-    // Integers that stand for a constant, whose values are not the same in all ABIs (`facade`).
+    // Integers that stand for a constant, with different values in different ABIs (`facade`).
     same("thread", Shape::Scalar, "int", "c_int"),
     same("comparison", Shape::Scalar, "int", "c_int"),
     same("topology", Shape::Scalar, "int", "c_int"),
@@ -123,8 +123,8 @@ pub const KINDS: &[Kind] = &[
     same("string", Shape::Pointee, "char", "c_char"),
     same("buffer", Shape::Raw, "void *", "*mut c_void"),
     same("address", Shape::Raw, "void *", "*mut c_void"),
-    // Addresses by what they are in Fortran: a buffer; a pointer that comes out; a pointer that the modules without
-    // types of their own have no place for; the value of an attribute; what a callback is called with.
+    // Addresses, by their form in Fortran: a buffer; an outgoing pointer; a pointer for which the modules without types
+    // of their own have no place; the value of an attribute; the extra state of a callback.
     same("choice", Shape::Raw, "void *", "*mut c_void"),
     same("base", Shape::Raw, "void *", "*mut c_void"),
     same("detached", Shape::Raw, "void *", "*mut c_void"),
@@ -134,7 +134,7 @@ pub const KINDS: &[Kind] = &[
     same("state_int", Shape::Raw, "void *", "*mut c_void"),
     same("argc", Shape::Raw, "int *", "*mut c_int"),
     same("argv", Shape::Raw, "char ***", "*mut *mut *mut c_char"),
-    // The arguments of main, which Fortran programs do not see.
+    // The arguments of main, which Fortran does not have.
     same("env_count", Shape::Scalar, "int", "c_int"),
     same("env", Shape::Raw, "char **", "*mut *mut c_char"),
     same("strings", Shape::Raw, "char **", "*mut *mut c_char"),

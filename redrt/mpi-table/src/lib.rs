@@ -1,8 +1,9 @@
-//! The MPI-5.0 C interface as data, and what is generated from it.
+//! The MPI-5.0 C interface as data, and the text that is generated from it.
 //!
-//! In: `mpi-5.0.functions`, `.callbacks` and `.constants` (what the standard says) and `bound` (what redrt implements).
-//! Out: `include/mpi.h`, the Rust constants and the `extern "C"` exports of the library, Fortran's modules, `mpif.h`
-//! and the procedures behind them. One table, so that they cannot disagree. It does not know what any function does.
+//! In: `mpi-5.0.functions`, `.callbacks` and `.constants` (the standard) and `bound` (the functions that redrt
+//! implements). Out: `include/mpi.h`, the Rust constants and the `extern "C"` exports of the library, Fortran's
+//! modules, `mpif.h` and the procedures behind them. One table, so that they cannot disagree. It does not know the
+//! meaning of any function.
 #![forbid(unsafe_code)]
 
 mod coverage;

@@ -3,33 +3,34 @@
 use crate::kind::{Kind, Shape};
 use std::collections::HashMap;
 
-/// Which way a parameter goes.
+/// Direction of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// Read by the library.
     In,
     /// Written by the library.
     Out,
-    /// Both.
+    /// Read and written by the library.
     InOut,
 }
 
 /// One parameter of a function or callback.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// Name, as in the standard.
+    /// Name in the standard.
     pub name: String,
-    /// Kind, which gives the types.
+    /// Kind, which decides the types.
     pub kind: &'static Kind,
     /// For kinds of shape `Function`: the name of the callback type.
     pub callback: Option<String>,
-    /// Which way it goes.
+    /// Direction of the parameter.
     pub direction: Direction,
-    /// Whether it is an array.
+    /// True for an array.
     pub array: bool,
-    /// Its length: the name of a parameter, or one of those that the table explains; empty where nobody needs to know.
+    /// Length of the array: the name of a parameter, or a word that the table explains; empty where no renderer needs
+    /// it.
     pub length: String,
-    /// Whether it exists in the large-count twin only.
+    /// True when only the large-count twin has the parameter.
     pub large_only: bool,
 }
 
@@ -40,28 +41,28 @@ pub struct Function {
     pub name: String,
     /// The module of `redrt::api` that implements it; empty for callbacks.
     pub module: String,
-    /// Whether there is a large-count twin.
+    /// True when there is a large-count twin.
     pub twin: bool,
-    /// Whether it may be called at any time.
+    /// True when it may be called at any time.
     pub early: bool,
-    /// Whether the implementation is told which twin was called.
+    /// True when the implementation is told which twin was called.
     pub wide: bool,
-    /// Whether ignored arguments may follow.
+    /// True when ignored arguments may follow.
     pub variadic: bool,
-    /// Whether all members of its communicator, window or file call it, and return when they have.
+    /// True when all members of its communicator, window or file must call it, and return only after all have.
     pub collective: bool,
-    /// Whether it is not in Fortran.
+    /// True when Fortran does not have it.
     pub c_only: bool,
-    /// Whether Fortran has it in `mpif.h` and the module `mpi` only.
+    /// True when Fortran has it in `mpif.h` and the module `mpi` only.
     pub old: bool,
-    /// What it returns when that is not an error code.
+    /// Kind of the return value, if that is not an error code.
     pub returns: Option<&'static Kind>,
     /// The parameters in order.
     pub parameters: Vec<Parameter>,
 }
 
 impl Function {
-    /// Whether it takes a callback that has no state: a reduction, an error handler.
+    /// True when it takes a callback without extra state: a reduction, or an error handler.
     pub(crate) fn takes_stateless_callback(&self) -> bool {
         let functions = self.parameters.iter().filter(|p| p.kind.shape == Shape::Function);
         let stateless = |name: &str| name == "MPI_User_function" || name.ends_with("_errhandler_function");
@@ -74,14 +75,14 @@ impl Function {
         self.name.trim_start_matches("MPI_").to_lowercase()
     }
 
-    /// The handle whose error handler is used: the first communicator, window, file or session that goes in.
+    /// The handle whose error handler is used: the first incoming communicator, window, file or session.
     #[must_use]
     pub fn scope(&self) -> Option<&Parameter> {
         let scoped = |p: &&Parameter| matches!(p.kind.name, "comm" | "win" | "file" | "session") && !p.array;
         self.parameters.iter().filter(scoped).find(|p| p.direction != Direction::Out)
     }
 
-    /// The parameters that the function, or its large-count twin, has.
+    /// The parameters of the function, or of its large-count twin.
     pub fn parameters(&self, large: bool) -> impl Iterator<Item = &Parameter> {
         self.parameters.iter().filter(move |p| large || !p.large_only)
     }
@@ -105,7 +106,7 @@ pub struct Constant {
 pub struct Table {
     /// Functions, by module.
     pub functions: Vec<Function>,
-    /// Types of functions that programs hand in.
+    /// Types of the program's callbacks.
     pub callbacks: Vec<Function>,
     /// Constants, by category.
     pub constants: Vec<Constant>,
@@ -119,7 +120,7 @@ pub struct ParseError {
     pub(crate) breach: Breach,
 }
 
-/// How a line does not follow the notation.
+/// The way in which a line breaks the notation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Breach {
     #[error("expected {0}")]
@@ -169,7 +170,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// Parses the notation of `mpi-5.0.functions`.
 ///
 /// # Errors
-/// The first line that does not follow it.
+/// The first line that breaks the notation.
 pub fn parse_functions(text: &str) -> Result<Vec<Function>, ParseError> {
     let mut functions = Vec::new();
     let mut module = String::new();
@@ -272,7 +273,7 @@ fn parse_parameter(word: &str) -> Result<Parameter, Breach> {
 /// Parses the notation of `mpi-5.0.constants`.
 ///
 /// # Errors
-/// The first line that does not follow it.
+/// The first line that breaks the notation.
 pub fn parse_constants(text: &str) -> Result<Vec<Constant>, ParseError> {
     let parse = |content: &str| -> Result<Constant, Breach> {
         let words: Vec<_> = content.split_whitespace().collect();
@@ -294,7 +295,7 @@ impl Bound {
     /// Parses lines `MODULE: NAME...`; several lines may name one module.
     ///
     /// # Errors
-    /// A line that does not follow the notation, or a name that the module does not have in `table`.
+    /// A line that breaks the notation, or a name that the module does not have in `table`.
     pub fn parse(text: &str, table: &Table) -> Result<Self, ParseError> {
         let mut bound = Self::default();
         for (line, content) in lines(text) {
@@ -312,7 +313,7 @@ impl Bound {
         Ok(bound)
     }
 
-    /// Whether redrt implements the function.
+    /// True when redrt implements the function.
     #[must_use]
     pub fn contains(&self, function: &Function) -> bool {
         let name = function.name.trim_start_matches("MPI_");

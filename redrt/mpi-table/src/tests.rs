@@ -34,7 +34,7 @@ fn every_callback_that_is_named_exists() {
     }
 }
 
-/// With `REDRT_UPDATE` set it writes the file instead.
+/// With `REDRT_UPDATE` set, writes the file instead of comparing it.
 fn check_committed(path: &Path, rendered: &str) {
     if std::env::var_os("REDRT_UPDATE").is_some() {
         std::fs::write(path, rendered).unwrap();
@@ -60,7 +60,7 @@ fn committed_coverage_is_the_rendering_and_has_every_function() {
     check_committed(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/mpi-coverage.md"), &coverage);
 }
 
-/// Every function taken by its address, every constant used: as C and as C++ by the system's compiler.
+/// The program takes the address of every function and uses every constant: as C and as C++, by the system's compiler.
 #[test]
 fn a_program_that_uses_every_name_compiles() {
     let table = Table::standard();

@@ -1,5 +1,5 @@
-//! The table by which a façade finds the functions of redrt's library. By their names it would find its own, which are
-//! the same.
+//! The table by which a façade finds the functions of redrt's library. A lookup by name would find the façade's own,
+//! which have the same names.
 
 use super::{functions, line};
 use crate::exports::identifier;
@@ -17,9 +17,9 @@ pub(super) const OWN: [&str; 7] = [
     "redrt_on_exception",
 ];
 
-/// What the table begins with: another layout has another number.
+/// First word of the table: another layout has another number.
 fn layout(table: &Table) -> u64 {
-    // FNV-1a over the declarations: the two libraries may be of different builds, and no more is needed to tell.
+    // FNV-1a over the declarations: the two libraries may be of different builds, and a hash suffices to tell.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let standard = functions(table).map(|(function, large)| field(function, large));
     for declaration in standard.chain(OWN.map(str::to_owned)) {
@@ -30,12 +30,12 @@ fn layout(table: &Table) -> u64 {
     hash
 }
 
-/// The table itself, for redrt's library. What is not of the standard comes last.
+/// The table itself, for redrt's library. Functions outside of the standard come last.
 #[must_use]
 pub fn render_core_table(table: &Table) -> String {
     let mut entries = Vec::new();
     for (function, large) in functions(table) {
-        // By their exported names, the linker would take those of the façade.
+        // A reference by exported name would be linked to the façade's function.
         entries.push(format!("call_{}{}", function.snake_name(), if large { "_c" } else { "" }));
     }
     entries.extend(OWN.map(str::to_owned));
@@ -56,7 +56,7 @@ pub fn render_core_table(table: &Table) -> String {
     out
 }
 
-/// Its type, for façades.
+/// The table's type, for façades.
 #[must_use]
 pub fn render_core_type(table: &Table) -> String {
     let mut out = String::new();

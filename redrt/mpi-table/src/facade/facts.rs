@@ -1,4 +1,4 @@
-//! What is known of another MPI's ABI: the files `mpich.abi` and `openmpi.abi`.
+//! Facts about another MPI's ABI: the files `mpich.abi` and `openmpi.abi`.
 
 use crate::kind::OWN_HANDLES;
 use crate::parse::{Breach, Constant, ParseError, Table};
@@ -13,18 +13,18 @@ pub enum Family {
     OpenMpi,
 }
 
-/// What a name stands for in the family's C binding.
+/// Meaning of a name in the family's C binding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     /// An integer, or an address or handle with this value.
     Value(i64),
     /// The address of exported data.
     Data {
-        /// Its symbol.
+        /// Symbol of the data.
         symbol: String,
-        /// Its size in bytes. A program may hold a copy of it, which has this size.
+        /// Size in bytes. A program may hold a copy of the data, which has this size.
         bytes: usize,
-        /// The number that stands for it in Fortran, if the family says so.
+        /// The number that stands for the data in Fortran, if the family has one.
         fortran: Option<i32>,
     },
 }
@@ -32,7 +32,7 @@ pub enum Fact {
 /// The facts of one family.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Whose they are.
+    /// The family that the facts are about.
     pub family: Family,
     by_name: HashMap<String, Fact>,
     /// Values under names of the family's own, with the standard's name of the same thing.
@@ -40,7 +40,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Those of this crate.
+    /// The facts in the files of this crate.
     ///
     /// # Panics
     /// When a file of this crate is wrong; the tests would show it.
@@ -77,7 +77,7 @@ impl Facts {
         Ok(Self { family, by_name, aliases })
     }
 
-    /// What a constant of the standard is in the family, if the family has it.
+    /// The family's fact about a constant of the standard, if the family has the constant.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Fact> {
         self.by_name.get(name)
@@ -92,7 +92,7 @@ impl Facts {
         }
     }
 
-    /// The names that the family has, and neither the standard nor redrt has.
+    /// The family's names that neither the standard nor redrt has.
     #[must_use]
     pub fn unknown(&self, table: &Table) -> Vec<&str> {
         let is_own = |name: &str| OWN_HANDLES.iter().any(|(_, own, _)| *own == name);

@@ -1,5 +1,5 @@
-//! The functions of a façade. Here it is only decided which translation an argument needs; the translations are in
-//! `redrt/abi-facade`, and for constants and handles in what `values` renders.
+//! The functions of a façade. This module only decides on the translation of each argument; the translations are in
+//! `redrt/abi-facade`, and for constants and handles in the text that `values` renders.
 
 use super::core::field_name;
 use super::facts::{Facts, Family};
@@ -9,19 +9,19 @@ use crate::exports::identifier;
 use crate::kind::Shape;
 use crate::parse::{Direction, Function, Parameter};
 
-/// What a function does, collected argument by argument.
+/// The body of a function, collected argument by argument.
 #[derive(Default)]
 struct Shim {
     parameters: Vec<String>,
     before: Vec<String>,
     arguments: Vec<String>,
-    /// Done when the call ended with code 0.
+    /// Statements for a call that ended with code 0.
     on_success: Vec<String>,
-    /// Always done.
+    /// Statements after every call.
     after: Vec<String>,
-    /// The function of the library's own that takes the place of the standard's.
+    /// The library's own function that is called in place of the standard's.
     instead: Option<&'static str>,
-    /// Callbacks are procedures of Fortran, which have handles as numbers.
+    /// True when callbacks are procedures of Fortran, which take handles as numbers.
     in_fortran: bool,
 }
 
@@ -36,8 +36,8 @@ const OLD_NAMES: &[(&str, &str)] = &[
     ("MPI_Comm_set_errhandler", "MPI_Errhandler_set"),
 ];
 
-/// One function, under all its names. Functions that the family does not have are there, too: a program that asks for
-/// one by `dlsym` would find that of redrt's library otherwise, with other numbers.
+/// One function, under all its names. Functions that the family does not have are rendered too: otherwise a program
+/// that asks for one by `dlsym` would find that of redrt's library, with other numbers.
 pub(super) fn render(out: &mut String, function: &Function, large: bool, facts: &Facts) {
     let suffix = if large { "_c" } else { "" };
     let inner = format!("inner_{}{suffix}", function.snake_name());
@@ -118,7 +118,7 @@ fn conversion(shim: &mut Shim, function: &Function) -> String {
     format!("{}::of_fortran({name})", type_name(function.returns.expect("a conversion returns its result").name))
 }
 
-/// Whether a status goes from one language to another; it has one layout in all of them.
+/// True when a status is copied from one language's form to another's; all have the same layout.
 fn is_copy(function: &Function) -> bool {
     function.parameters.iter().any(|p| matches!(p.kind.name, "fstatus" | "f08status"))
 }
@@ -131,16 +131,16 @@ fn copy_status(shim: &mut Shim, function: &Function) -> String {
     format!("// SAFETY: the program's statuses.\nunsafe {{ copy_status({from}, {to}) }}")
 }
 
-/// What is particular to one function.
+/// Statements that only one function needs.
 fn special(shim: &mut Shim, function: &Function, large: bool) {
     let out = match &*function.name {
         "MPI_Type_get_contents" => {
             let integers = if large { "true" } else { "false" };
             format!("contents_out::<Own>(datatype.core(), array_of_integers, max_integers as i64, {integers});")
         }
-        // What has the family's numbers has not the standard's (MPI-5.0 section 20.2).
+        // A library with the family's numbers does not have the standard's ABI (MPI-5.0 section 20.2).
         "MPI_Abi_get_version" => "*abi_major = -1;\n*abi_minor = -1;".to_owned(),
-        // It is told to libraries that have the ABI.
+        // Only libraries with the standard ABI have this information.
         "MPI_Abi_get_fortran_info" => "*info = Info::of(INFO_NULL);".to_owned(),
         "MPI_Comm_get_attr" | "MPI_Attr_get" | "MPI_Win_get_attr" => {
             "attribute_out::<Own>(keyval_in(KEYVAL), *flag, attribute_val);".replace("KEYVAL", keyval(function))
@@ -177,7 +177,7 @@ impl Shim {
         self.arguments.push(argument);
     }
 
-    /// An integer that is what it is.
+    /// An integer without a translation.
     fn number(&mut self, parameter: &Parameter, large: bool, family: Family) {
         let name = identifier(&parameter.name);
         let rust = match parameter.kind.rust_type(large) {
@@ -275,7 +275,7 @@ impl Shim {
         }
     }
 
-    /// A string that comes out, where the family's strings are shorter than the standard's.
+    /// An outgoing string, where the family's strings are shorter than the standard's.
     fn string(&mut self, function: &Function, parameter: &Parameter) {
         let name = identifier(&parameter.name);
         let room = match (&*function.name, &*parameter.name) {
@@ -286,7 +286,7 @@ impl Shim {
             ("MPI_Open_port" | "MPI_Lookup_name", _) => "MPI_MAX_PORT_NAME",
             ("MPI_File_get_view", _) => "MPI_MAX_DATAREP_STRING",
             (_, "comm_name" | "type_name" | "win_name") => "MPI_MAX_OBJECT_NAME",
-            // The program says how much room there is.
+            // The program passes the size of its buffer.
             _ => return self.take(&name, "*mut c_char", name.clone()),
         };
         self.before.push(format!("let mut {name}_core = Text::new({name});"));
@@ -304,7 +304,7 @@ impl Shim {
             _ => parameter.kind.rust,
         };
         let argument = match parameter.kind.name {
-            // The address is what is asked for.
+            // The address itself is the result.
             "buffer" if function.name == "MPI_Get_address" => name.clone(),
             "buffer" if incoming => format!("buffer_in::<Own>({name}.cast_mut())"),
             "buffer" | "choice" => format!("buffer_in::<Own>({name})"),
@@ -317,7 +317,7 @@ impl Shim {
         }
     }
 
-    /// What goes with callbacks: which functions of the program they stand for, and the program's own state.
+    /// The extra state of a callback: the functions of the program that it stands for, and the program's own state.
     fn state(&mut self, function: &Function, name: &str) -> String {
         let functions = function.parameters.iter().filter(|p| p.kind.shape == Shape::Function);
         let functions: Vec<_> = functions.map(|p| identifier(&p.name)).collect();
@@ -333,7 +333,7 @@ impl Shim {
         let of = |handle: &str| if self.in_fortran { format!("Fortran<{handle}>") } else { handle.to_owned() };
         let stand_in = match callback {
             "MPI_User_function" => {
-                // The function has no state: the library is told by whom it is to be called.
+                // The function has no state: the library gets the caller that passes it on.
                 let (pointer, adapter) =
                     (if large { "1" } else { "0" }, format!("call_operation::<Own, {}, {large}>", of("Datatype")));
                 return self.own(&name, "create_op", &format!("{pointer}, {adapter} as *const () as usize"));
@@ -356,14 +356,14 @@ impl Shim {
                 let count = if large { "i64" } else { "c_int" };
                 &format!("convert::<Own, Datatype, {count}, {index}>")
             }
-            // Tools' callbacks have no handles and no codes.
+            // Callbacks of tools have neither handles nor codes.
             _ => return self.take(&name, "usize", name.clone()),
         };
-        // A null function stays one: it is a predefined one, or none.
+        // A null function stays null: it is a predefined one, or none.
         self.take(&name, "usize", format!("unless_null({name}, {stand_in} as *const () as usize)"));
     }
 
-    /// A function of the library that is not of the standard takes the place of the one that is called.
+    /// Calls a function of the library's own in place of the standard's.
     fn own(&mut self, name: &str, own: &'static str, further: &str) {
         self.instead = Some(own);
         self.take(name, "usize", name.to_owned());
@@ -371,7 +371,7 @@ impl Shim {
     }
 }
 
-/// The length of an array, as an expression; none where the table does not say.
+/// The length of an array, as an expression; `None` where the table does not have it.
 fn length(function: &Function, parameter: &Parameter) -> Option<String> {
     let of = |what: &str| format!("{what}(comm.core())");
     Some(match &*parameter.length {
@@ -386,7 +386,7 @@ fn length(function: &Function, parameter: &Parameter) -> Option<String> {
         },
         "outcount" => "*outcount as usize".to_owned(),
         "num_elements" => "peek(num_elements, 0) as usize".to_owned(),
-        // A negative length is an error, which the function itself finds.
+        // A negative length is an error that the function itself reports.
         name => format!("usize::try_from({}).unwrap_or(0)", identifier(name)),
     })
 }

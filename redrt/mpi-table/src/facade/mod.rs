@@ -1,5 +1,5 @@
-//! Renders façades: the library of another family's ABI, whose functions translate their arguments, call the functions
-//! of redrt's library, and translate what came out.
+//! Renders façades: a façade is the library of another family's ABI. Its functions translate their arguments, call the
+//! functions of redrt's library, and translate the results.
 //!
 //! | rendered | by |
 //! |---|---|

@@ -43,7 +43,7 @@ fn no_two_error_classes_of_a_family_have_one_value() {
 }
 
 #[test]
-fn predefined_handles_of_one_kind_differ_unless_the_standards_are_the_same() {
+fn predefined_handles_differ_unless_the_standards_are_equal() {
     let table = Table::standard();
     for facts in both() {
         for kind in ["comm", "datatype", "op", "errhandler", "group", "info", "request", "win", "message"] {
@@ -67,7 +67,7 @@ fn predefined_handles_of_one_kind_differ_unless_the_standards_are_the_same() {
 
 /// A handle of MPICH that redrt gave out has its highest bit set; constants with that bit have small lower bits.
 #[test]
-fn no_constant_of_mpich_is_taken_for_a_handle_that_was_given_out() {
+fn no_constant_of_mpich_is_taken_for_a_given_handle() {
     let facts = Facts::of(Family::Mpich);
     for constant in Table::standard().constants.iter().filter(|c| c.kind.shape == crate::Shape::Handle) {
         let Some(value) = facts.value(&constant.name) else { continue };
@@ -96,9 +96,9 @@ fn what_a_facade_does_with_an_argument_is_what_its_kind_says() {
         body("send").contains("(core().send)(buffer_in::<Own>(buf.cast_mut()), count, datatype.core(), rank_in(dest)")
     );
     assert!(body("win_lock").contains("lock_type_in(lock_type), rank_in(rank), assert_in(assert), win.core()"));
-    // Without a state of its own, a reduction is called by way of a function of the façade.
+    // A reduction has no state of its own, so a function of the façade calls it.
     assert!(body("op_create").contains("(core().own.create_op)(user_fn, 0, call_operation::<Own, Datatype, false>"));
-    // An exit code is no error code.
+    // An exit code is not translated: it is no error code.
     assert!(body("abort").contains("(core().abort)(comm.core(), errorcode)"));
     assert!(body("get_processor_name").contains("name_core.give(name, MPI_MAX_PROCESSOR_NAME, resultlen)"));
     for old in ["MPI_Address", "PMPI_Type_struct", "MPI_Errhandler_set"] {

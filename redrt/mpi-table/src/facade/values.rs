@@ -1,12 +1,12 @@
-//! Constants: for each kind of integer and handle that is not the same in the family, a way in and a way out.
+//! Constants: for each kind of integer and handle that differs in the family, a translation in and a translation out.
 
 use super::facts::{Fact, Facts, Family};
 use super::line;
 use crate::kind::{KINDS, OWN_HANDLES, Shape};
 use crate::parse::{Constant, Table};
 
-/// Integers that are one of several constants, or mean what they say: the kind, and the constants by name or by the
-/// begin of their names.
+/// Integers that are one of several constants, or plain numbers: the kind, and the constants by name or by the
+/// beginning of their names.
 const ENUMERATIONS: &[(&str, &[&str])] = &[
     ("rank", &["MPI_ANY_SOURCE", "MPI_PROC_NULL", "MPI_ROOT", "MPI_UNDEFINED"]),
     ("tag", &["MPI_ANY_TAG"]),
@@ -51,7 +51,7 @@ const ENUMERATIONS: &[(&str, &[&str])] = &[
     ("view_disp", &["MPI_DISPLACEMENT_CURRENT"]),
 ];
 
-/// Integers of several bits.
+/// Integers made of several flags.
 const FLAGS: &[(&str, &[&str])] = &[
     ("assert", &["MPI_MODE_NOCHECK", "MPI_MODE_NOPRECEDE", "MPI_MODE_NOPUT", "MPI_MODE_NOSTORE", "MPI_MODE_NOSUCCEED"]),
     (
@@ -70,7 +70,7 @@ const FLAGS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Addresses that stand for something, and their values in the standard.
+/// Addresses with a special meaning, and their values in the standard.
 pub(crate) const ADDRESSES: &[(&str, i64)] = &[
     ("MPI_IN_PLACE", 1),
     ("MPI_BUFFER_AUTOMATIC", 2),
@@ -80,12 +80,12 @@ pub(crate) const ADDRESSES: &[(&str, i64)] = &[
     ("MPI_T_PVAR_ALL_HANDLES", 1),
 ];
 
-/// Whether values of a kind go through `KIND_in` and `KIND_out`.
+/// True when values of a kind go through `KIND_in` and `KIND_out`.
 pub(super) fn is_translated(kind: &str) -> bool {
     ENUMERATIONS.iter().chain(FLAGS).any(|(name, _)| *name == kind)
 }
 
-/// All of it.
+/// Renders all translations.
 pub(super) fn render(out: &mut String, table: &Table, facts: &Facts) {
     for (kind, names) in ENUMERATIONS {
         if *kind == "error" {
@@ -121,7 +121,7 @@ pub(super) fn render(out: &mut String, table: &Table, facts: &Facts) {
     }
 }
 
-/// Of each constant that the family has: the family's value and the standard's.
+/// For each constant that the family has, the family's value and the standard's.
 fn pairs(table: &Table, facts: &Facts, names: &[&str]) -> Vec<(i64, i64)> {
     let wanted = |constant: &&Constant| {
         let named = |name: &&str| constant.name == **name || (name.ends_with('_') && constant.name.starts_with(*name));
@@ -138,7 +138,7 @@ fn enumeration(out: &mut String, kind: &str, pairs: &[(i64, i64)]) {
     if same {
         out.push_str("value }\n");
     } else {
-        // Most values mean what they say.
+        // Most values are plain numbers.
         if matches!(kind, "rank" | "tag") {
             out.push_str("if value >= 0 { return value; }\n");
         }
@@ -146,7 +146,7 @@ fn enumeration(out: &mut String, kind: &str, pairs: &[(i64, i64)]) {
         for (family, standard) in once(pairs.iter().copied()) {
             line(out, format_args!("{family} => {standard},"));
         }
-        // What is nothing in the family must not become something.
+        // A number without a meaning in the family must not get one.
         for (_, standard) in
             once(pairs.iter().map(|(family, standard)| (*standard, *family))).iter().map(|p| (p.1, p.0))
         {
@@ -171,8 +171,8 @@ fn enumeration(out: &mut String, kind: &str, pairs: &[(i64, i64)]) {
     out.push_str("other => other,\n}\n}\n");
 }
 
-/// Classes of errors. Those that a program adds come after the last one of the library, which is another in each
-/// family.
+/// Error classes. Classes that a program adds come after the last one of the library, whose number differs between
+/// families.
 fn errors(out: &mut String, table: &Table, facts: &Facts, pairs: &[(i64, i64)]) {
     let value = |name: &str| facts.value(name).expect("every family has it");
     let standard_of = |name: &str| table.constants.iter().find(|c| c.name == name).expect("of the standard").value;
@@ -194,7 +194,7 @@ fn errors(out: &mut String, table: &Table, facts: &Facts, pairs: &[(i64, i64)]) 
             line(out, format_args!("{standard} => {family},"));
         }
     }
-    // Classes that the family does not have. What is no class of either stays what it is.
+    // Classes that the family does not have. A number that is a class in neither stays unchanged.
     let is_class =
         |c: &&Constant| c.kind.name == "int" && (c.name.starts_with("MPI_ERR_") || c.name.starts_with("MPI_T_ERR_"));
     for class in table.constants.iter().filter(is_class).filter(|c| facts.value(&c.name).is_none()) {
@@ -207,7 +207,7 @@ fn errors(out: &mut String, table: &Table, facts: &Facts, pairs: &[(i64, i64)]) 
     );
 }
 
-/// The pairs whose first value has not been there before.
+/// The pairs whose first value occurs for the first time.
 fn once(pairs: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     let mut kept: Vec<(i64, i64)> = Vec::new();
     for pair in pairs {
@@ -218,15 +218,15 @@ fn once(pairs: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     kept
 }
 
-/// Where there are more handles than these, they are looked up: a search by comparisons takes two dozen instructions.
+/// Above this number handles are looked up in a table: a search by comparisons takes two dozen instructions.
 const BRANCHES_MAX: usize = 8;
 
-/// Finds a handle by its lowest byte, which is another one for nearly each of MPICH's predefined objects. One whose
-/// byte another has is left to those who come after.
+/// Finds a handle by its lowest byte, which differs for nearly all of MPICH's predefined objects. A handle whose byte
+/// another has is left to the search that follows.
 fn table_of_low_bytes(values: &[(i64, i64)], out: &mut String) {
     let entry = |byte: i64| {
         let found = values.iter().find(|(value, _)| value & 255 == byte);
-        // What is no handle with this byte.
+        // No handle has this byte.
         found.copied().unwrap_or((i64::from(byte == 0), 0))
     };
     out.push_str("static LOW_BYTES: [(c_int, u16); 256] = [");
@@ -242,7 +242,7 @@ fn flags(out: &mut String, kind: &str, pairs: &[(i64, i64)]) {
     let standard: i64 = pairs.iter().map(|pair| pair.1).sum();
     for (way, known, swap) in [("in", known, false), ("out", standard, true)] {
         line(out, format_args!("pub fn {kind}_{way}(value: c_int) -> c_int {{"));
-        // A bit that nobody knows stays one that nobody knows.
+        // An unknown bit stays unknown.
         line(out, format_args!("let mut other = if value & !{known} != 0 {{ 1 << 30 }} else {{ 0 }};"));
         for (family, standard) in pairs {
             let (from, to) = if swap { (standard, family) } else { (family, standard) };
@@ -307,10 +307,10 @@ fn handle(out: &mut String, kind: &str, table: &Table, facts: &Facts) {
     out.push_str("}\n");
 }
 
-/// The handle as an integer of Fortran, both ways.
+/// Conversion between the handle and an integer of Fortran.
 fn fortran(out: &mut String, family: Family, known: &[(i64, Fact)]) {
     if family == Family::Mpich {
-        // The same number; MPI_File is a pointer there, and the address of nothing.
+        // The same number. MPI_File is a pointer there, and its number is no address.
         out.push_str("fn to_fortran(self) -> c_int { self.0 as c_int }\n");
         out.push_str("fn of_fortran(value: c_int) -> Self { Self(value as _) }\n");
         return;
@@ -338,13 +338,13 @@ fn fortran(out: &mut String, family: Family, known: &[(i64, Fact)]) {
     out.push_str("other => other as usize,\n})\n}\n");
 }
 
-/// `comm` is the type `Comm`.
+/// The name of the type: `Comm` for `comm`.
 pub(crate) fn type_name(kind: &str) -> String {
     let mut letters = kind.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The data whose addresses are handles. Their first word is the standard's value, in the program's copies too.
+/// Exported data whose addresses are handles. Its first word, also in the program's copies, is the standard's value.
 pub(super) fn data(out: &mut String, table: &Table, facts: &Facts) {
     let mut done: Vec<String> = Vec::new();
     for constant in &table.constants {

@@ -14,7 +14,7 @@ pub(super) fn arguments(procedure: Procedure<'_>) -> Vec<String> {
     out
 }
 
-/// The names of its arguments, in order.
+/// Names of the arguments, in order.
 pub(super) fn names(procedure: Procedure<'_>) -> Vec<&str> {
     let own = procedure.own_parameters().map(|p| &*p.name);
     own.chain(procedure.has_error().then_some("ierror")).collect()
@@ -39,11 +39,11 @@ fn argument(procedure: Procedure<'_>, parameter: &Parameter) -> Vec<String> {
     vec![format!("{base}{intent} :: {name}{}", shape(parameter, dialect))]
 }
 
-/// A buffer of any type and rank. Compilers have no common way to say so outside of TYPE(*), DIMENSION(..).
+/// A buffer of any type and rank. Outside of TYPE(*), DIMENSION(..) compilers have no common notation for it.
 fn choice(procedure: Procedure<'_>, parameter: &Parameter) -> Vec<String> {
     let (name, function) = (&parameter.name, procedure.function);
     if procedure.has_descriptors() {
-        // What is attached, or whose address is taken, is written to later on.
+        // An attached buffer, or one whose address is taken, is written to later on.
         let is_kept =
             parameter.kind.name == "choice" || matches!(&*function.name, "MPI_Get_address" | "MPI_Win_detach");
         let only_read = parameter.direction == Direction::In && !is_kept;
@@ -88,7 +88,7 @@ pub(super) fn number(c: &str) -> &'static str {
     }
 }
 
-/// What may be one of the constants that stand for nothing has no intent: they are variables.
+/// An argument that may be a constant for an absent value has no intent: those constants are variables.
 fn intent(parameter: &Parameter) -> &'static str {
     let may_be_ignored = matches!(parameter.kind.name, "status")
         || parameter.name.ends_with("weights")
@@ -113,7 +113,7 @@ fn shape(parameter: &Parameter, dialect: Dialect) -> &'static str {
     }
 }
 
-/// A callback of the program: its names and its specification statements, without intents, as the standard has them.
+/// A callback of the program: its names and its specification statements, without intents, as in the standard.
 pub(super) fn callback(callback: &Function, dialect: Dialect, large: bool) -> (Vec<String>, Vec<String>) {
     let mut names: Vec<_> = callback.parameters.iter().map(|p| p.name.clone()).collect();
     let declare = |p: &Parameter| {

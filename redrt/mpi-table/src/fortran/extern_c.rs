@@ -1,4 +1,4 @@
-//! The C functions as Rust sees them from outside of the library.
+//! Declarations in Rust of the C functions, for callers outside of the library.
 
 use crate::kind::Shape;
 use crate::parse::{Direction, Function, Parameter};
@@ -12,12 +12,12 @@ pub(super) fn declaration(name: &str, function: &Function, large: bool) -> Strin
     format!("fn {name}({}) -> {returns};", parameters.join(", "))
 }
 
-/// The name of a parameter, where it is no word of Rust.
+/// The name of a parameter, changed where it is a keyword of Rust.
 pub(super) fn rust_name(parameter: &Parameter) -> String {
     crate::exports::identifier(&parameter.name)
 }
 
-/// Handles have a type for each kind, callbacks are plain addresses.
+/// Handles have a type for each kind; callbacks are plain addresses.
 fn type_of(parameter: &Parameter, large: bool) -> String {
     let incoming = parameter.direction == Direction::In;
     let value = value_type(parameter, large);

@@ -1,4 +1,4 @@
-//! `mpif.h`, which fixed and free form both accept: statements between columns 7 and 72, comments by `!`.
+//! `mpif.h`, valid in fixed and free form: statements between columns 7 and 72, comments by `!`.
 
 use super::{Dialect, PREFIXES, SENTINELS, block, fortran_value, functions, is_fortran_constant, line};
 use crate::fortran::declare::number;

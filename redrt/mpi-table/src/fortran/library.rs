@@ -13,7 +13,7 @@ pub enum Library {
     Facade(Family),
 }
 
-/// Keys of predefined attributes, and what C has under them (`fortran_binding::Predefined`).
+/// Keys of predefined attributes, and the C type of their values (`fortran_binding::Predefined`).
 const KEYS: &[(&str, &str)] = &[
     ("MPI_TAG_UB", "Int"),
     ("MPI_IO", "Int"),
@@ -30,7 +30,7 @@ const KEYS: &[(&str, &str)] = &[
 ];
 
 impl Library {
-    /// The interfaces that it serves.
+    /// The dialects that the library serves.
     pub(super) fn dialects(self) -> &'static [Dialect] {
         match self {
             Self::Standard => &[Dialect::Old, Dialect::New],
@@ -38,20 +38,20 @@ impl Library {
         }
     }
 
-    /// The function that takes the place of the C function of the same name: a façade calls procedures of reductions
-    /// and error handlers with handles as Fortran has them.
+    /// The function to call in place of the C function of the same name: a façade calls procedures of reductions and
+    /// error handlers with Fortran's handles.
     pub(super) fn instead(self, function: &Function) -> Option<String> {
         (self != Self::Standard && function.takes_stateless_callback())
             .then(|| format!("redrt_fortran_{}", function.snake_name()))
     }
 
-    /// What else the linker knows a procedure by. Open MPI's library behind its module `mpi_f08` calls `ompi_..._f`.
+    /// A further symbol of a procedure. Open MPI's library behind its module `mpi_f08` calls `ompi_..._f`.
     pub(super) fn further_symbol(self, procedure: Procedure<'_>, prefix: &str) -> Option<String> {
         let base = procedure.name(prefix).to_lowercase().replacen("mpi_", "ompi_", 1);
         (self == Self::Facade(Family::OpenMpi)).then(|| format!("{base}_f"))
     }
 
-    /// What a constant is in C.
+    /// The value of a constant in C.
     fn value(self, table: &Table, name: &str) -> Option<i64> {
         match self {
             Self::Standard => table.constants.iter().find(|c| c.name == name).map(|c| c.value),
@@ -60,10 +60,10 @@ impl Library {
     }
 }
 
-/// What the procedures need to know of their library (`fortran_binding::Binding`).
+/// Facts about their library for the procedures (`fortran_binding::Binding`).
 ///
 /// # Panics
-/// When a family lacks what every family has.
+/// When a family lacks a constant that all families have.
 #[must_use]
 pub fn render_fortran_binding(table: &Table, library: Library) -> String {
     let mut out = "/// The ABI that the procedures are bound to.\n#[derive(Debug)]\npub struct Own;\n\n".to_owned();
@@ -84,7 +84,7 @@ pub fn render_fortran_binding(table: &Table, library: Library) -> String {
     out += "    };\n    const KEYS: &'static [fortran_binding::Key] = &[\n";
     for (name, kind) in KEYS {
         let Some(key) = value(name) else { continue };
-        // MPICH's keys tell by their last bits for which language they are.
+        // The last bits of MPICH's keys are the language that they are for.
         let fortran = if library == Library::Facade(Family::Mpich) { key + 1 } else { key };
         let kind = format!("fortran_binding::Predefined::{kind}");
         line(&mut out, format_args!("        fortran_binding::Key {{ fortran: {fortran}, c: {key}, value: {kind} }},"));
@@ -95,7 +95,7 @@ pub fn render_fortran_binding(table: &Table, library: Library) -> String {
     out
 }
 
-/// The types of `MPI_SIZEOF`, by the names of its procedures in Open MPI's module `mpi` and in MPICH's, if it is there,
+/// The types of `MPI_SIZEOF`: the names of its procedures in Open MPI's module `mpi` and in MPICH's, if it is there,
 /// and their sizes in bytes.
 const SIZES: &[(&str, &str, u32)] = &[
     ("character", "ch", 1),
@@ -128,7 +128,7 @@ fn size_symbols(family: Family, open_mpi: &str, mpich: &str) -> Vec<String> {
     }
 }
 
-/// What a library has beside the procedures of the standard's C functions: those that only the compiler has a use for.
+/// Procedures beside those of the standard's C functions: only the compiler calls them.
 pub(super) fn render_own(out: &mut String, library: Library) {
     let Library::Facade(family) = library else { return };
     let further = match family {

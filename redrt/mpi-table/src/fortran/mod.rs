@@ -27,7 +27,7 @@ pub use shims::render_fortran_library;
 
 use crate::parse::{Constant, Function, Parameter, Table};
 
-/// Which of the two families of interfaces.
+/// A family of interfaces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Dialect {
     /// `mpif.h` and the module `mpi`: handles are integers, buffers are addresses.
@@ -49,24 +49,24 @@ impl<'a> Procedure<'a> {
         self.function.parameters(self.large)
     }
 
-    /// The parameters that Fortran has; the arguments of main are not among them.
+    /// Parameters in Fortran; the arguments of main are left out.
     fn own_parameters(self) -> impl Iterator<Item = &'a Parameter> {
         self.parameters().filter(|p| !matches!(p.kind.name, "argc" | "argv" | "env_count" | "env"))
     }
 
-    /// Whether buffers come as descriptors, which makes it a `BIND(C)` procedure. Compilers that are told to keep to a
-    /// standard take no `LOGICAL` and no string in one.
+    /// True when buffers come as descriptors, which makes it a `BIND(C)` procedure. Compilers in a standard-conforming
+    /// mode take no `LOGICAL` and no string in one.
     fn has_descriptors(self) -> bool {
         let others = |p: &Parameter| matches!(p.kind.name, "logical" | "string");
         self.dialect == Dialect::New && self.parameters().any(is_choice) && !self.parameters().any(others)
     }
 
-    /// Whether its last argument is the error code.
+    /// True when its last argument is the error code.
     fn has_error(self) -> bool {
         self.function.returns.is_none() && self.function.name != "MPI_Pcontrol"
     }
 
-    /// The name of the procedure, with `MPI_` or `PMPI_`.
+    /// Name of the procedure, with the prefix `MPI_` or `PMPI_`.
     fn name(self, prefix: &str) -> String {
         let base = self.function.name.trim_start_matches("MPI_");
         let large = if self.large { "_c" } else { "" };
@@ -78,27 +78,27 @@ impl<'a> Procedure<'a> {
         format!("{prefix}{base}{large}{dialect}")
     }
 
-    /// The name that the linker sees.
+    /// Symbol of the procedure.
     fn symbol(self, prefix: &str) -> String {
         format!("{}_", self.name(prefix).to_lowercase())
     }
 
-    /// The C function that it calls.
+    /// Name of the C function that it calls.
     fn c_name(self, prefix: &str) -> String {
         let base = self.function.name.trim_start_matches("MPI_");
         format!("{prefix}{base}{}", if self.large { "_c" } else { "" })
     }
 
-    /// What one writes to call it: large counts have the same name where arguments tell them apart.
+    /// Name in the program's call: large counts have the same name where arguments tell the two apart.
     fn generic(self, prefix: &str) -> String {
         let base = self.function.name.trim_start_matches("MPI_");
-        // A callback's type does not: MPI-5.0 section 19.1.5.
+        // The type of a callback does not tell them apart: MPI-5.0 section 19.1.5.
         let by_name = self.large && self.parameters().any(|p| p.kind.name == "functions");
         format!("{prefix}{base}{}", if by_name { "_c" } else { "" })
     }
 }
 
-/// The functions that Fortran has in a dialect.
+/// The functions that a dialect has.
 fn functions(table: &Table, dialect: Dialect) -> impl Iterator<Item = &Function> {
     let known = move |f: &&Function| {
         !f.c_only && !matches!(&*f.module, "convert" | "tool") && (dialect == Dialect::Old || !f.old)
@@ -115,25 +115,25 @@ fn procedures(table: &Table, dialect: Dialect) -> impl Iterator<Item = Procedure
     })
 }
 
-/// How many procedures each dialect has, and how many of them take large counts: for the coverage page and the tests.
+/// Number of procedures of each dialect, and of those that take large counts: for the coverage page and the tests.
 pub(crate) fn counts(table: &Table) -> (usize, usize, usize) {
     let large = procedures(table, Dialect::New).filter(|p| p.large).count();
     (functions(table, Dialect::Old).count(), functions(table, Dialect::New).count(), large)
 }
 
-/// Whether the version for large counts has other types in Fortran. `MPI_Aint` and `MPI_Count` are both of 64 bits, so
-/// that what has no other counts exists once.
+/// True when the version for large counts has other types in Fortran. `MPI_Aint` and `MPI_Count` both have 64 bits, so
+/// a function that differs in no other type exists once.
 fn needs_large(function: &Function) -> bool {
     let differs = |p: &Parameter| p.large_only || matches!(p.kind.name, "count" | "disp" | "functions");
     function.twin && function.parameters.iter().any(differs)
 }
 
-/// Whether the argument is a buffer of any type and rank.
+/// True when the argument is a buffer of any type and rank.
 fn is_choice(parameter: &Parameter) -> bool {
     matches!(parameter.kind.name, "buffer" | "choice")
 }
 
-/// Whether the library may use the buffers after the procedure has returned.
+/// True when the library may use the buffers after the procedure has returned.
 fn keeps_buffers(function: &Function) -> bool {
     let name = function.snake_name();
     let base = name.strip_prefix("file_").unwrap_or(&name);
@@ -146,7 +146,7 @@ fn keeps_buffers(function: &Function) -> bool {
     begins || kept_module || name.ends_with("_init") || name.ends_with("_begin") || name.contains("attach")
 }
 
-/// Whether a constant is one of Fortran's.
+/// True when Fortran has the constant.
 fn is_fortran_constant(constant: &Constant) -> bool {
     let name = &constant.name;
     let tool = name.starts_with("MPI_T_") && !name.starts_with("MPI_T_ERR_");
@@ -159,7 +159,7 @@ fn fortran_value(constant: &Constant) -> i64 {
     if is_length { constant.value - 1 } else { constant.value }
 }
 
-/// What stands for something else in an argument: its name, and how `mpif.h` and the modules declare it.
+/// Constants with a special meaning as arguments: name, and type and shape in `mpif.h` and the modules.
 ///
 /// Each is a common block of its own, so that a procedure knows it by its address (MPI-5.0 section 19.1.8).
 const SENTINELS: &[(&str, &str, &str)] = &[

@@ -1,4 +1,4 @@
-//! The three modules: what `mpi` and `mpi_f08` share, and the two.
+//! The modules `mpi` and `mpi_f08`, and the one with the parts that they share.
 
 use super::declare::{self, number};
 use super::{
@@ -39,7 +39,7 @@ MODULE redrt_mpi_base
   END TYPE
 ";
 
-/// The module `redrt_mpi_base`: kinds, types, constants that are no handles, what stands for nothing, comparison.
+/// The module `redrt_mpi_base`: kinds, types, constants other than handles, constants for absent values, comparison.
 #[must_use]
 pub fn render_base_module(table: &Table) -> String {
     let mut out = BASE_HEAD.to_owned();
@@ -65,7 +65,7 @@ pub fn render_base_module(table: &Table) -> String {
         }
         line(&mut out, format_args!("  END INTERFACE"));
     }
-    // These two are Fortran's own. The descriptor of an argument knows the size of its elements.
+    // These two exist in Fortran alone. The descriptor of an argument has the size of its elements.
     line(&mut out, format_args!("  INTERFACE"));
     for prefix in PREFIXES {
         let lower = prefix.to_lowercase();
@@ -143,7 +143,7 @@ fn handle_constants(table: &Table) -> impl Iterator<Item = &Constant> {
     table.constants.iter().filter(|c| is_fortran_constant(c) && c.kind.shape == Shape::Handle)
 }
 
-/// One interface, two where a pointer may come out as an integer or as a `TYPE(C_PTR)`.
+/// One interface, or two where a pointer may come out as an integer or as a `TYPE(C_PTR)`.
 fn render_old(out: &mut String, procedure: Procedure<'_>, prefix: &str) {
     let name = procedure.name(prefix);
     let with_pointer = procedure.parameters().any(|p| p.kind.name == "base");

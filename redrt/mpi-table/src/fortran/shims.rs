@@ -1,8 +1,8 @@
-//! The procedures that Fortran calls, as Rust: each takes its arguments by reference, calls the C function, and hands
-//! back what came out of it.
+//! The procedures that Fortran calls, as Rust: each takes its arguments by reference, calls the C function, and returns
+//! its results.
 //!
-//! What an argument needs beyond that is in functions of the library's own (`redrt/redrt-fortran/src`); here it is only
-//! decided which of them an argument needs.
+//! Further work on arguments is in functions of the library's own (`redrt/redrt-fortran/src`); this module only decides
+//! which of them an argument needs.
 
 use super::extern_c::{self, rust_name, value_type};
 use super::library::{Library, render_own};
@@ -37,16 +37,16 @@ pub fn render_fortran_library(table: &Table, library: Library) -> String {
     out
 }
 
-/// Whether the function only copies a status from one of Fortran's forms to the other; they have the same layout.
+/// True when the function only copies a status from one of Fortran's forms to the other; both have the same layout.
 fn copies_status(function: &Function) -> bool {
     function.parameters.iter().all(|p| matches!(p.kind.name, "fstatus" | "f08status"))
         && !function.parameters.is_empty()
 }
 
-/// What a procedure does, collected argument by argument.
+/// The body of a procedure, collected argument by argument.
 #[derive(Default)]
 struct Shim {
-    /// Its parameters, and the lengths of strings, which compilers append.
+    /// Parameters, and the lengths of strings, which compilers append.
     parameters: Vec<String>,
     lengths: Vec<String>,
     before: Vec<String>,
@@ -66,7 +66,7 @@ fn render_procedure(out: &mut String, procedure: Procedure<'_>, prefix: &str, li
     }
     shim.parameters.append(&mut shim.lengths);
     let returns = procedure.function.returns.map_or(String::new(), |kind| format!(" -> {}", kind.rust));
-    // The two are additions to the standard ABI, which a library of that ABI need not have.
+    // These two are additions to the standard ABI, so a library of that ABI may lack them.
     let instead = library.instead(procedure.function);
     let callee = if copies_status(procedure.function) { "copy_status" } else { instead.as_deref().unwrap_or(&c_name) };
     let call = format!("{callee}({})", shim.arguments.join(", "));
@@ -190,12 +190,12 @@ impl Shim {
         }
     }
 
-    /// A string that goes in ends with a NUL in C, one that comes out is filled up with blanks in Fortran.
+    /// An incoming string ends with a NUL in C; an outgoing one is filled up with blanks in Fortran.
     fn string(&mut self, procedure: Procedure<'_>, parameter: &Parameter) {
         let name = rust_name(parameter);
         let incoming = parameter.direction == Direction::In;
-        // MPI-5.0 sections 10.1 and 11.8.2: of keys and values of info objects and of a program's name, blanks at both
-        // ends are not part.
+        // MPI-5.0 sections 10.1 and 11.8.2: blanks at both ends are not part of an info object's keys and values, nor
+        // of a program's name.
         let strips = procedure.function.module == "info" || parameter.name == "command";
         let trim = if strips { "trimmed" } else { "text" };
         self.lengths.push(format!("{name}_length: usize"));
@@ -237,7 +237,8 @@ impl Shim {
         self.after.push(format!("if code == 0 && *flag != 0 {{ {given} }}"));
     }
 
-    /// What C hands to the callbacks: which procedures of the program they stand for, and the program's own state.
+    /// The extra state that C passes to callbacks: the procedures of the program that they stand for, and the program's
+    /// own state.
     fn state(&mut self, function: &Function, parameter: &Parameter) {
         let name = rust_name(parameter);
         let value = if parameter.kind.name == "state" { "Aint" } else { "c_int" };
@@ -248,8 +249,8 @@ impl Shim {
         self.take(&name, &format!("*const {value}"), argument);
     }
 
-    /// Where the types of a callback in C and in Fortran are the same for the processor, C gets the program's
-    /// procedure.
+    /// Where the types of a callback in C and in Fortran are the same for the processor, C gets the program's procedure
+    /// itself.
     fn callback(&mut self, parameter: &Parameter, large: bool) {
         let name = rust_name(parameter);
         let callback = parameter.callback.as_deref().expect("a function kind names its callback");
@@ -313,7 +314,7 @@ impl Shim {
             Treatment::Typed { count, datatype } => {
                 let typed = format!("Typed::new(&*{name}, *{count} as Count, Datatype::of_fortran(*{datatype}))");
                 self.before.push(format!("let Some({name}_typed) = {typed} else {{ {refused} }};"));
-                // The two arguments that follow have other values then.
+                // Then the two arguments that follow have other values.
                 self.before
                     .push(format!("let {count}_own = {name}_typed.count as _;\nlet {count} = &raw const {count}_own;"));
                 self.before.push(format!("let {datatype}_own = {name}_typed.datatype.to_fortran();"));
@@ -324,17 +325,17 @@ impl Shim {
     }
 }
 
-/// What happens to a buffer that is a section with strides.
+/// Treatment of a buffer that is a section with strides.
 enum Treatment<'a> {
     /// Only its address counts.
     Address,
-    /// The call is over when it returns, so a contiguous copy serves.
+    /// A contiguous copy serves, as the call is complete at its return.
     Copied,
-    /// It is a message of its own: a datatype describes where its elements are.
+    /// A message of its own: a datatype describes the places of its elements.
     Typed { count: &'a str, datatype: &'a str },
-    /// It is of a collective, which is told of its shape.
+    /// A buffer of a collective, which gets the section's shape.
     Lent,
-    /// It is refused.
+    /// The section is refused.
     Contiguous,
 }
 
@@ -354,7 +355,8 @@ fn treatment<'a>(function: &'a Function, parameter: &Parameter) -> Treatment<'a>
             Treatment::Typed { count: &count.name, datatype: &datatype.name }
         }
         _ if function.module == "coll" => Treatment::Lent,
-        // MPI_Isendrecv_replace and the like have one buffer; all others of these modules name both behind each.
+        // MPI_Isendrecv_replace and the like have one buffer; all other functions of these modules name both behind
+        // each.
         _ => Treatment::Contiguous,
     }
 }
@@ -367,7 +369,7 @@ fn array_length(procedure: Procedure<'_>, parameter: &Parameter) -> String {
         "destinations" => "destinations(Comm::of_fortran(*comm))",
         length => return format!("*{length}"),
     };
-    // With MPI_IN_PLACE the types that go out are nowhere.
+    // With MPI_IN_PLACE the send types do not exist.
     let address = if procedure.has_descriptors() { "(*sendbuf).address()" } else { "sendbuf" };
     if parameter.name == "sendtypes" { format!("unless_in_place::<Own>({address}, {peers})") } else { peers.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! What is rendered for Fortran is complete, and compilers take it.
+//! The rendered text for Fortran is complete, and compilers accept it.
 
 use super::*;
 use std::collections::HashSet;
@@ -59,7 +59,7 @@ fn the_modules_and_mpif_h_compile() {
     write("mpi.f90", &render_mpi_module(&table));
     write("mpi_f08.f90", &render_mpi_f08_module(&table));
     compiles(directory.path(), &["-std=f2018", "base.f90", "mpi.f90", "mpi_f08.f90"]);
-    // Programs that keep to an older standard may use the modules, and both of them.
+    // Programs in an older standard's mode may use the modules, and both of them at once.
     write("user.f90", "subroutine a\nuse mpi\nend\nsubroutine b\nuse mpi_f08\nend\n");
     compiles(directory.path(), &["-std=f2008", "user.f90"]);
 
