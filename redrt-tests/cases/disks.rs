@@ -59,7 +59,7 @@ fn a_limit_of_file_sizes_ends_the_job_with_exit_code_74() {
     job.wait_for("started", 4);
     let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
     // SAFETY: - `limit` is valid for the read of one limit; no old limit is written, and the process's memory is not
-    // touched.
+    //           touched.
     let failed = unsafe { libc::prlimit(job.redrun(), libc::RLIMIT_FSIZE, &raw const limit, std::ptr::null_mut()) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
     std::fs::write(&go, "").expect("the directory is there");

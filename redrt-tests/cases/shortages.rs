@@ -29,7 +29,7 @@ fn take_descriptors(id: i32) {
     let first_free = (0..).find(|number| !is_used(number)).expect("one is free");
     let limit = libc::rlimit { rlim_cur: first_free, rlim_max: first_free };
     // SAFETY: - `limit` is valid for the read of one limit; no old limit is written, and the process's memory is not
-    // touched.
+    //           touched.
     let failed = unsafe { libc::prlimit(id, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
 }

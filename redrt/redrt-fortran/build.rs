@@ -1,4 +1,4 @@
-//! Generates the procedures from the table, and names the library and the one it needs.
+//! Generates the procedures from the table, and sets the names of the library and of the one that it needs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,10 +11,10 @@ fn main() {
     write("procedures.rs", mpi_table::render_fortran_library(&table, library));
     write("binding.rs", mpi_table::render_fortran_binding(&table, library));
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libredrt_mpifort.so.1");
-    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
-    // interposed.
+    // Functions with the same body may be merged. Calls within the library are bound to its own functions, even where
+    // another library interposes the name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
-    // Loading this library loads the MPI library too. An empty library of its name is enough to say so.
+    // Loading this library must load the MPI library too. An empty library of that name suffices for the linker.
     let stand_in = stand_in(&directory);
     println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed");
     println!("cargo::rustc-cdylib-link-arg={}", stand_in.display());

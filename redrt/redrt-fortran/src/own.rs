@@ -1,4 +1,5 @@
-//! What Fortran has and the C ABI has not: comparison of handles, copies of statuses, `MPI_Sizeof`, `MPI_F_sync_reg`.
+//! Procedures that Fortran has and the C ABI lacks: comparison of handles, copies of statuses, `MPI_Sizeof`,
+//! `MPI_F_sync_reg`.
 
 use crate::section::Section;
 use crate::standard::Status;
@@ -13,7 +14,7 @@ macro_rules! comparisons {
         /// Two handles by reference.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $equal(a: *const c_int, b: *const c_int) -> c_int {
-            // SAFETY: - two arguments by reference.
+            // SAFETY: - Fortran passes the addresses of two variables.
             c_int::from(unsafe { *a == *b })
         }
 
@@ -23,7 +24,7 @@ macro_rules! comparisons {
         /// Two handles by reference.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $unequal(a: *const c_int, b: *const c_int) -> c_int {
-            // SAFETY: - two arguments by reference.
+            // SAFETY: - Fortran passes the addresses of two variables.
             c_int::from(unsafe { *a != *b })
         }
     )*};
@@ -49,7 +50,7 @@ comparisons! {
 /// # Safety
 /// Two statuses by reference.
 pub unsafe fn copy_status(from: *const Status, to: *mut Status) -> c_int {
-    // SAFETY: - the caller's promise.
+    // SAFETY: - both pointers are to statuses: the caller's duty.
     unsafe { *to = *from };
     0
 }
@@ -62,16 +63,16 @@ macro_rules! fortran_only {
         /// The arguments of the Fortran call.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $sizeof(x: *const Section, size: *mut c_int, ierror: *mut c_int) {
-            // SAFETY: - a descriptor that the compiler made.
+            // SAFETY: - `x` is a descriptor that the compiler made.
             let length = unsafe { (*x).element_length() };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { *size = length as c_int };
-            // SAFETY: - an argument by reference, or null.
+            // SAFETY: - Fortran passes the address of a variable, or null.
             unsafe { give_error(ierror, 0) };
         }
 
-        /// `MPI_F_SYNC_REG`: that it is called is all that it is for, the compiler keeps no copies in registers across
-        /// it.
+        /// `MPI_F_SYNC_REG`: an empty procedure. Across a call of it the compiler keeps no copies of the buffer in
+        /// registers.
         #[unsafe(no_mangle)]
         pub extern "C" fn $sync(_buffer: *const Section) {}
     };

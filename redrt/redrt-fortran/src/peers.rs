@@ -1,5 +1,5 @@
-//! With how many a collective exchanges arrays, as the standard's functions tell it: this library serves every MPI
-//! library of the standard ABI.
+//! Number of members with which a collective exchanges arrays, from the standard's functions: this library serves every
+//! MPI library of the standard ABI.
 
 use crate::standard::{Comm, Own};
 use fortran_binding::Binding;
@@ -17,7 +17,8 @@ unsafe extern "C" {
     -> c_int;
 }
 
-/// How many ranks a collective call exchanges with. 0 for what is no communicator; the call itself says so.
+/// Number of ranks that a collective exchanges arrays with. 0 for an invalid communicator, which the call itself
+/// reports.
 #[must_use]
 pub fn peers(comm: Comm) -> usize {
     let (mut is_inter, mut size) = (0, 0);
@@ -30,13 +31,13 @@ pub fn peers(comm: Comm) -> usize {
     usize::try_from(size).unwrap_or(0)
 }
 
-/// From how many neighbours a neighbourhood collective receives.
+/// Number of neighbours from which a neighbourhood collective receives.
 #[must_use]
 pub fn sources(comm: Comm) -> usize {
     neighbors(comm).0
 }
 
-/// To how many neighbours it sends.
+/// Number of neighbours to which it sends.
 #[must_use]
 pub fn destinations(comm: Comm) -> usize {
     neighbors(comm).1
@@ -66,7 +67,7 @@ fn neighbors(comm: Comm) -> (usize, usize) {
         _ => {
             // SAFETY: - the pointers are to locals.
             unsafe { PMPI_Cartdim_get(comm, &mut sources) };
-            // Two in each dimension.
+            // Two neighbours in each dimension.
             sources *= 2;
             destinations = sources;
         }

@@ -1,15 +1,15 @@
-//! Buffers that come as descriptors: of a whole array, a scalar, or a section with strides.
+//! Buffers passed as descriptors: of a whole array, a scalar, or a section with strides.
 //!
-//! What is contiguous goes on as its address. A section with strides is treated by what the call does with it:
+//! A contiguous buffer is passed on as its address. The treatment of a section with strides depends on the call:
 //!
 //! | the call | the section |
 //! |---|---|
-//! | is over when it returns | is copied, there and back |
-//! | goes on, with a message of its own (`MPI_Isend`, `MPI_Irecv`, `MPI_Put`, ...) | gets a datatype of its own |
-//! | goes on as a collective (`MPI_Igather`, `MPI_Allreduce_init`, ...) | is lent to the library with its shape |
-//! | goes on otherwise (`MPI_Win_create`, `MPI_Psend_init`, ...) | is refused, with `MPI_ERR_BUFFER` |
+//! | is complete when it returns | is copied, there and back |
+//! | completes later, with a message of its own (`MPI_Isend`, `MPI_Put`, ...) | gets a datatype of its own |
+//! | completes later as a collective (`MPI_Igather`, `MPI_Allreduce_init`, ...) | is lent with its shape |
+//! | completes later otherwise (`MPI_Win_create`, `MPI_Psend_init`, ...) | is refused, with `MPI_ERR_BUFFER` |
 //!
-//! The last is why `MPI_SUBARRAYS_SUPPORTED` is `.FALSE.`.
+//! Because of the last row `MPI_SUBARRAYS_SUPPORTED` is `.FALSE.`.
 
 use crate::standard::{Object, Own};
 use fortran_binding::handles::give_error;
@@ -36,7 +36,7 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// `MPI_COMM_SELF`, whose error handler is asked where no communicator is among the arguments.
+/// `MPI_COMM_SELF`, whose error handler is called where the arguments have no communicator.
 pub const COMM_SELF: Object = Object(258);
 const ERR_BUFFER: c_int = 1;
 const BYTE: usize = 583;
@@ -48,11 +48,11 @@ const DATATYPE_NULL: usize = 512;
 struct Dimension {
     lower_bound: isize,
     extent: isize,
-    /// Bytes from one element to the next.
+    /// Distance in bytes from one element to the next.
     stride: isize,
 }
 
-/// `CFI_cdesc_t`, as gfortran and LLVM's flang have it. The standard fixes its first three members and the last.
+/// `CFI_cdesc_t` of gfortran and LLVM's flang. The standard fixes its first three members and the last.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Section {
@@ -68,13 +68,13 @@ pub struct Section {
 const _: () = assert!(size_of::<Section>() == 24 && size_of::<Dimension>() == 24);
 
 impl Section {
-    /// Where it begins, or what stands for a buffer.
+    /// Address of the first element, or a sentinel.
     #[must_use]
     pub fn address(&self) -> *mut c_void {
         self.base
     }
 
-    /// The size of one element, which for a string is its length.
+    /// The size of one element; for a string, its length.
     #[must_use]
     pub fn element_length(&self) -> usize {
         self.element_length
@@ -82,11 +82,11 @@ impl Section {
 
     fn dimensions(&self) -> &[Dimension] {
         let rank = usize::try_from(self.rank).unwrap_or(0);
-        // SAFETY: - as many follow as the rank says: the compiler made the descriptor.
+        // SAFETY: - `rank` dimensions follow: the compiler made the descriptor.
         unsafe { std::slice::from_raw_parts(self.dimensions.as_ptr(), rank) }
     }
 
-    /// Whether its elements follow one another. An array of unknown size, whose last extent is -1, is.
+    /// True when the elements follow one another. That includes an array of unknown size, whose last extent is -1.
     #[must_use]
     pub fn is_contiguous(&self) -> bool {
         let mut expected = self.element_length as isize;
@@ -105,7 +105,7 @@ impl Section {
         self.dimensions().iter().map(|dimension| usize::try_from(dimension.extent).unwrap_or(0)).product()
     }
 
-    /// Where the elements are, first index fastest, as distances from the base.
+    /// Distances of the elements from the base, first index fastest.
     fn places(&self) -> impl Iterator<Item = isize> {
         let dimensions = self.dimensions();
         (0..self.element_count()).map(move |number| {
@@ -120,17 +120,17 @@ impl Section {
     }
 }
 
-/// A buffer for a call that is over when it returns: itself, or a contiguous copy of it.
+/// A buffer for a call that is complete when it returns: the section itself, or a contiguous copy of it.
 pub struct Copied {
     address: *mut c_void,
     copy: Vec<u8>,
 }
 
 impl Copied {
-    /// The buffer as it goes in.
+    /// The buffer for the call.
     ///
     /// # Safety
-    /// The descriptor of an argument.
+    /// `section` is the descriptor of an argument.
     pub unsafe fn new(section: &Section) -> Self {
         let address = buffer::<Own>(section.base);
         if section.is_contiguous() || address != section.base {
@@ -139,29 +139,29 @@ impl Copied {
         let length = section.element_length;
         let mut copy = Vec::with_capacity(length * section.element_count());
         for place in section.places() {
-            // SAFETY: - an element of the section, as its descriptor has it.
+            // SAFETY: - `place` is that of an element of the section, by its descriptor.
             let element = unsafe { std::slice::from_raw_parts(section.base.byte_offset(place).cast::<u8>(), length) };
             copy.extend_from_slice(element);
         }
         Self { address: copy.as_mut_ptr().cast(), copy }
     }
 
-    /// What C gets.
+    /// Address of the buffer, for C.
     #[must_use]
     pub fn address(&self) -> *mut c_void {
         self.address
     }
 
-    /// Writes back what the call has written.
+    /// Writes the call's result back into the section.
     ///
     /// # Safety
-    /// The descriptor that it was made of.
+    /// `section` is the descriptor that this was made from.
     pub unsafe fn write_back(&self, section: &Section) {
         if self.copy.is_empty() {
             return;
         }
         for (place, element) in section.places().zip(self.copy.chunks_exact(section.element_length)) {
-            // SAFETY: - an element of the section, as its descriptor has it.
+            // SAFETY: - `place` is that of an element of the section, by its descriptor.
             let target = unsafe { section.base.byte_offset(place) };
             // SAFETY: - target is an element of the section, of this length.
             //         - the copy is memory of its own, so they do not overlap.
@@ -170,21 +170,21 @@ impl Copied {
     }
 }
 
-/// A buffer for a call that goes on: count and datatype that find its elements where they are.
+/// A buffer for a call that completes later: count and datatype that describe its elements in place.
 pub struct Typed {
-    /// How many.
+    /// Number of elements.
     pub count: Count,
-    /// Of what.
+    /// Type of the elements.
     pub datatype: Object,
     is_own: bool,
 }
 
 impl Typed {
-    /// `count` elements of `datatype` within the section. None if the elements of the one do not make up those of the
-    /// other, or there are too few.
+    /// `count` elements of `datatype` within the section. `None` if elements of one do not make up those of the other,
+    /// or if there are too few.
     ///
     /// # Safety
-    /// The descriptor of an argument.
+    /// `section` is the descriptor of an argument.
     pub unsafe fn new(section: &Section, count: Count, datatype: Object) -> Option<Self> {
         if section.is_contiguous() || buffer::<Own>(section.base) != section.base || count <= 0 {
             return Some(Self { count, datatype, is_own: false });
@@ -194,7 +194,7 @@ impl Typed {
         let code = unsafe { PMPI_Type_get_extent(datatype.0, &mut lower, &mut extent) };
         let length = section.element_length as Count;
         let extent = extent as Count;
-        // A type as large as an element, or a part of one, as MPI_REAL of a COMPLEX.
+        // A type as large as an element, or a part of one, like MPI_REAL in a COMPLEX.
         if code != 0 || extent <= 0 || lower != 0 || length % extent != 0 || (count * extent) % length != 0 {
             return None;
         }
@@ -210,7 +210,7 @@ impl Typed {
 }
 
 impl Drop for Typed {
-    /// An operation under way keeps its type.
+    /// Operations under way keep their type.
     fn drop(&mut self) {
         if self.is_own {
             // SAFETY: - the pointer is to a handle that `new` made.
@@ -219,7 +219,7 @@ impl Drop for Typed {
     }
 }
 
-/// A buffer for a collective that goes on. The MPI library is told of its shape for the time of the call.
+/// A buffer for a collective that completes later. The MPI library has its shape during the call.
 pub struct Lent {
     address: *mut c_void,
     shape: usize,
@@ -227,7 +227,7 @@ pub struct Lent {
 
 type LendFunction = unsafe extern "C" fn(*mut c_void, usize) -> c_int;
 
-/// A library of another vendor has the standard ABI and not this.
+/// A library of another vendor may have the standard ABI without this function.
 fn lend_function() -> Option<LendFunction> {
     static FOUND: OnceLock<usize> = OnceLock::new();
     // SAFETY: - RTLD_DEFAULT is a null pointer; the name ends with NUL.
@@ -239,10 +239,10 @@ fn lend_function() -> Option<LendFunction> {
 }
 
 impl Lent {
-    /// The section, lent until this is dropped. None if the library does not take it.
+    /// The section, lent until this is dropped. `None` if the library does not take it.
     ///
     /// # Safety
-    /// The descriptor of an argument.
+    /// `section` is the descriptor of an argument.
     pub unsafe fn new(section: &Section) -> Option<Self> {
         let address = buffer::<Own>(section.base);
         if section.is_contiguous() || address != section.base {
@@ -251,13 +251,13 @@ impl Lent {
         let lend = lend_function()?;
         let element = contiguous(section.element_length as Count, BYTE)?;
         let shape = prefix(section.dimensions(), section.element_count() as Count, element)?.committed();
-        // SAFETY: - a committed type; the address is a number to it.
+        // SAFETY: - `shape` is a committed type; the library takes the address as a number.
         let is_taken = unsafe { lend(address, shape.0) } != 0;
         // The library keeps the type.
         is_taken.then_some(Self { address, shape: shape.0 })
     }
 
-    /// What C gets.
+    /// Address of the buffer, for C.
     #[must_use]
     pub fn address(&self) -> *mut c_void {
         self.address
@@ -269,13 +269,13 @@ impl Drop for Lent {
         if self.shape != 0
             && let Some(lend) = lend_function()
         {
-            // SAFETY: - no type: takes back what `new` has lent.
+            // SAFETY: - with a null type, the call ends the loan that `new` made.
             unsafe { lend(self.address, DATATYPE_NULL) };
         }
     }
 }
 
-/// A datatype on the way to another; 0 once it was handed on.
+/// A datatype made on the way to another; 0 once it was passed on.
 struct Made(usize);
 
 impl Made {
@@ -285,7 +285,7 @@ impl Made {
     }
 
     fn committed(mut self) -> Self {
-        // SAFETY: - the pointer is to a handle of ours.
+        // SAFETY: - the pointer is to a handle that this value owns.
         unsafe { PMPI_Type_commit(&mut self.0) };
         self
     }
@@ -294,7 +294,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         if self.0 != 0 {
-            // SAFETY: - the pointer is to a handle of ours.
+            // SAFETY: - the pointer is to a handle that this value owns.
             unsafe { PMPI_Type_free(&mut self.0) };
         }
     }
@@ -310,8 +310,8 @@ fn strided(count: Count, stride: isize, old: usize) -> Option<Made> {
     Made::new(|new| unsafe { PMPI_Type_create_hvector_c(count, 1, stride as Count, old, new) })
 }
 
-/// The type of the first `wanted` elements of an array of these dimensions: whole planes of the last dimension, and
-/// what remains of one more.
+/// The type of the first `wanted` elements of an array of these dimensions: whole planes of the last dimension, and the
+/// remainder of one more.
 fn prefix(dimensions: &[Dimension], wanted: Count, element: Made) -> Option<Made> {
     let Some((last, inner)) = dimensions.split_last() else { return Some(element) };
     let plane: Count = inner.iter().map(|dimension| dimension.extent as Count).product();
@@ -325,11 +325,11 @@ fn prefix(dimensions: &[Dimension], wanted: Count, element: Made) -> Option<Made
     let part = prefix(inner, rest, again)?;
     let (lengths, places) = ([1, 1], [0, whole * last.stride as Count]);
     let types = [planes.0, part.0];
-    // SAFETY: - arrays of two; the pointer is to a local of Made::new.
+    // SAFETY: - each array has two elements; the pointer is to a local of Made::new.
     Made::new(|new| unsafe { PMPI_Type_create_struct_c(2, lengths.as_ptr(), places.as_ptr(), types.as_ptr(), new) })
 }
 
-/// A section with strides where the call cannot do with one: said aloud, and an error as any other.
+/// Refuses a section with strides that the call cannot use: prints a line, and raises an error like any other.
 ///
 /// # Safety
 /// `ierror` is null or valid for one write.
@@ -337,8 +337,8 @@ pub unsafe fn refuse(function: &str, argument: &str, comm: Object, ierror: *mut 
     eprintln!(
         "redrt: {function}: {argument} is a section with strides, and is in use after the call; pass a contiguous array"
     );
-    // SAFETY: - it takes numbers.
+    // SAFETY: - the call takes numbers.
     unsafe { PMPI_Comm_call_errhandler(comm.0, ERR_BUFFER) };
-    // SAFETY: - the caller's promise.
+    // SAFETY: - `ierror` is null or valid for a write: the caller's duty.
     unsafe { give_error(ierror, ERR_BUFFER) };
 }

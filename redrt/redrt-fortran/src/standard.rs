@@ -1,10 +1,10 @@
 //! The standard ABI: handles whose values fit an `INTEGER` and are their own numbers in Fortran, statuses of eight
-//! integers, and a common block for each thing that is known by its address.
+//! integers, and a common block for each sentinel.
 
 use fortran_binding::{Handle, blocks};
 use std::ffi::c_int;
 
-/// A status: in all three forms, C, array and type, eight integers.
+/// A status: eight integers in all three forms, C, array and type.
 pub type Status = [c_int; 8];
 
 /// A handle of any kind.

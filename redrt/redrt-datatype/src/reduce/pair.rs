@@ -73,10 +73,10 @@ pub(super) fn reduce(op: Operator, pair: (Scalar, Scalar), count: usize, input: 
 /// Both fields must be valid for reads.
 unsafe fn read<V: Copy, I: Copy>(place: *const Pair<V, I>) -> Pair<V, I> {
     // SAFETY: - the value is valid for reads: the caller's duty; only its address is computed, and the pair is not
-    // read.
+    //           read.
     let value = unsafe { (&raw const (*place).value).read_unaligned() };
     // SAFETY: - the index is valid for reads: the caller's duty; only its address is computed, and the pair is not
-    // read.
+    //           read.
     let index = unsafe { (&raw const (*place).index).read_unaligned() };
     Pair { value, index }
 }

@@ -1,8 +1,8 @@
-//! Callbacks of the program that have other arguments in Fortran than in C.
+//! Callbacks of the program whose arguments in Fortran differ from those in C.
 //!
-//! C is given one of the functions here, and as its extra state a [`Context`]: which procedures of the program it
-//! stands for, and the program's own extra state. Reductions and error handlers need none of this. They take all by
-//! reference in C too: the MPI library calls the program's procedure.
+//! C gets one of the functions here, and as its extra state a [`Context`]: the procedures of the program that it stands
+//! for, and the program's own extra state. Reductions and error handlers need none of this. In C too they take all
+//! arguments by reference, so the MPI library calls the program's procedure itself.
 
 use crate::attributes::{attribute_from_c, attribute_to_c};
 use crate::{Aint, Count, Handle, Offset};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-/// Procedures of the program, by address, and its state for them.
+/// Procedures of the program, by address, and the program's extra state for them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Context {
     procedures: [usize; 3],
@@ -26,7 +26,7 @@ impl Context {
         Self { procedures: all, state }
     }
 
-    /// One that lives for good: nobody tells when the last attribute of a key is gone. Equal ones are one.
+    /// A context that lives for good: the end of a key's last attribute is unknown. Equal ones are shared.
     #[must_use]
     pub fn shared(procedures: &[usize], state: Aint) -> *mut c_void {
         let context = Self::of(procedures, state);
@@ -35,16 +35,16 @@ impl Context {
         std::ptr::from_ref(*place).cast_mut().cast()
     }
 
-    /// One for a request, which tells when it is freed ([`free_request`]).
+    /// A context for one request, freed with it ([`free_request`]).
     #[must_use]
     pub fn own(procedures: &[usize], state: Aint) -> *mut c_void {
         Box::into_raw(Box::new(Self::of(procedures, state))).cast()
     }
 
     /// # Safety
-    /// A context that was handed to C.
+    /// `context` is a pointer that C got from [`Context::shared`] or [`Context::own`].
     unsafe fn from_c(context: *mut c_void) -> Self {
-        // SAFETY: - one of `shared` or `own`, still there.
+        // SAFETY: - the pointer is to a context of `shared` or `own` that was not freed: the caller's duty.
         unsafe { *context.cast::<Self>() }
     }
 
@@ -54,7 +54,7 @@ impl Context {
     /// `F` is the type of a Fortran procedure with the arguments of procedure `index`.
     unsafe fn procedure<F: Copy>(&self, index: usize) -> F {
         const { assert!(size_of::<F>() == size_of::<usize>()) };
-        // SAFETY: - same size; the type is the caller's promise.
+        // SAFETY: - same size; `F` is the procedure's type: the caller's duty.
         unsafe { std::mem::transmute_copy(&self.procedures[index]) }
     }
 }
@@ -82,9 +82,9 @@ macro_rules! attribute_callbacks {
                 *mut c_int,
                 *mut c_int,
             );
-            // SAFETY: - the library hands back what it was given.
+            // SAFETY: - the library passes a context that C got here, and that was not freed.
             let context = unsafe { Context::from_c(context) };
-            // SAFETY: - the program gave its copy procedure first.
+            // SAFETY: - the copy procedure is the first of the context.
             let procedure = unsafe { context.procedure::<Copy>(0) };
             let (object, state, value) =
                 (object.to_fortran(), context.state as $value, attribute_from_c(value) as $value);
@@ -92,10 +92,10 @@ macro_rules! attribute_callbacks {
             // SAFETY: - all arguments are locals.
             unsafe { procedure(&object, &keyval, &state, &value, &mut out, &mut wanted, &mut code) };
             if wanted != 0 {
-                // SAFETY: - where the library wants the copy.
+                // SAFETY: - `copied` is valid for a write: the library passes it for the copy.
                 unsafe { *copied = attribute_to_c(out as Aint) };
             }
-            // SAFETY: - where the library wants to know.
+            // SAFETY: - `flag` is valid for a write: the library passes it for the answer.
             unsafe { *flag = c_int::from(wanted != 0) };
             code
         }
@@ -111,9 +111,9 @@ macro_rules! attribute_callbacks {
             context: *mut c_void,
         ) -> c_int {
             type Delete = unsafe extern "C" fn(*const c_int, *const c_int, *const $value, *const $value, *mut c_int);
-            // SAFETY: - the library hands back what it was given.
+            // SAFETY: - the library passes a context that C got here, and that was not freed.
             let context = unsafe { Context::from_c(context) };
-            // SAFETY: - the program gave its delete procedure second.
+            // SAFETY: - the delete procedure is the second of the context.
             let procedure = unsafe { context.procedure::<Delete>(1) };
             let (object, state, value) =
                 (object.to_fortran(), context.state as $value, attribute_from_c(value) as $value);
@@ -134,12 +134,12 @@ attribute_callbacks!(copy_attribute_int, delete_attribute_int, c_int);
 /// # Safety
 /// Called by the MPI library with a context.
 pub unsafe extern "C" fn query_request<S>(context: *mut c_void, status: *mut S) -> c_int {
-    // SAFETY: - the library hands back what it was given.
+    // SAFETY: - the library passes a context that C got here, and that was not freed.
     let context = unsafe { Context::from_c(context) };
-    // SAFETY: - the program gave its query procedure first.
+    // SAFETY: - the query procedure is the first of the context.
     let procedure = unsafe { context.procedure::<unsafe extern "C" fn(*const Aint, *mut S, *mut c_int)>(0) };
     let mut code = 0;
-    // SAFETY: - the status is the library's, the others are locals.
+    // SAFETY: - the library passes a valid status; the other arguments are locals.
     unsafe { procedure(&context.state, status, &mut code) };
     code
 }
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn query_request<S>(context: *mut c_void, status: *mut S) 
 pub unsafe extern "C" fn free_request(context: *mut c_void) -> c_int {
     // SAFETY: - made by Context::own; the library calls this last, and once (MPI-5.0 section 13.2).
     let context = unsafe { Box::from_raw(context.cast::<Context>()) };
-    // SAFETY: - the program gave its free procedure second.
+    // SAFETY: - the free procedure is the second of the context.
     let procedure = unsafe { context.procedure::<unsafe extern "C" fn(*const Aint, *mut c_int)>(1) };
     let mut code = 0;
     // SAFETY: - all arguments are locals.
@@ -164,9 +164,9 @@ pub unsafe extern "C" fn free_request(context: *mut c_void) -> c_int {
 /// # Safety
 /// Called by the MPI library with a context.
 pub unsafe extern "C" fn cancel_request(context: *mut c_void, complete: c_int) -> c_int {
-    // SAFETY: - the library hands back what it was given.
+    // SAFETY: - the library passes a context that C got here, and that was not freed.
     let context = unsafe { Context::from_c(context) };
-    // SAFETY: - the program gave its cancel procedure third.
+    // SAFETY: - the cancel procedure is the third of the context.
     let procedure = unsafe { context.procedure::<unsafe extern "C" fn(*const Aint, *const c_int, *mut c_int)>(2) };
     let mut code = 0;
     // SAFETY: - all arguments are locals.
@@ -179,13 +179,14 @@ pub unsafe extern "C" fn cancel_request(context: *mut c_void, complete: c_int) -
 /// # Safety
 /// Called by the MPI library with a context.
 pub unsafe extern "C" fn file_extent<H: Handle>(datatype: H, extent: *mut Aint, context: *mut c_void) -> c_int {
-    // SAFETY: - the library hands back what it was given.
+    // SAFETY: - the library passes a context that C got here, and that was not freed.
     let context = unsafe { Context::from_c(context) };
     type Extent = unsafe extern "C" fn(*const c_int, *mut Aint, *const Aint, *mut c_int);
-    // SAFETY: - the program gave its extent procedure third.
+    // SAFETY: - the extent procedure is the third of the context.
     let procedure = unsafe { context.procedure::<Extent>(2) };
     let (datatype, mut code) = (datatype.to_fortran(), 0);
-    // SAFETY: - the extent is where the library wants it, the others are locals.
+    // SAFETY: - `extent` is valid for a write, as the library passes it for the result; the other arguments
+    //           are locals.
     unsafe { procedure(&datatype, extent, &context.state, &mut code) };
     code
 }
@@ -213,12 +214,12 @@ macro_rules! conversions {
                 *const Aint,
                 *mut c_int,
             );
-            // SAFETY: - the library hands back what it was given.
+            // SAFETY: - the library passes a context that C got here, and that was not freed.
             let context = unsafe { Context::from_c(context) };
-            // SAFETY: - the program gave its procedures in this order.
+            // SAFETY: - the context has its procedures in this order.
             let procedure = unsafe { context.procedure::<Conversion>($index) };
             let (datatype, mut code) = (datatype.to_fortran(), 0);
-            // SAFETY: - the two buffers are the library's, the others are locals.
+            // SAFETY: - the library passes two valid buffers; the other arguments are locals.
             unsafe { procedure(memory, &datatype, &count, file, &position, &context.state, &mut code) };
             code
         }
@@ -232,7 +233,7 @@ conversions! {
     write_converted_large: 1, Count;
 }
 
-/// What C is given for a conversion: nothing for `MPI_CONVERSION_FN_NULL`, which it knows as a null pointer.
+/// The function that C gets for a conversion: none for `MPI_CONVERSION_FN_NULL`, which C knows as a null pointer.
 #[must_use]
 pub fn conversion(procedure: usize, stand_in: usize) -> usize {
     let null = [mpi_conversion_fn_null_ as *const () as usize, mpi_conversion_fn_null_c_ as *const () as usize];
@@ -241,7 +242,7 @@ pub fn conversion(procedure: usize, stand_in: usize) -> usize {
 
 macro_rules! predefined {
     ($value:ty: $($duplicate:ident, $no_copy:ident, $no_delete:ident;)*) => {$(
-        /// The attribute is copied as it is.
+        /// Copies the attribute unchanged.
         ///
         /// # Safety
         /// The arguments of the Fortran call.
@@ -255,15 +256,15 @@ macro_rules! predefined {
             flag: *mut c_int,
             ierror: *mut c_int,
         ) {
-            // SAFETY: - arguments by reference.
+            // SAFETY: - Fortran passes the addresses of variables.
             unsafe { *copied = *value };
-            // SAFETY: - an argument by reference, which the library passes to write to.
+            // SAFETY: - `flag` is valid for a write: the library passes it for the answer.
             unsafe { *flag = 1 };
-            // SAFETY: - an argument by reference, which the library passes to write to.
+            // SAFETY: - `ierror` is valid for a write: the library passes it for the code.
             unsafe { *ierror = 0 };
         }
 
-        /// The attribute is not copied.
+        /// Does not copy the attribute.
         ///
         /// # Safety
         /// The arguments of the Fortran call.
@@ -277,13 +278,13 @@ macro_rules! predefined {
             flag: *mut c_int,
             ierror: *mut c_int,
         ) {
-            // SAFETY: - arguments by reference.
+            // SAFETY: - `flag` is valid for a write: the library passes it for the answer.
             unsafe { *flag = 0 };
-            // SAFETY: - an argument by reference, which the library passes to write to.
+            // SAFETY: - `ierror` is valid for a write: the library passes it for the code.
             unsafe { *ierror = 0 };
         }
 
-        /// The attribute needs nothing to be deleted.
+        /// Deletes the attribute, for which nothing is to be done.
         ///
         /// # Safety
         /// The arguments of the Fortran call.
@@ -295,7 +296,7 @@ macro_rules! predefined {
             _state: *const $value,
             ierror: *mut c_int,
         ) {
-            // SAFETY: - an argument by reference.
+            // SAFETY: - `ierror` is valid for a write: the library passes it for the code.
             unsafe { *ierror = 0 };
         }
     )*};
@@ -308,10 +309,10 @@ predefined! { Aint:
 }
 predefined! { c_int: mpi_dup_fn_, mpi_null_copy_fn_, mpi_null_delete_fn_; }
 
-/// `MPI_CONVERSION_FN_NULL`, which is only compared with.
+/// `MPI_CONVERSION_FN_NULL`, which is never called: only its address is compared.
 #[unsafe(no_mangle)]
 pub extern "C" fn mpi_conversion_fn_null_() {}
 
-/// `MPI_CONVERSION_FN_NULL_C`, which is only compared with.
+/// `MPI_CONVERSION_FN_NULL_C`, which is never called: only its address is compared.
 #[unsafe(no_mangle)]
 pub extern "C" fn mpi_conversion_fn_null_c_() {}

@@ -1,12 +1,12 @@
-//! Handles, which are integers in Fortran, and the few integers that count otherwise.
+//! Handles, which are integers in Fortran, and the few integers that Fortran counts differently.
 
 use crate::Binding;
 use crate::sentinels::is_in_place;
 use std::ffi::{c_int, c_void};
 
-/// A handle as C has it.
+/// A handle in C.
 pub trait Handle: Copy + PartialEq + 'static {
-    /// What no C function hands out: the argument stays as it is.
+    /// A value that no C function returns: the argument stays unchanged.
     const UNSET: Self;
     /// The handle with this number in Fortran.
     fn of_fortran(number: c_int) -> Self;
@@ -14,7 +14,7 @@ pub trait Handle: Copy + PartialEq + 'static {
     fn to_fortran(self) -> c_int;
 }
 
-/// Handles that the C functions `MPI_X_f2c` and `MPI_X_c2f` turn into numbers and back.
+/// Handles that the C functions `MPI_X_f2c` and `MPI_X_c2f` convert to numbers and back.
 #[macro_export]
 macro_rules! handles_by_c {
     ($($name:ident($value:ty): $of:ident, $to:ident;)*) => {$(
@@ -44,67 +44,67 @@ macro_rules! handles_by_c {
     )*};
 }
 
-/// An array of handles; none if the length is negative, which the C function refuses.
+/// The handles in an array; none if the length is negative, which the C function refuses.
 ///
 /// # Safety
 /// There are `length` integers at `values`.
 pub unsafe fn handles<H: Handle>(values: *const c_int, length: impl TryInto<usize>) -> Vec<H> {
     let length = length.try_into().unwrap_or(0);
-    // SAFETY: - index is below length, and the caller promises an array of that length.
+    // SAFETY: - index is below length, and the array has that length: the caller's duty.
     (0..length).map(|index| H::of_fortran(unsafe { *values.add(index) })).collect()
 }
 
-/// Room for an array of handles that comes out.
+/// Room for an array of outgoing handles.
 pub fn unset_handles<H: Handle>(length: impl TryInto<usize>) -> Vec<H> {
     vec![H::UNSET; length.try_into().unwrap_or(0)]
 }
 
-/// Hands out a handle, if one came out.
+/// Returns a handle to the program, if the C function returned one.
 ///
 /// # Safety
-/// The argument of a call, by reference.
+/// `argument` is valid for a write.
 pub unsafe fn give_handle<H: Handle>(argument: *mut c_int, value: H) {
     if value != H::UNSET {
-        // SAFETY: - valid for one write: the caller's promise.
+        // SAFETY: - `argument` is valid for a write: the caller's duty.
         unsafe { *argument = value.to_fortran() };
     }
 }
 
-/// Hands out the handles of an array that came out.
+/// Returns the handles of an array to the program.
 ///
 /// # Safety
-/// There are as many integers at `arguments`.
+/// `arguments` is valid for as many writes as there are values.
 pub unsafe fn give_handles<H: Handle>(arguments: *mut c_int, values: &[H]) {
     for (index, value) in values.iter().enumerate() {
-        // SAFETY: - within the array: the caller's promise.
+        // SAFETY: - index is below the number of values, for which the array is valid: the caller's duty.
         unsafe { give_handle(arguments.add(index), *value) };
     }
 }
 
-/// Hands out the error code, unless the program leaves it away.
+/// Returns the error code to the program, unless it has left out that argument.
 ///
 /// # Safety
-/// The argument of a call by reference, or null.
+/// `argument` is null or valid for a write.
 pub unsafe fn give_error(argument: *mut c_int, code: c_int) {
     if !argument.is_null() {
-        // SAFETY: - valid for one write: the caller's promise.
+        // SAFETY: - `argument` is valid for a write: the caller's duty.
         unsafe { *argument = code };
     }
 }
 
-/// Whether a call that ended with this code has set its counts.
+/// True when a call that ended with this code has set its counts.
 #[must_use]
 pub fn is_set<B: Binding>(code: c_int) -> bool {
     code == 0 || code == B::ERR_IN_STATUS
 }
 
-/// Indices count from 0 in C and from 1 in Fortran.
+/// Converts indices, which count from 0 in C, to Fortran's, which count from 1.
 ///
 /// # Safety
 /// There are `length` integers at `indices`.
 pub unsafe fn count_from_one<B: Binding>(indices: *mut c_int, length: c_int) {
     for index in 0..usize::try_from(length).unwrap_or(0) {
-        // SAFETY: - within the array: the caller's promise.
+        // SAFETY: - index is below length, for which the array is valid: the caller's duty.
         let index = unsafe { &mut *indices.add(index) };
         if *index != B::UNDEFINED {
             *index += 1;
@@ -112,17 +112,17 @@ pub unsafe fn count_from_one<B: Binding>(indices: *mut c_int, length: c_int) {
     }
 }
 
-/// 0 if the buffer is `MPI_IN_PLACE`, beside which the array is not looked at.
+/// The length, or 0 if the buffer is `MPI_IN_PLACE`: then the array is not read.
 #[must_use]
 pub fn unless_in_place<B: Binding>(buffer: *mut c_void, length: usize) -> usize {
     if is_in_place::<B>(buffer) { 0 } else { length }
 }
 
-/// Displacements, which are as wide as addresses in C.
+/// Converts displacements of the size of an `INTEGER` to C's, which are as wide as addresses.
 ///
 /// # Safety
 /// There are `length` integers at `values`.
 pub unsafe fn widened(values: *const c_int, length: c_int) -> Vec<isize> {
-    // SAFETY: - index is below length, and the caller promises an array of that length.
+    // SAFETY: - index is below length, and the array has that length: the caller's duty.
     (0..usize::try_from(length).unwrap_or(0)).map(|index| unsafe { *values.add(index) } as isize).collect()
 }

@@ -1,9 +1,9 @@
-//! What procedures for Fortran need beside the C functions that they call, whatever the ABI of those is.
+//! Parts of Fortran's procedures beside the C functions that they call, for any ABI of those.
 //!
 //! Each procedure takes its arguments as a Fortran program passes them, calls the C function of the same name, and
-//! hands back what came out. They are generated from `redrt/mpi-table` (`mpi_table::render_fortran_library`), for the
-//! standard ABI (`redrt/redrt-fortran`) and for those of MPICH and Open MPI (`redrt/abi-facade`). Here is what an
-//! argument needs that is not the same in both languages:
+//! returns its results. Procedures are generated from `redrt/mpi-table` (`mpi_table::render_fortran_library`), for the
+//! standard ABI (`redrt/redrt-fortran`) and for those of MPICH and Open MPI (`redrt/abi-facade`). This crate has the
+//! conversions of arguments that differ between the two languages:
 //!
 //! | argument | in Fortran | here |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | string | its length apart, blanks at the end | [`text`] |
 //! | callback, attribute | everything by reference | [`callbacks`], [`attributes`] |
 //!
-//! A `LOGICAL` needs nothing: true is not 0, and 1 is true, for every compiler on Linux. Nor do statuses, which have
-//! the layout of C. What the libraries call are the `MPI_` names, from `pmpi_...` the `PMPI_` names, so tools written
-//! in C see the calls of Fortran programs.
+//! A `LOGICAL` needs no conversion: true is not 0, and 1 is true, for every compiler on Linux. Nor does a status, which
+//! has the layout of C. The libraries call the `MPI_` names, and from `pmpi_...` the `PMPI_` names, so tools written in
+//! C see the calls of Fortran programs.
 
 pub mod attributes;
 pub mod callbacks;
@@ -43,27 +43,27 @@ pub trait Binding: 'static {
     const UNDEFINED: c_int;
     /// `MPI_ERR_IN_STATUS`
     const ERR_IN_STATUS: c_int;
-    /// What stands for something in C.
+    /// Addresses with a special meaning in C.
     const ADDRESSES: Addresses;
     /// The predefined attributes.
     const KEYS: &'static [Key];
 
-    /// What an argument at this address stands for.
+    /// The special meaning of an argument's address, if it has one.
     fn sentinel(address: usize) -> Option<Sentinel>;
 }
 
 /// The key of a predefined attribute.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// In Fortran.
+    /// Value of the key in Fortran.
     pub fortran: c_int,
-    /// In C.
+    /// Value of the key in C.
     pub c: c_int,
-    /// What C has under it.
+    /// Type of the value that C has under the key.
     pub value: Predefined,
 }
 
-/// What C has under the key of a predefined attribute. Fortran has the value.
+/// Type of the value that C has under the key of a predefined attribute. Fortran has the value itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Predefined {
     /// The address of an `int`.
@@ -74,7 +74,7 @@ pub enum Predefined {
     Address,
 }
 
-// The ABIs are defined for platforms where these hold; that handles are read as integers where they stand for callbacks
-// also takes a little-endian one.
+// The ABIs are defined for platforms where these hold. Handles that are read as integers where they stand for callbacks
+// also need a little-endian one.
 const _: () = assert!(size_of::<usize>() == 8 && size_of::<c_int>() == 4);
 const _: () = assert!(cfg!(target_endian = "little"));

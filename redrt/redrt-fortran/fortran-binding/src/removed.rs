@@ -1,7 +1,7 @@
 //! Procedures of MPI-1 that MPI-3.0 removed. Libraries of the families still have them. Their displacements are
 //! `INTEGER`s.
 
-/// Defines the procedures, over the functions that took their places.
+/// Defines the procedures, over the functions that replaced them.
 #[macro_export]
 macro_rules! removed_procedures {
     () => {
@@ -23,10 +23,10 @@ macro_rules! removed_procedures {
      $create:ident, $get:ident, $set:ident) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $address(location: *mut c_void, address: *mut c_int, ierror: *mut c_int) {
-            // An INTEGER is all the room there is; who needs more calls MPI_GET_ADDRESS.
-            // SAFETY: - arguments by reference.
+            // An INTEGER has no more room; programs that need more call MPI_GET_ADDRESS.
+            // SAFETY: - Fortran passes the addresses of variables.
             unsafe { *address = sentinels::buffer::<Own>(location).addr() as c_int };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, 0) };
         }
 
@@ -44,11 +44,11 @@ macro_rules! removed_procedures {
             ierror: *mut c_int,
         ) {
             let mut made = Datatype::UNSET;
-            // SAFETY: - arguments by reference, and a local.
+            // SAFETY: - Fortran passes the addresses of variables; `made` is a local.
             let code = unsafe { $hvector_c(*count, *length, *stride as Aint, Datatype::of_fortran(*old), &mut made) };
-            // SAFETY: - arguments by reference.
+            // SAFETY: - Fortran passes the addresses of variables.
             unsafe { give_handle(new, made) };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, code) };
         }
 
@@ -61,14 +61,14 @@ macro_rules! removed_procedures {
             new: *mut c_int,
             ierror: *mut c_int,
         ) {
-            // SAFETY: - arrays of that many.
+            // SAFETY: - the program passes arrays of `count` elements.
             let places = unsafe { $crate::handles::widened(places, *count) };
             let mut made = Datatype::UNSET;
-            // SAFETY: - arguments by reference, and locals.
+            // SAFETY: - Fortran passes the addresses of variables and arrays; the others are of locals.
             let code = unsafe { $hindexed_c(*count, lengths, places.as_ptr(), Datatype::of_fortran(*old), &mut made) };
-            // SAFETY: - arguments by reference.
+            // SAFETY: - Fortran passes the addresses of variables.
             unsafe { give_handle(new, made) };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, code) };
         }
 
@@ -81,45 +81,45 @@ macro_rules! removed_procedures {
             new: *mut c_int,
             ierror: *mut c_int,
         ) {
-            // SAFETY: - arrays of that many.
+            // SAFETY: - the program passes arrays of `count` elements.
             let (places, types) =
                 unsafe { ($crate::handles::widened(places, *count), handles::<Datatype>(types, *count)) };
             let mut made = Datatype::UNSET;
-            // SAFETY: - arguments by reference, and locals.
+            // SAFETY: - Fortran passes the addresses of variables and arrays; the others are of locals.
             let code = unsafe { $struct_c(*count, lengths, places.as_ptr(), types.as_ptr(), &mut made) };
-            // SAFETY: - arguments by reference.
+            // SAFETY: - Fortran passes the addresses of variables.
             unsafe { give_handle(new, made) };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, code) };
         }
 
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $create(function: usize, errhandler: *mut c_int, ierror: *mut c_int) {
             let mut made = Errhandler::UNSET;
-            // SAFETY: - a procedure of the program, and a local.
+            // SAFETY: - `function` is a procedure of the program, and `made` a local.
             let code = unsafe { redrt_fortran_comm_create_errhandler(function, &mut made) };
-            // SAFETY: - arguments by reference.
+            // SAFETY: - Fortran passes the addresses of variables.
             unsafe { give_handle(errhandler, made) };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, code) };
         }
 
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(comm: *const c_int, errhandler: *mut c_int, ierror: *mut c_int) {
             let mut found = Errhandler::UNSET;
-            // SAFETY: - an argument by reference, and a local.
+            // SAFETY: - Fortran passes the address of a variable; `found` is a local.
             let code = unsafe { $get_c(Comm::of_fortran(*comm), &mut found) };
-            // SAFETY: - arguments by reference.
+            // SAFETY: - Fortran passes the addresses of variables.
             unsafe { give_handle(errhandler, found) };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, code) };
         }
 
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(comm: *const c_int, errhandler: *const c_int, ierror: *mut c_int) {
-            // SAFETY: - arguments by reference.
+            // SAFETY: - Fortran passes the addresses of variables.
             let code = unsafe { $set_c(Comm::of_fortran(*comm), Errhandler::of_fortran(*errhandler)) };
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, code) };
         }
     };
@@ -127,14 +127,14 @@ macro_rules! removed_procedures {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(datatype: *const c_int, value: *mut c_int, ierror: *mut c_int) {
             let (mut $lb, mut $extent) = (0, 0);
-            // SAFETY: - an argument by reference, and locals.
+            // SAFETY: - Fortran passes the address of a variable; the others are of locals.
             let code = unsafe { $get_extent(Datatype::of_fortran(*datatype), &mut $lb, &mut $extent) };
             if code == 0 {
                 let found: Aint = $value;
-                // SAFETY: - an argument by reference.
+                // SAFETY: - Fortran passes the address of a variable.
                 unsafe { *value = found as c_int };
             }
-            // SAFETY: - an argument by reference.
+            // SAFETY: - Fortran passes the address of a variable.
             unsafe { give_error(ierror, code) };
         }
     };

@@ -1,15 +1,14 @@
-//! What stands for something else: `MPI_BOTTOM`, `MPI_STATUS_IGNORE` and their like.
+//! Arguments with a special meaning: `MPI_BOTTOM`, `MPI_STATUS_IGNORE` and their like.
 //!
 //! In C they are small numbers in place of an address. A Fortran program can only pass a variable, so each is a place
-//! in a common block that the program shares with the library, and its address tells what is meant. The linker makes
-//! one block of those of the program and of the library; the program's wins, and so the address must be asked for anew
-//! each time.
+//! in a common block that the program shares with the library, and is known by its address. The linker merges the
+//! program's block and the library's; the program's wins, and so the address must be read each time.
 
 use crate::Binding;
 use std::ffi::{c_int, c_void};
 use std::ptr::with_exposed_provenance_mut;
 
-/// What an argument stands for.
+/// Special meaning of an argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sentinel {
     /// `MPI_BOTTOM`
@@ -30,7 +29,7 @@ pub enum Sentinel {
     NoArguments,
 }
 
-/// The addresses that stand for something in C.
+/// Addresses with a special meaning in C.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     /// `MPI_IN_PLACE`
@@ -45,8 +44,8 @@ pub struct Addresses {
     pub weights_empty: usize,
 }
 
-/// Common blocks of a library, and what their places stand for: the block, its length in bytes, and each sentinel with
-/// its distance from the begin.
+/// Common blocks of a library, and the meanings of places in them: the block, its length in bytes, and each sentinel
+/// with its distance from the beginning.
 #[macro_export]
 macro_rules! blocks {
     ($($name:ident: $length:literal { $($sentinel:ident at $place:literal),* })*) => {
@@ -57,7 +56,7 @@ macro_rules! blocks {
                 [const { std::sync::atomic::AtomicU8::new(0) }; $length];
         )*
 
-        /// What an argument at this address stands for.
+        /// The special meaning of an argument's address, if it has one.
         #[inline]
         fn sentinel(address: usize) -> Option<$crate::sentinels::Sentinel> {
             $($(
@@ -82,13 +81,13 @@ pub fn buffer<B: Binding>(argument: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Whether a buffer is `MPI_IN_PLACE`.
+/// True when a buffer is `MPI_IN_PLACE`.
 #[must_use]
 pub fn is_in_place<B: Binding>(argument: *mut c_void) -> bool {
     B::sentinel(argument.addr()) == Some(Sentinel::InPlace)
 }
 
-/// Where statuses go in C.
+/// The address for statuses in C.
 #[inline]
 #[must_use]
 pub fn status<B: Binding>(argument: *mut B::Status) -> *mut B::Status {
@@ -98,7 +97,7 @@ pub fn status<B: Binding>(argument: *mut B::Status) -> *mut B::Status {
     }
 }
 
-/// The weights of a graph in C.
+/// The address of a graph's weights in C.
 #[must_use]
 pub fn weights<B: Binding>(argument: *mut c_int) -> *mut c_int {
     match B::sentinel(argument.addr()) {
@@ -108,14 +107,14 @@ pub fn weights<B: Binding>(argument: *mut c_int) -> *mut c_int {
     }
 }
 
-/// Where the error codes of started processes go in C.
+/// The address for the error codes of started processes in C.
 #[must_use]
 pub fn error_codes<B: Binding>(argument: *mut c_int) -> *mut c_int {
     let ignored = B::sentinel(argument.addr()) == Some(Sentinel::ErrcodesIgnore);
     if ignored { std::ptr::null_mut() } else { argument }
 }
 
-/// Whether the arguments of programs are `MPI_ARGV_NULL` or `MPI_ARGVS_NULL`.
+/// True when the arguments of programs are `MPI_ARGV_NULL` or `MPI_ARGVS_NULL`.
 pub fn are_no_arguments<B: Binding, T>(argument: *const T) -> bool {
     B::sentinel(argument.addr()) == Some(Sentinel::NoArguments)
 }

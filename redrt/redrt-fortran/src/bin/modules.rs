@@ -1,7 +1,7 @@
 //! `redrt-fortran-modules`: makes the modules `mpi` and `mpi_f08` for a Fortran compiler.
 //!
-//! Modules are files of one compiler, often of one version of it. So they are made where the compiler is: when redrt is
-//! installed, and later by this command for another compiler.
+//! Module files belong to one compiler, often to one version of it. So they are made where the compiler is: when redrt
+//! is installed, and later by this command for another compiler.
 
 use clap::Parser;
 use mpi_table::{Table, render_base_module, render_mpi_f08_module, render_mpi_module, render_mpif_h};
@@ -27,7 +27,7 @@ struct Arguments {
     print_directory: bool,
 }
 
-/// Why there are no modules.
+/// Reasons for which modules are not made.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error("cannot tell where it is installed: {0}")]
@@ -50,7 +50,7 @@ enum Error {
 
 type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Says with which file something failed.
+/// Names the file and the action in an error.
 fn file<T>(done: io::Result<T>, doing: &'static str, path: &Path) -> Result<T> {
     done.map_err(|cause| Error::File { doing, path: path.to_owned(), cause })
 }
@@ -110,8 +110,8 @@ fn output(compiler: &str, command: &mut Command) -> Result<Output> {
     command.output().map_err(|cause| Error::Run { compiler: compiler.to_owned(), cause })
 }
 
-/// `gfortran-12`: GNU Fortran's modules are the same within a major version. Of others nothing is assumed but that a
-/// new version has new ones.
+/// `gfortran-12`: GNU Fortran's modules are the same within a major version. Modules of other compilers are taken to
+/// differ with each version.
 fn directory_name(compiler: &str) -> Result<String> {
     let version = asked(compiler, "--version")?;
     if version.contains("GNU Fortran") {
@@ -137,7 +137,8 @@ fn write_sources(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Compiles the modules beside their place and moves them there when all are made, so that nobody sees half of them.
+/// Compiles the modules in a directory beside their place and moves them there when all are made: no reader sees a
+/// part.
 fn make(compiler: &str, directory: &Path) -> Result<()> {
     let mut beside = directory.as_os_str().to_owned();
     beside.push(format!(".new-{}", std::process::id()));
@@ -153,7 +154,7 @@ fn make(compiler: &str, directory: &Path) -> Result<()> {
         }
         Ok(())
     });
-    // What remains is the sources; nobody looks there.
+    // Only sources remain, and no compiler reads them there.
     let _ = std::fs::remove_dir_all(&beside);
     done
 }
@@ -161,7 +162,7 @@ fn make(compiler: &str, directory: &Path) -> Result<()> {
 fn compile(compiler: &str, directory: &Path) -> Result<()> {
     let mut compiling = command(compiler)?;
     let gnu = asked(compiler, "--version")?.contains("GNU Fortran");
-    // The modules hold no code, so there is no object to make. Compilers that cannot be told so make one for nothing.
+    // The modules hold no code, so there is no object to make. Compilers without such an option make one for nothing.
     compiling.arg(if gnu { "-fsyntax-only" } else { "-c" }).args(MODULES).current_dir(directory);
     let output = output(compiler, &mut compiling)?;
     if output.status.success() {
