@@ -1,4 +1,4 @@
-//! Generates the functions from the table, and names the library and the one it needs.
+//! Generates the functions from the table, and sets the names of the library and of the one that it needs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,17 +9,17 @@ fn main() {
     let text = mpi_table::render_facade(&mpi_table::Table::standard(), mpi_table::Family::Mpich);
     std::fs::write(directory.join("facade.rs"), text).expect("OUT_DIR can be written");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi.so.12");
-    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
-    // interposed.
+    // Functions with the same body may be merged. Calls within the library are bound to its own functions, even where
+    // another library interposes the name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
-    // Installed in PREFIX/lib/redrt, beside which redrt's library is.
+    // Installed in PREFIX/lib/redrt; redrt's library is one directory up.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-rpath,$ORIGIN/..");
     let stand_in = stand_in(&directory);
     println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed");
     println!("cargo::rustc-cdylib-link-arg={}", stand_in.display());
 }
 
-/// An empty library of the name is enough for loading the façade to load redrt's library too.
+/// An empty library of this name: with it as needed, loading the façade loads redrt's library too.
 fn stand_in(directory: &Path) -> PathBuf {
     let (source, library) = (directory.join("empty.c"), directory.join("libmpi_abi.so.1"));
     std::fs::write(&source, "").expect("OUT_DIR can be written");

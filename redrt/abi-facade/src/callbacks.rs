@@ -1,11 +1,11 @@
-//! Callbacks of the program, which have handles, statuses and codes of its family.
+//! Callbacks of the program, which take handles, statuses and codes of its family.
 //!
-//! redrt is given one of the functions here. Where callbacks have a state, that is a [`Context`]: the functions of the
-//! program, and its own state. Reductions and error handlers have none; redrt is told by which function of this module
-//! the program's is to be called (`Own::create_op`).
+//! redrt gets one of the functions here. Where callbacks have a state, that is a [`Context`]: the functions of the
+//! program, and its own state. Reductions and error handlers have none: redrt gets the function of this module that
+//! calls the program's (`Own::create_op`).
 //!
 //! A function of MPI-2's bindings for C++ has other arguments. The family's library for those has a function that knows
-//! them, and calls the program's.
+//! them and calls the program's.
 
 use crate::Family;
 use crate::core::CoreStatus;
@@ -14,12 +14,13 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-/// Functions of the program, by address, and its state for them.
+/// Functions of the program, by address, and the program's extra state for them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Context {
     functions: [usize; 3],
     state: usize,
-    /// By what functions an attribute is copied and deleted where those of the program are of C++ (MPICH's).
+    /// Functions of MPICH's library for C++ that call the program's to copy and delete an attribute; 0 for functions of
+    /// C.
     by: [usize; 2],
 }
 
@@ -32,7 +33,7 @@ impl Context {
         Self { functions: all, state: state.expose_provenance(), by: [0; 2] }
     }
 
-    /// One that lives for good: nobody tells when the last attribute of a key is gone. Equal ones are one.
+    /// A context that lives for good: the end of a key's last attribute is unknown. Equal ones are shared.
     #[must_use]
     pub fn shared(functions: &[usize], state: *mut c_void) -> *mut c_void {
         Self::of(functions, state).keep()
@@ -44,27 +45,27 @@ impl Context {
         std::ptr::from_ref(*place).cast_mut().cast()
     }
 
-    /// The same for attributes whose functions are of C++, and are called by these of the family's library.
+    /// The same for attributes with functions of C++, which these functions of the family's library call.
     ///
     /// # Safety
-    /// One of [`Context::shared`].
+    /// `context` is one of [`Context::shared`].
     #[must_use]
     pub unsafe fn called_by(context: *mut c_void, copy: usize, delete: usize) -> *mut c_void {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - `context` is one of `shared`: the caller's duty.
         let context = unsafe { Self::of_core(context) };
         Self { by: [copy, delete], ..context }.keep()
     }
 
-    /// One for a request, which tells when it is freed ([`free_request`]).
+    /// A context for one request, freed with it ([`free_request`]).
     #[must_use]
     pub fn own(functions: &[usize], state: *mut c_void) -> *mut c_void {
         Box::into_raw(Box::new(Self::of(functions, state))).cast()
     }
 
     /// # Safety
-    /// A context that redrt was given.
+    /// `context` is a pointer that redrt got from [`Context::shared`] or [`Context::own`].
     unsafe fn of_core(context: *mut c_void) -> Self {
-        // SAFETY: - one of `shared` or `own`, still there.
+        // SAFETY: - the pointer is to a context of `shared` or `own` that was not freed: the caller's duty.
         unsafe { *context.cast::<Self>() }
     }
 
@@ -77,7 +78,7 @@ impl Context {
     /// # Safety
     /// `F` is the type of function `index`.
     unsafe fn function<F: Copy>(&self, index: usize) -> F {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - `F` is the type of function `index`: the caller's duty.
         unsafe { function(self.functions[index]) }
     }
 }
@@ -85,14 +86,14 @@ impl Context {
 /// A function by its address.
 ///
 /// # Safety
-/// The address of a function of this type.
+/// `address` is that of a function of this type.
 pub unsafe fn function<F: Copy>(address: usize) -> F {
     const { assert!(size_of::<F>() == size_of::<usize>()) };
-    // SAFETY: - same size; the type is the caller's promise.
+    // SAFETY: - same size; `F` is the function's type: the caller's duty.
     unsafe { std::mem::transmute_copy(&address) }
 }
 
-/// What redrt is given for a callback: nothing for nothing.
+/// The function that redrt gets for a callback: none if the program passed none.
 #[must_use]
 pub fn unless_null(function: usize, stand_in: usize) -> usize {
     if function == 0 { 0 } else { stand_in }
@@ -112,25 +113,25 @@ pub unsafe extern "C" fn call_operation<F: Family, D: Handle, const LARGE: bool>
 ) {
     let mut datatype = D::of(datatype);
     if by != 0 {
-        // SAFETY: - buffers of the call that is being served; the two functions came together.
+        // SAFETY: - the buffers are those of the call under way; both functions come from one creation.
         unsafe { F::call_cxx_operation(address, by, input, in_out, count as c_int, datatype) };
     } else if LARGE {
-        // SAFETY: - the program created the operation with MPI_Op_create_c.
+        // SAFETY: - the program created the operation with MPI_Op_create_c, so it has this type.
         let function =
             unsafe { function::<unsafe extern "C" fn(*const c_void, *mut c_void, *mut i64, *mut D)>(address) };
-        // SAFETY: - buffers of the call that is being served, and locals.
+        // SAFETY: - the buffers are those of the call under way; the other pointers are to locals.
         unsafe { function(input, in_out, &mut count, &mut datatype) };
     } else {
         let mut count = count as c_int;
-        // SAFETY: - the program created the operation with MPI_Op_create.
+        // SAFETY: - the program created the operation with MPI_Op_create, so it has this type.
         let function =
             unsafe { function::<unsafe extern "C" fn(*const c_void, *mut c_void, *mut c_int, *mut D)>(address) };
-        // SAFETY: - buffers of the call that is being served, and locals.
+        // SAFETY: - the buffers are those of the call under way; the other pointers are to locals.
         unsafe { function(input, in_out, &mut count, &mut datatype) };
     }
 }
 
-/// Calls an error handler of the program. Returns the code that the function returns whose error it is.
+/// Calls an error handler of the program. Returns the code that the failed function returns.
 ///
 /// # Safety
 /// Called by redrt with the function that the error handler was created with.
@@ -142,17 +143,17 @@ pub unsafe extern "C" fn call_errhandler<F: Family, H: Handle>(
 ) -> c_int {
     let (mut handle, mut code) = (H::of(handle), F::error_out(code));
     if by != 0 {
-        // SAFETY: - the two functions came together.
+        // SAFETY: - both functions come from one creation.
         return F::error_in(unsafe { F::call_cxx_errhandler(address, by, handle, code) });
     }
-    // SAFETY: - the program created the error handler with it.
+    // SAFETY: - the program created the error handler with it, so it has this type.
     let function = unsafe { function::<unsafe extern "C" fn(*mut H, *mut c_int, ...)>(address) };
     // SAFETY: - both pointers are to locals.
     unsafe { function(&mut handle, &mut code) };
     F::error_in(code)
 }
 
-/// That an attribute is a pointer, to MPICH's functions for C++: other ones would be those of Fortran.
+/// For MPICH's functions of C++, an attribute that is a pointer. Other values are for Fortran's attributes.
 const POINTER: c_int = 0;
 
 /// Copies an attribute.
@@ -168,20 +169,21 @@ pub unsafe extern "C" fn copy_attribute<F: Family, H: Handle>(
     flag: *mut c_int,
 ) -> c_int {
     type Copy<H> = unsafe extern "C" fn(H, c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_int) -> c_int;
-    // SAFETY: - redrt hands back what it was given.
+    // SAFETY: - redrt passes a context that it got from here, and that was not freed.
     let context = unsafe { Context::of_core(context) };
     if context.by[0] != 0 {
         type By<H> =
             unsafe extern "C" fn(usize, H, c_int, *mut c_void, c_int, *const c_void, *mut c_void, *mut c_int) -> c_int;
-        // SAFETY: - the type of the function that `MPII_Keyval_set_proxy` is given for copies.
+        // SAFETY: - a function given to `MPII_Keyval_set_proxy` for copies has this type.
         let by = unsafe { function::<By<H>>(context.by[0]) };
         let value = value.cast_const();
-        // SAFETY: - the program's function first; the pointers are redrt's, the value the program's.
+        // SAFETY: - the program gave its copy function first; the pointers are redrt's, the value the
+        //           program's.
         let code =
             unsafe { by(context.functions[0], H::of(object), keyval, context.state(), POINTER, value, copied, flag) };
         return F::error_in(code);
     }
-    // SAFETY: - the program gave its copy function first.
+    // SAFETY: - the copy function is the first of the context.
     let function = unsafe { context.function::<Copy<H>>(0) };
     // SAFETY: - the pointers are redrt's, the value the program's.
     F::error_in(unsafe { function(H::of(object), keyval, context.state(), value, copied, flag) })
@@ -198,17 +200,17 @@ pub unsafe extern "C" fn delete_attribute<F: Family, H: Handle>(
     context: *mut c_void,
 ) -> c_int {
     type Delete<H> = unsafe extern "C" fn(H, c_int, *mut c_void, *mut c_void) -> c_int;
-    // SAFETY: - redrt hands back what it was given.
+    // SAFETY: - redrt passes a context that it got from here, and that was not freed.
     let context = unsafe { Context::of_core(context) };
     if context.by[1] != 0 {
         type By<H> = unsafe extern "C" fn(usize, H, c_int, c_int, *mut c_void, *mut c_void) -> c_int;
-        // SAFETY: - the type of the function that `MPII_Keyval_set_proxy` is given for deletions.
+        // SAFETY: - a function given to `MPII_Keyval_set_proxy` for deletions has this type.
         let by = unsafe { function::<By<H>>(context.by[1]) };
-        // SAFETY: - the program's function first; the values are the program's.
+        // SAFETY: - the program gave its delete function second; the values are the program's.
         let code = unsafe { by(context.functions[1], H::of(object), keyval, POINTER, value, context.state()) };
         return F::error_in(code);
     }
-    // SAFETY: - the program gave its delete function second.
+    // SAFETY: - the delete function is the second of the context.
     let function = unsafe { context.function::<Delete<H>>(1) };
     // SAFETY: - the values are the program's.
     F::error_in(unsafe { function(H::of(object), keyval, value, context.state()) })
@@ -219,15 +221,15 @@ pub unsafe extern "C" fn delete_attribute<F: Family, H: Handle>(
 /// # Safety
 /// Called by redrt with a context.
 pub unsafe extern "C" fn query_request<F: Family>(context: *mut c_void, status: *mut CoreStatus) -> c_int {
-    // SAFETY: - redrt hands back what it was given.
+    // SAFETY: - redrt passes a context that it got from here, and that was not freed.
     let context = unsafe { Context::of_core(context) };
-    // SAFETY: - the program gave its query function first.
+    // SAFETY: - the query function is the first of the context.
     let function = unsafe { context.function::<unsafe extern "C" fn(*mut c_void, *mut F::Status) -> c_int>(0) };
-    // SAFETY: - redrt's status.
+    // SAFETY: - redrt passes a valid status.
     let mut own = F::status_out(unsafe { &*status });
     // SAFETY: - the status is a local, the state the program's.
     let code = unsafe { function(context.state(), &mut own) };
-    // SAFETY: - redrt's status.
+    // SAFETY: - redrt passes a valid status.
     unsafe { *status = F::status_in(&own) };
     F::error_in(code)
 }
@@ -242,7 +244,7 @@ pub unsafe extern "C" fn free_request<F: Family>(context: *mut c_void) -> c_int 
     if context.functions[1] == 0 {
         return 0;
     }
-    // SAFETY: - the program gave its free function second.
+    // SAFETY: - the free function is the second of the context.
     let function = unsafe { context.function::<unsafe extern "C" fn(*mut c_void) -> c_int>(1) };
     // SAFETY: - the state is the program's.
     F::error_in(unsafe { function(context.state()) })
@@ -253,9 +255,9 @@ pub unsafe extern "C" fn free_request<F: Family>(context: *mut c_void) -> c_int 
 /// # Safety
 /// Called by redrt with a context.
 pub unsafe extern "C" fn cancel_request<F: Family>(context: *mut c_void, complete: c_int) -> c_int {
-    // SAFETY: - redrt hands back what it was given.
+    // SAFETY: - redrt passes a context that it got from here, and that was not freed.
     let context = unsafe { Context::of_core(context) };
-    // SAFETY: - the program gave its cancel function third.
+    // SAFETY: - the cancel function is the third of the context.
     let function = unsafe { context.function::<unsafe extern "C" fn(*mut c_void, c_int) -> c_int>(2) };
     // SAFETY: - the state is the program's.
     F::error_in(unsafe { function(context.state(), complete) })
@@ -270,11 +272,11 @@ pub unsafe extern "C" fn file_extent<F: Family, D: Handle>(
     extent: *mut isize,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: - redrt hands back what it was given.
+    // SAFETY: - redrt passes a context that it got from here, and that was not freed.
     let context = unsafe { Context::of_core(context) };
-    // SAFETY: - the program gave its extent function third.
+    // SAFETY: - the extent function is the third of the context.
     let function = unsafe { context.function::<unsafe extern "C" fn(D, *mut isize, *mut c_void) -> c_int>(2) };
-    // SAFETY: - the extent is where redrt wants it.
+    // SAFETY: - `extent` is valid for a write: redrt passes it for the result.
     F::error_in(unsafe { function(D::of(datatype), extent, context.state()) })
 }
 
@@ -291,10 +293,10 @@ pub unsafe extern "C" fn convert<F: Family, D: Handle, C, const INDEX: usize>(
     context: *mut c_void,
 ) -> c_int {
     type Conversion<D, C> = unsafe extern "C" fn(*mut c_void, D, C, *mut c_void, i64, *mut c_void) -> c_int;
-    // SAFETY: - redrt hands back what it was given.
+    // SAFETY: - redrt passes a context that it got from here, and that was not freed.
     let context = unsafe { Context::of_core(context) };
-    // SAFETY: - the program gave its functions in this order.
+    // SAFETY: - the context has its functions in this order.
     let function = unsafe { context.function::<Conversion<D, C>>(INDEX) };
-    // SAFETY: - the buffers are redrt's.
+    // SAFETY: - redrt passes two valid buffers.
     F::error_in(unsafe { function(memory, D::of(datatype), count, file, position, context.state()) })
 }

@@ -1,4 +1,4 @@
-//! redrt's library as a façade sees it: a table of its functions, and the layout of its statuses.
+//! redrt's library, seen by a façade: a table of its functions, and the layout of its statuses.
 //!
 //! The two libraries have functions of the same names. Bound by name, a façade's call of `MPI_Send` would be one of its
 //! own function.
@@ -32,7 +32,7 @@ impl CoreStatus {
         u64::from(self.bytes_low as u32) | u64::from(self.bytes_high as u32) << 32
     }
 
-    /// One with these numbers.
+    /// A status with these numbers.
     #[must_use]
     pub fn new(source: c_int, tag: c_int, error: c_int, bytes: u64, cancelled: bool) -> Self {
         let (bytes_low, bytes_high) = (bytes as u32 as c_int, (bytes >> 32) as u32 as c_int);
@@ -40,24 +40,25 @@ impl CoreStatus {
     }
 }
 
-/// Functions of redrt's library that are not of the standard.
+/// Functions of redrt's library outside of the standard.
 #[repr(C)]
 pub struct Own {
-    /// `MPI_Op_create`, with the function by which the program's is called (`callbacks::call_operation`).
+    /// `MPI_Op_create` with the function that calls the program's (`callbacks::call_operation`).
     pub create_op: unsafe extern "C" fn(usize, c_int, usize, c_int, *mut usize) -> c_int,
-    /// `MPI_Comm_create_errhandler` (kind 0), of windows (1), files (2), sessions (3), likewise.
+    /// `MPI_Comm_create_errhandler` (kind 0), of windows (1), files (2), sessions (3), with the function that calls the
+    /// program's.
     pub create_errhandler: unsafe extern "C" fn(usize, c_int, usize, *mut usize) -> c_int,
-    /// With how many a collective of the communicator exchanges: all (0), sources (1), destinations (2).
+    /// Number of members with which a collective of the communicator exchanges: all (0), sources (1), destinations (2).
     pub peers: unsafe extern "C" fn(usize, c_int) -> usize,
-    /// The function of an operation is one of C++, and goes with another one, of which `callbacks::call_operation` is
-    /// told.
+    /// Names a second function for an operation with a function of C++; `callbacks::call_operation` gets both.
     pub call_op_by: unsafe extern "C" fn(usize, usize),
-    /// Likewise an error handler.
+    /// The same for an error handler and `callbacks::call_errhandler`.
     pub call_errhandler_by: unsafe extern "C" fn(usize, usize),
-    /// The state for the functions of a key of attributes: the former one. It stays if the new one is 0.
+    /// Exchanges the state for the functions of a key of attributes, and returns the former. A new state of 0 changes
+    /// nothing.
     pub exchange_keyval_state: unsafe extern "C" fn(c_int, usize) -> usize,
-    /// A function that hears of errors where `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler, with the one by which
-    /// it is called (`callbacks::call_errhandler`).
+    /// Sets the function for errors under the error handler `MPI::ERRORS_THROW_EXCEPTIONS`, and the one that calls it
+    /// (`callbacks::call_errhandler`).
     pub on_exception: unsafe extern "C" fn(usize, usize),
 }
 
@@ -76,7 +77,7 @@ pub fn core() -> &'static Functions {
     unsafe { &redrt_functions }
 }
 
-/// Ends the process if the two libraries do not belong together. To be called when a façade is loaded.
+/// Ends the process if the two libraries do not belong together. Called when a façade is loaded.
 pub fn check() {
     // SAFETY: - every build's table begins with the number of its layout.
     let layout = unsafe { (&raw const redrt_functions).cast::<u64>().read() };

@@ -3,16 +3,16 @@
 use std::ffi::c_int;
 use std::marker::PhantomData;
 
-/// The first number that redrt gives out; those below are the standard's.
+/// The first number that redrt gives out; lower ones are the standard's.
 pub const FIRST_HANDLE: usize = 0x1000;
-/// What is no handle, and not null either.
+/// An invalid handle that is not null.
 pub const NO_HANDLE: usize = FIRST_HANDLE - 1;
-/// What no function hands out: the argument stays as it is.
+/// A value that no function returns: the argument stays unchanged.
 pub const UNSET: usize = usize::MAX;
 
 /// A handle of a family.
 pub trait Handle: Copy + 'static {
-    /// What it is a handle of, as `redrt/mpi-table` calls it.
+    /// The kind of its objects, named as in `redrt/mpi-table`.
     const KIND: &'static str;
 
     /// redrt's handle of the same object.
@@ -25,7 +25,7 @@ pub trait Handle: Copy + 'static {
     fn of_fortran(number: c_int) -> Self;
 }
 
-/// A handle as procedures of Fortran have it.
+/// A handle in procedures of Fortran.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Fortran<H>(c_int, PhantomData<H>);
@@ -50,15 +50,15 @@ impl<H: Handle> Handle for Fortran<H> {
     }
 }
 
-/// A number that redrt gave out, in an `int` whose highest bit says so. MPICH has constants there, too, whose lower 22
-/// bits are below [`FIRST_HANDLE`]; of redrt's handles those are never.
+/// A number that redrt gave out, in an `int` with the highest bit set. MPICH also has constants with that bit, whose
+/// lower 22 bits are below [`FIRST_HANDLE`]; those of redrt's handles never are.
 #[must_use]
 #[inline]
 pub fn give_out_c_int(value: usize) -> c_int {
     (value as u32 | 1 << 31) as c_int
 }
 
-/// What [`give_out_c_int`] made of a number.
+/// The number that [`give_out_c_int`] put into a handle.
 #[must_use]
 #[inline]
 pub fn given_out_c_int(handle: c_int) -> Option<usize> {
@@ -66,21 +66,21 @@ pub fn given_out_c_int(handle: c_int) -> Option<usize> {
     given.then_some((handle & c_int::MAX) as usize)
 }
 
-/// A number that redrt gave out, as a pointer. It is odd, as the address of no object is.
+/// A number that redrt gave out, as a pointer. It is odd; addresses of objects are even.
 #[must_use]
 #[inline]
 pub fn give_out_usize(value: usize) -> usize {
     value << 1 | 1
 }
 
-/// What [`give_out_usize`] made of a number.
+/// The number that [`give_out_usize`] put into a handle.
 #[must_use]
 #[inline]
 pub fn given_out_usize(handle: usize) -> Option<usize> {
     (handle & 1 == 1 && handle < 1 << 32).then_some(handle >> 1)
 }
 
-/// redrt's handle of one that is an address: the object begins with it.
+/// redrt's handle for one that is an address: the object's first word.
 #[must_use]
 #[inline]
 pub fn core_of_address(handle: usize) -> usize {
@@ -90,11 +90,12 @@ pub fn core_of_address(handle: usize) -> usize {
     if handle < 4096 {
         return NO_HANDLE;
     }
-    // SAFETY: - the program promises, by calling MPI, that it is a handle: the address of one of the façade's objects.
+    // SAFETY: - by calling MPI, the program promises that it is a handle: the address of one of the façade's
+    //           objects.
     unsafe { std::ptr::with_exposed_provenance::<usize>(handle).read() }
 }
 
-/// An object that is predefined in a family whose handles are addresses.
+/// A predefined object of a family whose handles are addresses.
 #[must_use]
 pub const fn predefined<const WORDS: usize>(core: usize) -> [usize; WORDS] {
     let mut words = [0; WORDS];
@@ -102,40 +103,40 @@ pub const fn predefined<const WORDS: usize>(core: usize) -> [usize; WORDS] {
     words
 }
 
-/// The handle that a pointer points to; none if it points to nothing.
+/// The handle at a pointer; an invalid one if the pointer is null.
 ///
 /// # Safety
 /// Null, or valid for a read.
 #[inline]
 pub unsafe fn peek_handle<H: Handle>(pointer: *const H) -> usize {
-    // SAFETY: - the caller's promise.
+    // SAFETY: - a pointer that is not null is valid for a read: the caller's duty.
     if pointer.is_null() { NO_HANDLE } else { unsafe { (*pointer).core() } }
 }
 
-/// The value that a pointer points to, or another one if it points to nothing.
+/// The value at a pointer, or `otherwise` if the pointer is null.
 ///
 /// # Safety
 /// Null, or valid for a read.
 #[inline]
 pub unsafe fn peek<T: Copy>(pointer: *const T, otherwise: T) -> T {
-    // SAFETY: - the caller's promise.
+    // SAFETY: - a pointer that is not null is valid for a read: the caller's duty.
     if pointer.is_null() { otherwise } else { unsafe { *pointer } }
 }
 
-/// The address of a local, or null where the program gave null: redrt says then what is missing.
+/// The address of a local, or null where the program passed null: then redrt names the missing argument.
 #[inline]
 pub fn pointer_to<T>(local: &mut T, is_null: bool) -> *mut T {
     if is_null { std::ptr::null_mut() } else { local }
 }
 
-/// Hands out a handle, if one came out.
+/// Returns a handle to the program, if redrt's function returned one.
 ///
 /// # Safety
 /// Null, or valid for a write.
 #[inline]
 pub unsafe fn give_handle<H: Handle>(pointer: *mut H, value: usize) {
     if value != UNSET && !pointer.is_null() {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - `pointer` is valid for a write: the caller's duty.
         unsafe { *pointer = H::of(value) };
     }
 }

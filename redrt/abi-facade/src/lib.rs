@@ -1,8 +1,8 @@
-//! What the libraries of other families' ABIs have in common: translations of arguments that need more than a number.
+//! Parts common to the libraries of other families' ABIs: translations of arguments that need more than a number.
 //!
-//! A program that was built for MPICH or Open MPI finds a library of its family's name
-//! (`redrt/abi-facade/facade-mpich`, `redrt/abi-facade/facade-openmpi`). Each of its functions is generated from
-//! `redrt/mpi-table`: it translates its arguments, calls redrt's library, and translates what came out.
+//! A program built for MPICH or Open MPI finds a library of its family's name (`redrt/abi-facade/facade-mpich`,
+//! `redrt/abi-facade/facade-openmpi`). Each of its functions is generated from `redrt/mpi-table`: it translates its
+//! arguments, calls redrt's library, and translates the results.
 //!
 //! | argument | in the family | here |
 //! |---|---|---|
@@ -26,7 +26,7 @@ use self::core::CoreStatus;
 use self::handles::Handle;
 use std::ffi::{c_int, c_void};
 
-/// What the callbacks of a family need to know of it.
+/// The family's part in the callbacks' translation.
 pub trait Family: 'static {
     /// `MPI_Status`.
     type Status: Copy + 'static;
@@ -41,15 +41,15 @@ pub trait Family: 'static {
     /// `MPI_WEIGHTS_EMPTY`.
     const WEIGHTS_EMPTY: usize;
 
-    /// The family's status, of redrt's.
+    /// The family's status for one of redrt's.
     fn status_out(status: &CoreStatus) -> Self::Status;
-    /// redrt's status, of the family's.
+    /// redrt's status for one of the family's.
     fn status_in(status: &Self::Status) -> CoreStatus;
-    /// An error code of the family as one of redrt's.
+    /// redrt's error code for one of the family's.
     fn error_in(code: c_int) -> c_int;
-    /// An error code of redrt as one of the family's.
+    /// The family's error code for one of redrt's.
     fn error_out(code: c_int) -> c_int;
-    /// A rank, or a constant in its place.
+    /// The family's rank, or constant in its place, for one of redrt's.
     fn rank_out(rank: c_int) -> c_int;
     /// The value of `MPI_WIN_CREATE_FLAVOR`.
     fn flavor_out(flavor: c_int) -> c_int;
@@ -58,10 +58,10 @@ pub trait Family: 'static {
     /// The constants of datatypes' constructors.
     fn names() -> values::Names;
 
-    /// Calls an operator of C++ with the function of the family that goes with it.
+    /// Calls an operator of C++ with the family's function that belongs to it.
     ///
     /// # Safety
-    /// Functions that the family's library for C++ gave together, and buffers of so many elements.
+    /// Both functions are from one call of the family's library for C++, and both buffers have `count` elements.
     unsafe fn call_cxx_operation<D: Handle>(
         function: usize,
         by: usize,
@@ -70,10 +70,10 @@ pub trait Family: 'static {
         count: c_int,
         datatype: D,
     );
-    /// Likewise an error handler. Returns the code that the function returns whose error it is.
+    /// Calls an error handler of C++ in the same way. Returns the code that the failed function returns.
     ///
     /// # Safety
-    /// Functions that the family's library for C++ gave together.
+    /// Both functions are from one call of the family's library for C++.
     unsafe fn call_cxx_errhandler<H: Handle>(function: usize, by: usize, handle: H, code: c_int) -> c_int;
 }
 

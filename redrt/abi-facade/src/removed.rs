@@ -21,7 +21,7 @@ macro_rules! removed_functions {
             // SAFETY: - the pointers are to locals.
             let code = unsafe { (core().type_get_extent)(datatype.core(), &mut $lb, &mut $extent) };
             if code == 0 {
-                // SAFETY: - the caller's promise.
+                // SAFETY: - `result` is valid for a write: the caller's duty.
                 unsafe { *result = $value };
             }
             error_out(code)
@@ -33,7 +33,7 @@ macro_rules! removed_functions {
         /// The result is valid for a write.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(datatype: Datatype, result: *mut isize) -> c_int {
-            // SAFETY: - the caller's promise.
+            // SAFETY: - `result` is valid for a write: the caller's duty.
             unsafe { $profiled(datatype, result) }
         }
     )*};

@@ -5,11 +5,11 @@ use crate::core::CoreStatus;
 use std::ffi::c_int;
 use std::marker::PhantomData;
 
-/// How many statuses or handles are translated without memory of their own.
+/// Up to this number, statuses or handles are translated without memory of their own.
 pub const SHORT: usize = 16;
 
-/// redrt's statuses in place of the program's. What they hold before the call matters: most functions leave the error
-/// as it is (MPI-5.0 section 3.2.5).
+/// redrt's statuses in place of the program's. Their content before the call counts: most functions leave the error
+/// field unchanged (MPI-5.0 section 3.2.5).
 pub struct Statuses<F: Family> {
     count: usize,
     short: [CoreStatus; SHORT],
@@ -29,22 +29,22 @@ fn is_wanted<F: Family>(pointer: *const F::Status) -> bool {
 }
 
 impl<F: Family> Statuses<F> {
-    /// One; of an ignored status none.
+    /// One status; none for an ignored one.
     ///
     /// # Safety
-    /// Ignored, null, or valid for a read.
+    /// `pointer` is the constant for an ignored status, null, or valid for a read.
     #[inline]
     pub unsafe fn one(pointer: *const F::Status) -> OneStatus<F> {
         let is_wanted = is_wanted::<F>(pointer);
-        // SAFETY: - the caller's promise.
+        // SAFETY: - `pointer` is valid for a read, as it is not ignored or null: the caller's duty.
         let status = if is_wanted { F::status_in(unsafe { &*pointer }) } else { CoreStatus::default() };
         OneStatus { is_wanted, status, family: PhantomData }
     }
 
-    /// An array.
+    /// An array of statuses.
     ///
     /// # Safety
-    /// Ignored, null, or valid for reads of `count` statuses.
+    /// `pointer` is the constant for ignored statuses, null, or valid for reads of `count` statuses.
     pub unsafe fn new(pointer: *const F::Status, count: c_int) -> Self {
         let count = if is_wanted::<F>(pointer) { usize::try_from(count).unwrap_or(0) } else { 0 };
         let mut statuses = Self { count, short: [CoreStatus::default(); SHORT], long: Vec::new(), family: PhantomData };
@@ -52,7 +52,7 @@ impl<F: Family> Statuses<F> {
             statuses.long.resize(count, CoreStatus::default());
         }
         for (index, status) in statuses.slice().iter_mut().enumerate() {
-            // SAFETY: - within the array: the caller's promise.
+            // SAFETY: - index is below count, for which the pointer is valid: the caller's duty.
             *status = F::status_in(unsafe { &*pointer.add(index) });
         }
         statuses
@@ -67,13 +67,14 @@ impl<F: Family> Statuses<F> {
         if self.count == 0 { std::ptr::null_mut() } else { self.slice().as_mut_ptr() }
     }
 
-    /// Gives the program the statuses that redrt has written.
+    /// Returns the statuses that redrt has written to the program.
     ///
     /// # Safety
-    /// The pointer they were made of, valid for writes.
+    /// `pointer` is the one that these were made from, valid for writes.
     pub unsafe fn give(&mut self, pointer: *mut F::Status) {
         for (index, status) in self.slice().iter().enumerate() {
-            // SAFETY: - within the array: the caller's promise.
+            // SAFETY: - index is below the number of statuses, for which the pointer is valid: the caller's
+            //           duty.
             unsafe { *pointer.add(index) = F::status_out(status) };
         }
     }
@@ -86,14 +87,14 @@ impl<F: Family> OneStatus<F> {
         if self.is_wanted { &mut self.status } else { std::ptr::null_mut() }
     }
 
-    /// Gives the program the status that redrt has written.
+    /// Returns the status that redrt has written to the program.
     ///
     /// # Safety
-    /// The pointer it was made of, valid for a write.
+    /// `pointer` is the one that this was made from, valid for a write.
     #[inline]
     pub unsafe fn give(&self, pointer: *mut F::Status) {
         if self.is_wanted {
-            // SAFETY: - the caller's promise.
+            // SAFETY: - `pointer` is valid for a write: the caller's duty.
             unsafe { *pointer = F::status_out(&self.status) };
         }
     }

@@ -1,4 +1,4 @@
-//! Addresses that stand for something else, and numbers that a program finds behind pointers: of attributes, and in the
+//! Addresses with a special meaning, and numbers that a program reads behind pointers: of attributes, and in the
 //! contents of datatypes.
 
 use crate::Family;
@@ -22,7 +22,7 @@ const LASTUSEDCODE: c_int = 506;
 const WIN_CREATE_FLAVOR: c_int = 604;
 const WIN_MODEL: c_int = 605;
 
-/// A buffer as redrt knows it.
+/// The buffer for redrt's function.
 #[inline]
 #[must_use]
 pub fn buffer_in<F: Family>(buffer: *mut c_void) -> *mut c_void {
@@ -33,25 +33,25 @@ pub fn buffer_in<F: Family>(buffer: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Translates a buffer that was handed out.
+/// Translates a returned buffer.
 ///
 /// # Safety
-/// `address` is where an address was handed out.
+/// `address` is the place of a returned address.
 pub unsafe fn buffer_out<F: Family>(address: *mut c_void) {
     let address = address.cast::<*mut c_void>();
-    // SAFETY: - the caller's promise.
+    // SAFETY: - `address` is the place of an address: the caller's duty.
     if unsafe { (*address).addr() } == BUFFER_AUTOMATIC {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - `address` is the place of an address: the caller's duty.
         unsafe { *address = std::ptr::without_provenance_mut(F::BUFFER_AUTOMATIC) };
     }
 }
 
-/// The length of an array beside a buffer: none if that is `MPI_IN_PLACE`.
+/// The length of an array beside a buffer; 0 if the buffer is `MPI_IN_PLACE`.
 pub fn unless_in_place<F: Family>(buffer: *const c_void, length: impl FnOnce() -> usize) -> usize {
     if buffer.addr() == F::IN_PLACE { 0 } else { length() }
 }
 
-/// The weights of a graph as redrt knows them.
+/// The weights of a graph for redrt's function.
 #[must_use]
 pub fn weights_in<F: Family>(weights: *mut c_int) -> *mut c_int {
     match weights.addr() {
@@ -61,40 +61,40 @@ pub fn weights_in<F: Family>(weights: *mut c_int) -> *mut c_int {
     }
 }
 
-/// With how many a collective of a communicator exchanges; 0 for what is no communicator.
+/// Number of ranks with which a collective of a communicator exchanges; 0 for an invalid communicator.
 #[must_use]
 pub fn peers(comm: usize) -> usize {
     // SAFETY: - any number may be given.
     unsafe { (core().own.peers)(comm, 0) }
 }
 
-/// From how many neighbours a neighbourhood collective receives.
+/// Number of neighbours from which a neighbourhood collective receives.
 #[must_use]
 pub fn sources(comm: usize) -> usize {
     // SAFETY: - any number may be given.
     unsafe { (core().own.peers)(comm, 1) }
 }
 
-/// To how many neighbours it sends.
+/// Number of neighbours to which it sends.
 #[must_use]
 pub fn destinations(comm: usize) -> usize {
     // SAFETY: - any number may be given.
     unsafe { (core().own.peers)(comm, 2) }
 }
 
-/// Copies a status from one language's to another's, which have one layout.
+/// Copies a status from one language's form to another's, whose layouts are the same.
 ///
 /// # Safety
 /// Both null or valid.
 pub unsafe fn copy_status<S: Copy>(from: *const S, to: *mut S) -> c_int {
     if !from.is_null() && !to.is_null() {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - both pointers are valid, as they are not null: the caller's duty.
         unsafe { to.copy_from(from, 1) };
     }
     0
 }
 
-/// Translates the integers that `MPI_Type_get_contents` handed out.
+/// Translates the integers that `MPI_Type_get_contents` returned.
 ///
 /// # Safety
 /// `integers` is valid for `count` integers.
@@ -112,16 +112,16 @@ pub unsafe fn contents_out<F: Family>(datatype: usize, integers: *mut c_int, cou
     };
     if code == 0 && !integers.is_null() {
         let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: - the caller's promise.
+        // SAFETY: - `integers` is valid for `count` integers: the caller's duty.
         let integers = unsafe { std::slice::from_raw_parts_mut(integers, count) };
         translate_contents(integers, constructor, large, &F::names());
     }
 }
 
-/// Translates a predefined attribute, if `flag` says that one was handed out.
+/// Translates a predefined attribute, if `flag` says that the key has one.
 ///
 /// # Safety
-/// `value` is where a pointer was handed out: to an `int`, if the key is one of those here.
+/// `value` is the place of a returned pointer: to an `int`, if the key is one of those here.
 pub unsafe fn attribute_out<F: Family>(keyval: c_int, flag: c_int, value: *mut c_void) {
     let translate = match keyval {
         _ if flag == 0 => return,
@@ -131,13 +131,13 @@ pub unsafe fn attribute_out<F: Family>(keyval: c_int, flag: c_int, value: *mut c
         LASTUSEDCODE => F::error_out,
         _ => return,
     };
-    // SAFETY: - the caller's promise.
+    // SAFETY: - `value` is the place of a pointer to an `int`: the caller's duty.
     let number = unsafe { **value.cast::<*const c_int>() };
-    // SAFETY: - the caller's promise.
+    // SAFETY: - `value` is the place of a pointer: the caller's duty.
     unsafe { *value.cast::<*mut c_void>() = kept(translate(number)) };
 }
 
-/// Where constants are in the integers of `MPI_Type_get_contents` (MPI-5.0 section 5.1.13).
+/// Constructors with constants among the integers of `MPI_Type_get_contents` (MPI-5.0 section 5.1.13).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Constructor {
     /// `MPI_Type_create_subarray`.
@@ -146,7 +146,7 @@ pub enum Constructor {
     Darray,
 }
 
-/// How the constants of constructors are called in a family.
+/// Translations of the constants of a family's constructors.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
     /// `MPI_ORDER_C` and `_FORTRAN`.
@@ -157,7 +157,7 @@ pub struct Names {
     pub darg: fn(c_int) -> c_int,
 }
 
-/// Translates the integers of a constructor. In the large-count version, `large`, sizes are not among them.
+/// Translates the integers of a constructor. With `large`, the large-count version, sizes are not among them.
 pub fn translate_contents(integers: &mut [c_int], constructor: Constructor, large: bool, names: &Names) {
     let at = |index: usize| integers.get(index).map_or(0, |value| usize::try_from(*value).unwrap_or(0));
     let (order, distributions) = match (constructor, large) {
@@ -180,7 +180,7 @@ pub fn translate_contents(integers: &mut [c_int], constructor: Constructor, larg
     }
 }
 
-/// Numbers that programs are given the addresses of. They are few, and stay.
+/// The address of a number, for programs that get addresses. The numbers are few, and stay.
 pub fn kept(value: c_int) -> *mut c_void {
     static KEPT: Mutex<Option<HashMap<c_int, &'static c_int>>> = Mutex::new(None);
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

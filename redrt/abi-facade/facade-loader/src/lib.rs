@@ -1,12 +1,12 @@
-//! `libredrt_loader.so`: a program that loads an MPI library while it runs, as Python does, gets redrt's.
+//! `libredrt_loader.so`: a program that loads an MPI library while it runs, like Python, gets redrt's.
 //!
-//! Loaded by `LD_PRELOAD` into programs of which `redrun` cannot see what they will load. A library of MPICH's or Open
-//! MPI's name is opened from this installation instead, also when the program names another directory. Before a library
-//! that needs one is opened, redrt's is: the dynamic linker looks for no library that is there already, so that paths
-//! which the needing library was linked with (`RPATH`) have no say.
+//! Loaded by `LD_PRELOAD` into programs whose later loads `redrun` cannot see. A library with a name of MPICH's or Open
+//! MPI's is opened from this installation instead, also when the program names another directory. Before a library that
+//! needs one is opened, redrt's is: the dynamic linker searches for no library that is loaded already, so paths in the
+//! needing library (`RPATH`) have no effect.
 //!
-//! All other calls go on as they were made: to the C library's `dlopen` with the caller's return address, by which it
-//! knows whose `RUNPATH` and `$ORIGIN` hold.
+//! All other calls go to the C library's `dlopen` unchanged, with the caller's return address, from which it finds the
+//! caller's `RUNPATH` and `$ORIGIN`.
 
 mod linked;
 
@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-/// The libraries that programs ask for, and redrt's in their place.
+/// Names of libraries in programs' calls, and redrt's libraries in their place.
 const LIBRARIES: &[(&str, &str)] = &[
     ("libmpi.so.12", "libmpi.so.12"),
     ("libmpich.so.12", "libmpich.so.12"),
@@ -34,18 +34,18 @@ const LIBRARIES: &[(&str, &str)] = &[
 
 /// `dlopen` of the C library.
 static REAL: OnceLock<Dlopen> = OnceLock::new();
-/// Where this library is, with redrt's others.
+/// Directory of this library and of redrt's others.
 static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// `dlopen`. It ends in the C library's as if the caller had called that.
+/// `dlopen`. It jumps to the C library's as if the caller had called that.
 ///
 /// # Safety
-/// As `dlopen`.
+/// Same duties as the C library's `dlopen`.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
-    // The stack is a multiple of 16 where the call is: one word is the return address, two are pushed, one is room.
+    // At the call the stack is a multiple of 16: one word is the return address, two are pushed, one is room.
     naked_asm!(
         "push rsi",
         "sub rsp, 16",
@@ -59,38 +59,38 @@ pub unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_voi
     )
 }
 
-/// Writes the name of the file to be opened, and returns the function that opens it.
+/// Writes the name of the file to open, and returns the function that opens it.
 extern "C" fn prepare(name: *const c_char, to_open: *mut *const c_char) -> Dlopen {
-    // SAFETY: - dlsym has no conditions; a function of this name has this type.
+    // SAFETY: - dlsym takes a string; a function of this name has this type.
     let real = *REAL.get_or_init(|| unsafe {
         std::mem::transmute::<*mut c_void, Dlopen>(libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()))
     });
     let mut chosen = name;
     if !name.is_null() {
-        // SAFETY: - the caller's string.
+        // SAFETY: - the caller of dlopen passes a string.
         let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(name) }.to_bytes()));
         if path.components().count() == 1 {
-            // Its directory is not known; ours is in front.
+            // The directory is unknown, and ours comes first.
             let found = own(path.as_os_str()).or_else(|| own(linked_with(path.as_os_str())?.as_os_str()));
             chosen = found.map_or(name, CStr::as_ptr);
         } else if let Some(names) = names(path) {
             if let Some(own) = names.own.as_deref().and_then(own) {
-                // The C library keeps its own copy of the name; this one is made once for each library.
+                // The C library keeps a copy of the name; this one is made once for each library.
                 chosen = own.as_ptr();
             }
             for own in names.needed.iter().filter_map(|needed| own(needed)) {
-                // It stays open: the library that needs it holds it, and is not told of it.
+                // The library stays open: the library that needs it takes it from memory.
                 // SAFETY: - redrt's library may be loaded at any time.
                 unsafe { real(own.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL) };
             }
         }
     }
-    // SAFETY: - a place on the stack of `dlopen`.
+    // SAFETY: - `to_open` is a place on the stack of `dlopen`.
     unsafe { *to_open = chosen };
     real
 }
 
-/// redrt's library in place of one of this file name, if it has one.
+/// redrt's library in place of one with this file name, if there is one.
 fn own(name: &OsStr) -> Option<&'static CStr> {
     static OWN: OnceLock<Vec<(&'static str, CString)>> = OnceLock::new();
     let own = OWN.get_or_init(|| {
@@ -105,7 +105,7 @@ fn own(name: &OsStr) -> Option<&'static CStr> {
     own.iter().find(|(asked, _)| name == *asked).map(|(_, path)| &**path)
 }
 
-/// Where the dynamic linker looks, besides the places that it is told of.
+/// Directories that the dynamic linker searches without being told.
 const DIRECTORIES: [&str; 7] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -116,8 +116,8 @@ const DIRECTORIES: [&str; 7] = [
     "/usr/local/lib",
 ];
 
-/// What a library of an MPI says it is called (`DT_SONAME`) that a program asks for by the name it would be linked
-/// with, as NEURON does: `libmpi.so`, which is whichever MPI a system has chosen.
+/// The own name (`DT_SONAME`) of an MPI library that a program asks for by its link name, as NEURON does: `libmpi.so`,
+/// which is the MPI that the system's administrator has chosen.
 fn linked_with(name: &OsStr) -> Option<OsString> {
     if !name.as_bytes().starts_with(b"libmpi") || !name.as_bytes().ends_with(b".so") {
         return None;
@@ -129,27 +129,27 @@ fn linked_with(name: &OsStr) -> Option<OsString> {
 
 /// The directory that this library was loaded from.
 fn directory() -> Option<PathBuf> {
-    // SAFETY: - all zero is a value of this type.
+    // SAFETY: - all zeros are a value of this type.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: - the address of a function of this library, and a local.
+    // SAFETY: - the first argument is the address of a function of this library, the second a local.
     let found = unsafe { libc::dladdr(directory as *const c_void, &mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: - the linker's string.
+    // SAFETY: - the linker's description has a valid string.
     let name = unsafe { CStr::from_ptr(info.dli_fname) };
     Some(Path::new(OsStr::from_bytes(name.to_bytes())).parent()?.to_path_buf())
 }
 
-/// What a library says of itself.
+/// Names in a library's dynamic section.
 struct Names {
-    /// What it is called (`DT_SONAME`).
+    /// The library's own name (`DT_SONAME`).
     own: Option<OsString>,
-    /// What it needs (`DT_NEEDED`).
+    /// Names of the libraries that it needs (`DT_NEEDED`).
     needed: Vec<OsString>,
 }
 
-/// The names in a library; none where there is no such file, or it is none.
+/// The names in a library; `None` where no file has this path, or it is no library.
 fn names(path: &Path) -> Option<Names> {
     let bytes = ReadCache::new(File::open(path).ok()?);
     let header = FileHeader64::<Endianness>::parse(&bytes).ok()?;

@@ -1,48 +1,48 @@
-//! What MPICH's library for the C++ bindings of MPI-2 (`libmpicxx.so.12`, Debian's `libmpichcxx.so.12`) asks of the
-//! library below it, besides functions of C.
+//! Functions for MPICH's library of the C++ bindings of MPI-2 (`libmpicxx.so.12`, Debian's `libmpichcxx.so.12`), which
+//! it calls in the library below besides functions of C.
 //!
-//! It creates an operation, an error handler or a key with functions of C++ in the place of those of C, and says then
-//! which of its own functions has the right arguments and calls them. These are the functions by which it says so.
+//! It creates an operation, an error handler or a key with functions of C++ in place of those of C. Then it names the
+//! function of its own that has C's arguments and calls the one of C++. These are the calls that name it.
 //!
-//! `MPI::ERRORS_THROW_EXCEPTIONS` is an error handler that returns the code. The library throws when it sees that.
+//! `MPI::ERRORS_THROW_EXCEPTIONS` is an error handler that returns the code. On that code the library throws.
 
 use super::{Context, Errhandler, Handle, Op, core, keyval_in};
 use abi_facade::callbacks::function;
 use std::ffi::{c_int, c_void};
 
-/// An operation's function is of C++, and `by` calls it.
+/// Names `by`, which calls an operation's function of C++.
 ///
 /// # Safety
 /// `by` has the arguments of [`call_operation`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPII_Op_set_cxx(op: Op, by: usize) {
-    // SAFETY: - numbers; redrt hands `by` back to `call_operation`.
+    // SAFETY: - the call takes numbers; redrt returns `by` to `call_operation`.
     unsafe { (core().own.call_op_by)(op.core(), by) };
 }
 
-/// An error handler's function is of C++, and `by` calls it.
+/// Names `by`, which calls an error handler's function of C++.
 ///
 /// # Safety
 /// `by` has the arguments of [`call_errhandler`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPII_Errhandler_set_cxx(errhandler: Errhandler, by: usize) {
-    // SAFETY: - numbers; redrt hands `by` back to `call_errhandler`.
+    // SAFETY: - the call takes numbers; redrt returns `by` to `call_errhandler`.
     unsafe { (core().own.call_errhandler_by)(errhandler.core(), by) };
 }
 
-/// A key's functions are of C++, and these call them.
+/// Names the functions that call a key's functions of C++.
 ///
 /// # Safety
 /// `copy` and `delete` have the arguments of `abi_facade::callbacks::copy_attribute` and `delete_attribute`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPII_Keyval_set_proxy(keyval: c_int, copy: usize, delete: usize) {
     let (exchange, keyval) = (core().own.exchange_keyval_state, keyval_in(keyval));
-    // SAFETY: - numbers.
+    // SAFETY: - the call takes numbers.
     let former = unsafe { exchange(keyval, 0) };
     if former != 0 {
         // SAFETY: - the state of every key of this library is a context.
         let context = unsafe { Context::called_by(std::ptr::with_exposed_provenance_mut(former), copy, delete) };
-        // SAFETY: - a context is what the key's functions want.
+        // SAFETY: - the new state is a context, like the one before.
         unsafe { exchange(keyval, context.expose_provenance()) };
     }
 }
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn MPII_Keyval_set_proxy(keyval: c_int, copy: usize, delet
 /// Calls an operator of C++.
 ///
 /// # Safety
-/// As `abi_facade::Family::call_cxx_operation`.
+/// Same duties as `abi_facade::Family::call_cxx_operation`.
 pub unsafe fn call_operation<D: Handle>(
     program: usize,
     by: usize,
@@ -60,17 +60,17 @@ pub unsafe fn call_operation<D: Handle>(
     datatype: D,
 ) {
     type By<D> = unsafe extern "C" fn(*const c_void, *mut c_void, c_int, D, usize);
-    // SAFETY: - the type of the function that MPII_Op_set_cxx is given.
+    // SAFETY: - a function given to MPII_Op_set_cxx has this type.
     let by = unsafe { function::<By<D>>(by) };
-    // SAFETY: - the caller's promise.
+    // SAFETY: - buffers of `count` elements, and functions that belong together: the caller's duty.
     unsafe { by(input, in_out, count, datatype, program) };
 }
 
-/// Calls an error handler of C++. What it leaves in the code is not for C: the function has succeeded, so that the
+/// Calls an error handler of C++. The code that it leaves is dropped: to C the function has succeeded, so that the
 /// library for C++ does not call the handler a second time.
 ///
 /// # Safety
-/// As `abi_facade::Family::call_cxx_errhandler`.
+/// Same duties as `abi_facade::Family::call_cxx_errhandler`.
 pub unsafe fn call_errhandler<H: Handle>(program: usize, by: usize, mut handle: H, mut code: c_int) -> c_int {
     type By<H> = unsafe extern "C" fn(c_int, *mut H, *mut c_int, usize);
     let kind = match H::KIND {
@@ -79,7 +79,7 @@ pub unsafe fn call_errhandler<H: Handle>(program: usize, by: usize, mut handle: 
         "win" => 2,
         other => unreachable!("MPI-2 has no error handlers of a {other}"),
     };
-    // SAFETY: - the type of the function that MPII_Errhandler_set_cxx is given.
+    // SAFETY: - a function given to MPII_Errhandler_set_cxx has this type.
     let by = unsafe { function::<By<H>>(by) };
     // SAFETY: - both pointers are to locals.
     unsafe { by(kind, &mut handle, &mut code, program) };

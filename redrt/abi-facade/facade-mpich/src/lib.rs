@@ -40,7 +40,8 @@ type Count = i64;
 type Offset = i64;
 type Fint = c_int;
 
-/// `MPI_Status` of MPICH. The second word holds the upper bits of the count, and in bit 0 whether it was cancelled.
+/// `MPI_Status` of MPICH. The second word has the upper bits of the count, and in bit 0 the mark of a cancelled
+/// request.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Status {
@@ -51,7 +52,7 @@ pub struct Status {
     error: c_int,
 }
 
-/// MPICH's values, for what all façades share.
+/// MPICH's values, for the code that all façades share.
 #[derive(Debug)]
 pub struct Own;
 
@@ -114,12 +115,12 @@ impl abi_facade::Family for Own {
         count: c_int,
         datatype: D,
     ) {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - buffers of `count` elements, and functions that belong together: the caller's duty.
         unsafe { cxx::call_operation(function, by, input, in_out, count, datatype) };
     }
 
     unsafe fn call_cxx_errhandler<H: Handle>(function: usize, by: usize, handle: H, code: c_int) -> c_int {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - functions that belong together: the caller's duty.
         unsafe { cxx::call_errhandler(function, by, handle, code) }
     }
 }
@@ -128,10 +129,10 @@ impl abi_facade::Family for Own {
 #[repr(transparent)]
 pub struct Pointer(*const c_void);
 
-// SAFETY: - only its value has a meaning, and nobody writes it.
+// SAFETY: - the pointer is a constant, which is never written or followed.
 unsafe impl Sync for Pointer {}
 
-/// These are variables in MPICH's `mpi.h`, so that they can have redrt's values.
+/// In MPICH's `mpi.h` these are variables, so that they can have redrt's values.
 #[unsafe(no_mangle)]
 pub static MPI_UNWEIGHTED: Pointer = Pointer(std::ptr::without_provenance(UNWEIGHTED));
 #[unsafe(no_mangle)]
@@ -139,7 +140,7 @@ pub static MPI_WEIGHTS_EMPTY: Pointer = Pointer(std::ptr::without_provenance(WEI
 #[unsafe(no_mangle)]
 pub static MPI_T_PVAR_ALL_HANDLES: Pointer = Pointer(std::ptr::without_provenance(T_PVAR_ALL_HANDLES));
 
-/// Statuses that stand for none in conversions between languages: only their addresses have a meaning.
+/// Status arguments for an absent status in conversions between languages: only their addresses have a meaning.
 static IGNORED: [c_int; 5] = [0; 5];
 #[unsafe(no_mangle)]
 pub static MPI_F_STATUS_IGNORE: Pointer = Pointer((&raw const IGNORED).cast());
@@ -154,7 +155,7 @@ pub static MPI_F08_STATUS_IGNORE: Pointer = Pointer((&raw const MPIR_F08_MPI_STA
 #[unsafe(no_mangle)]
 pub static MPI_F08_STATUSES_IGNORE: Pointer = Pointer((&raw const MPIR_F08_MPI_STATUSES_IGNORE_OBJ).cast());
 
-/// `MPI_COMM_DUP_FN`, `MPI_TYPE_DUP_FN`, `MPI_WIN_DUP_FN`, `MPI_DUP_FN`: the attribute is copied as it is.
+/// `MPI_COMM_DUP_FN`, `MPI_TYPE_DUP_FN`, `MPI_WIN_DUP_FN`, `MPI_DUP_FN`: copies the attribute unchanged.
 ///
 /// # Safety
 /// The arguments of an attribute's copy function.
@@ -167,9 +168,9 @@ pub unsafe extern "C" fn MPIR_Dup_fn(
     copied: *mut *mut c_void,
     flag: *mut c_int,
 ) -> c_int {
-    // SAFETY: - the caller's promise.
+    // SAFETY: - `copied` is valid for a write: an argument of a copy function.
     unsafe { *copied = value };
-    // SAFETY: - the caller's promise.
+    // SAFETY: - `flag` is valid for a write: an argument of a copy function.
     unsafe { *flag = 1 };
     0
 }
@@ -184,19 +185,19 @@ abi_facade::device_queries! {
     MPIX_Query_ze_support, PMPIX_Query_ze_support;
 }
 
-/// Whether buffers may be memory of a device of this kind: no.
+/// Support for buffers in memory of a device of this kind: none.
 ///
 /// # Safety
 /// `is_supported` is valid for a write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn MPIX_GPU_query_support(_kind: c_int, is_supported: *mut c_int) -> c_int {
-    // SAFETY: - the caller's promise.
+    // SAFETY: - `is_supported` is valid for a write: the caller's duty.
     unsafe { *is_supported = 0 };
     0
 }
 
-/// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
-/// receives from (1), those it sends to (2).
+/// Number of members with which a collective exchanges arrays, for the library of Fortran's procedures: all members
+/// (0), sources of receives (1), destinations of sends (2).
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_fortran_peers(comm: Comm, which: c_int) -> usize {
     match which {

@@ -1,4 +1,4 @@
-//! Generates the procedures from the table, and names the library and the one it needs.
+//! Generates the procedures from the table, and sets the names of the library and of the one that it needs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +11,8 @@ fn main() {
     let text = text + &mpi_table::render_fortran_binding(&mpi_table::Table::standard(), library);
     std::fs::write(directory.join("procedures.rs"), text).expect("OUT_DIR can be written");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libmpi_mpifh.so.40");
-    // Functions with the same body may be made one: each keeps to those of this library, also if its name is
-    // interposed.
+    // Functions with the same body may be merged. Calls within the library are bound to its own functions, even where
+    // another library interposes the name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
     // Both are installed in PREFIX/lib/redrt.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-rpath,$ORIGIN");
@@ -21,7 +21,7 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg={}", stand_in.display());
 }
 
-/// An empty library of the name is enough for loading this one to load the façade too.
+/// An empty library of this name: with it as needed, loading this library loads the façade too.
 fn stand_in(directory: &Path) -> PathBuf {
     let (source, library) = (directory.join("empty.c"), directory.join("libmpi.so.40"));
     std::fs::write(&source, "").expect("OUT_DIR can be written");

@@ -51,7 +51,7 @@ pub struct Status {
     bytes: u64,
 }
 
-/// Open MPI's values, for what all façades share.
+/// Open MPI's values, for the code that all façades share.
 #[derive(Debug)]
 pub struct Own;
 
@@ -112,12 +112,12 @@ impl abi_facade::Family for Own {
         count: c_int,
         datatype: D,
     ) {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - buffers of `count` elements, and functions that belong together: the caller's duty.
         unsafe { cxx::call_operation(function, by, input, in_out, count, datatype) };
     }
 
     unsafe fn call_cxx_errhandler<H: Handle>(function: usize, by: usize, handle: H, code: c_int) -> c_int {
-        // SAFETY: - the caller's promise.
+        // SAFETY: - functions that belong together: the caller's duty.
         unsafe { cxx::call_cxx_errhandler(function, by, handle, code) }
     }
 }
@@ -126,10 +126,10 @@ impl abi_facade::Family for Own {
 #[repr(transparent)]
 pub struct Pointer(*const c_void);
 
-// SAFETY: - only its value has a meaning, and nobody writes it.
+// SAFETY: - the pointer is a constant, which is never written or followed.
 unsafe impl Sync for Pointer {}
 
-/// Statuses that stand for none in conversions between languages: only their addresses have a meaning.
+/// Status arguments for an absent status in conversions between languages: only their addresses have a meaning.
 static IGNORED: [c_int; 6] = [0; 6];
 #[unsafe(no_mangle)]
 pub static MPI_F_STATUS_IGNORE: Pointer = Pointer((&raw const IGNORED).cast());
@@ -142,7 +142,7 @@ fn all_handles_in(handle: usize) -> usize {
 
 macro_rules! attribute_functions {
     ($($duplicate:ident, $no_copy:ident, $no_delete:ident: $object:ty;)*) => {$(
-        /// The attribute is copied as it is.
+        /// Copies the attribute unchanged.
         ///
         /// # Safety
         /// The arguments of an attribute's copy function.
@@ -155,14 +155,14 @@ macro_rules! attribute_functions {
             copied: *mut *mut c_void,
             flag: *mut c_int,
         ) -> c_int {
-            // SAFETY: - the caller's promise.
+            // SAFETY: - `copied` is valid for a write: an argument of a copy function.
             unsafe { *copied = value };
-            // SAFETY: - the caller's promise.
+            // SAFETY: - `flag` is valid for a write: an argument of a copy function.
             unsafe { *flag = 1 };
             0
         }
 
-        /// The attribute is not copied.
+        /// Does not copy the attribute.
         ///
         /// # Safety
         /// The arguments of an attribute's copy function.
@@ -175,12 +175,12 @@ macro_rules! attribute_functions {
             _copied: *mut *mut c_void,
             flag: *mut c_int,
         ) -> c_int {
-            // SAFETY: - the caller's promise.
+            // SAFETY: - `flag` is valid for a write: an argument of a copy function.
             unsafe { *flag = 0 };
             0
         }
 
-        /// The attribute needs nothing to be deleted.
+        /// Deletes the attribute, for which nothing is to be done.
         #[unsafe(no_mangle)]
         pub extern "C" fn $no_delete(_object: $object, _keyval: c_int, _value: *mut c_void, _state: *mut c_void) -> c_int {
             0
@@ -204,7 +204,7 @@ abi_facade::device_queries! {
     MPIX_Query_rocm_support, PMPIX_Query_rocm_support;
 }
 
-/// By this function programs tell Open MPI from others (NEURON). It begins MPI.
+/// Begins MPI. Programs tell Open MPI from others by the presence of this function (NEURON).
 ///
 /// # Safety
 /// `provided` is valid for a write.
@@ -216,12 +216,12 @@ pub unsafe extern "C" fn ompi_mpi_init(
     provided: *mut c_int,
     _again: bool,
 ) -> c_int {
-    // SAFETY: - the caller's promise; the arguments of main may be left out.
+    // SAFETY: - `provided` is valid for a write: the caller's duty; the arguments of main may be left out.
     unsafe { inner_init_thread(std::ptr::null_mut(), std::ptr::null_mut(), required, provided) }
 }
 
-/// With how many a collective exchanges arrays, for the library of Fortran's procedures: all members (0), those it
-/// receives from (1), those it sends to (2).
+/// Number of members with which a collective exchanges arrays, for the library of Fortran's procedures: all members
+/// (0), sources of receives (1), destinations of sends (2).
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_fortran_peers(comm: Comm, which: c_int) -> usize {
     match which {

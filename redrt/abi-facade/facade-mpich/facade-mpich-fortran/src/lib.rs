@@ -30,7 +30,7 @@ use fortran_binding::text::{Text, WordLists, Words, text, trimmed, with_end, wit
 use fortran_binding::{Aint, Binding, Count, Handle, Offset, blocks, handles_by_c, removed_procedures};
 use std::ffi::{c_char, c_int, c_void};
 
-/// A status: in C and in Fortran 5 integers.
+/// A status: 5 integers in C and in Fortran.
 pub type Status = [c_int; 5];
 
 handles_by_c! {
@@ -72,16 +72,16 @@ fn destinations(comm: Comm) -> usize {
 }
 
 fn peer_count(comm: Comm, which: c_int) -> usize {
-    // SAFETY: - the façade defines it with this signature; any handle may be passed, for it is looked up.
+    // SAFETY: - the façade defines it with this signature; any handle may be passed, as it is looked up.
     unsafe { redrt_fortran_peers(comm, which) }
 }
 
-/// Statuses have one layout in C and Fortran.
+/// Copies a status, whose layout is the same in C and Fortran.
 ///
 /// # Safety
-/// Two statuses by reference.
+/// Both pointers are to statuses.
 unsafe fn copy_status(from: *const Status, to: *mut Status) -> c_int {
-    // SAFETY: - the caller's promise.
+    // SAFETY: - both pointers are to statuses: the caller's duty.
     unsafe { *to = *from };
     0
 }
