@@ -1,10 +1,10 @@
 //! Clocks.
 //!
-//! Before `MPI_Init` a replica cannot ask its siblings, so time is a sequence: it begins at the start of the job and
-//! advances by one microsecond at every reading, and by what was asked for when the process sleeps or a wait times out.
-//! It runs behind the real time, and the same in all replicas. The trap: a deadline computed from it lies in the
-//! past of the real clock, so a timed wait would end at once. Therefore every reading remembers the pair (shown,
-//! real), and `waits` shifts deadlines by the difference.
+//! Before `MPI_Init` a replica cannot ask its siblings, so time is a sequence: it begins at the start of the job,
+//! advances by one microsecond at every reading, and by the requested time when the process sleeps or a wait times out.
+//! It runs behind the real time, and the same in all replicas. The trap: a deadline computed from it is in the past of
+//! the real clock, so a timed wait would end at once. Therefore every reading records the pair (shown, real), and
+//! `waits` shifts deadlines by the difference.
 //!
 //! Programs that a replica runs (a shell script's commands) see the real clocks until they call `MPI_Init`: each would
 //! begin the sequence anew, and a script that compares the times of two of its commands would wait for ever.
@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 const STEP_NS: i64 = 1_000;
 pub const NS_PER_S: i64 = 1_000_000_000;
 
-/// How far the sequences have come.
+/// Time since the beginning of the sequences of the wall and monotonic clocks.
 static ELAPSED_NS: AtomicI64 = AtomicI64::new(0);
-/// How far that of processor time has come, which is not used up by waiting.
+/// The same for processor time, which waits do not use up.
 static PROCESSOR_NS: AtomicI64 = AtomicI64::new(0);
-/// The latest answers of the library, by family; the sequences never fall behind them.
+/// Latest answers of the library, by family; the sequences never fall behind them.
 static LATEST_NS: [AtomicI64; FAMILY_COUNT] = [const { AtomicI64::new(0) }; FAMILY_COUNT];
 
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ impl Family {
         }
     }
 
-    /// The sequence of this family: where it begins, and how far it has come.
+    /// The sequence of this family: its beginning, and the time since then.
     fn sequence(self, job: &state::JobFacts) -> (i64, &'static AtomicI64) {
         let (wall, monotonic) = job.start_ns();
         match self {
@@ -69,7 +69,7 @@ impl Family {
         }
     }
 
-    /// The family a deadline must belong to: times of day are more than thirty years, no machine has been up so long.
+    /// The family of a deadline: times of day are more than thirty years, and no machine has been up so long.
     pub fn of_deadline(deadline: &timespec) -> Self {
         if deadline.tv_sec > 1_000_000_000 { Self::Wall } else { Self::Monotonic }
     }
@@ -94,21 +94,21 @@ fn sequence_ns(job: &state::JobFacts, family: Family) -> i64 {
     LATEST_NS[family as usize].fetch_add(STEP_NS, Ordering::Relaxed) + STEP_NS
 }
 
-/// Time has passed that the application asked to pass: `duration_ns` of it.
+/// The application asked for `duration_ns` to pass, and that time has passed.
 pub fn advance(duration_ns: i64) {
     if duration_ns > 0 && state::job().is_some() && !state::library_answers() {
         ELAPSED_NS.fetch_add(duration_ns, Ordering::Relaxed);
     }
 }
 
-/// A wait until `deadline` has timed out: the sequence may not claim that it is not over yet.
+/// A wait until `deadline` has timed out: the sequence must not show an earlier time any more.
 pub fn reach(family: Family, deadline: &timespec) {
     let Some(job) = state::job().filter(|_| !state::library_answers()) else { return };
     let (start, elapsed_ns) = family.sequence(&job);
     elapsed_ns.fetch_max(to_ns(deadline).saturating_sub(start), Ordering::Relaxed);
 }
 
-/// The real time at which a wait until the shown time `deadline` is to end.
+/// The real time for the end of a wait until the shown time `deadline`.
 pub fn real_deadline(family: Family, deadline: &timespec) -> timespec {
     match READINGS.with(|readings| readings[family as usize].get()) {
         Some(reading) if state::job().is_some() => {
@@ -132,8 +132,7 @@ pub fn to_timeval(time: timespec) -> libc::timeval {
     libc::timeval { tv_sec: time.tv_sec, tv_usec: time.tv_nsec / 1000 }
 }
 
-/// A clock that is agreed, under the number that all replicas know it by; `None` for one of a device, or of another
-/// process.
+/// The number under which all replicas agree on a clock; `None` for a clock of a device, or of another process.
 ///
 /// The number of a process's or thread's clock of processor time is negative: the complement of its id, and three bits
 /// (`CPUCLOCK_` in the kernel). Ids differ between replicas.
@@ -151,19 +150,19 @@ fn agreed(clock: clockid_t) -> Option<clockid_t> {
     match clock & OF_THREAD != 0 {
         false if id == 0 || id == real::process_id() => Some(libc::CLOCK_PROCESS_CPUTIME_ID),
         true if id == 0 || id == real::thread_id() => Some(libc::CLOCK_THREAD_CPUTIME_ID),
-        // Another thread of this process: the kernel knows none of others by such a number.
+        // Another thread of this process: the kernel accepts such a number for the own threads only.
         true if real::clock_exists(clock) => Some(clock),
         _ => None,
     }
 }
 
-/// This thread is shown the real time from now on: deadlines that it computes from that are not shifted.
+/// From now on this thread is shown the real time: deadlines computed from it are not shifted.
 fn show_real(family: Family) -> Option<timespec> {
     READINGS.with(|readings| readings[family as usize].set(None));
     None
 }
 
-/// What `clock` shows, when it is not the real time.
+/// The time that `clock` shows, if that is not the real time.
 pub fn shown(clock: clockid_t) -> Option<timespec> {
     let job = state::job()?;
     let family = Family::of(clock);
@@ -182,7 +181,8 @@ pub fn shown(clock: clockid_t) -> Option<timespec> {
         None if !crate::identity::was_started_by_daemon() => return show_real(family),
         Some(1) => {
             if family == Family::Processor {
-                // A program that has read it more often before MPI_Init than it had used would see it go back.
+                // Otherwise a program that read it more often before MPI_Init than its processor time allows would see
+                // it go back.
                 let begin = to_timespec(PROCESSOR_NS.load(Ordering::Relaxed));
                 time = if to_ns(&time) < to_ns(&begin) { begin } else { time };
             }
@@ -201,7 +201,7 @@ pub fn shown(clock: clockid_t) -> Option<timespec> {
 /// `time` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> i32 {
-    // Clocks of other processes and of devices, and broken ones, are for the kernel to answer or refuse.
+    // Clocks of other processes and of devices, and invalid ones, are answered or refused by the kernel.
     if !time.is_null()
         && state::job().is_some()
         && let Some(shown) = agreed(clock).and_then(shown)
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn gettimeofday(time: *mut libc::timeval, zone: *mut libc:
 /// As for [`gettimeofday`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __gettimeofday(time: *mut libc::timeval, zone: *mut libc::c_void) -> i32 {
-    // SAFETY: passed on.
+    // SAFETY: - the callee has the same contract.
     unsafe { gettimeofday(time, zone) }
 }
 
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn time(time: *mut libc::time_t) -> libc::time_t {
 /// `time` is valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn timespec_get(time: *mut timespec, base: i32) -> i32 {
-    // C23 §7.29.1: TIME_UTC, and from the second on those of newer C libraries.
+    // C23 §7.29.1: TIME_UTC; higher bases exist in newer C libraries.
     const BASES: [clockid_t; 4] =
         [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC, libc::CLOCK_PROCESS_CPUTIME_ID, libc::CLOCK_THREAD_CPUTIME_ID];
     let clock = usize::try_from(base).ok().and_then(|base| BASES.get(base.checked_sub(1)?).copied());
@@ -317,8 +317,8 @@ pub extern "C" fn clock() -> libc::clock_t {
     }
 }
 
-/// Replaces the C library's: knows the process by the id it shows, and gives its own clock the same number in all
-/// replicas. That of another process is real.
+/// Replaces the C library's: the process is known by the id it shows, and its own clock has the same number in all
+/// replicas. The clock of another process is real.
 ///
 /// # Safety
 /// `clock` is valid for writing.

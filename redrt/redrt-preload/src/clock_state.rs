@@ -1,23 +1,23 @@
-//! What the kernel says of its clock: how it is adjusted, and how exact it is.
+//! The kernel's report on its clock: adjustment and precision.
 //!
-//! That is the host's, and an agreed clock is nobody's whose exactness is known. So it is shown as one that is not
-//! synchronized, as the kernel does where nothing adjusts it: errors of 16 s at most, `TIME_ERROR`. A program that
-//! adjusts the clock adjusts that of the host, in each replica.
+//! The report is about the host's clock, and the precision of an agreed clock is unknown. So it is shown as a clock
+//! that is not synchronized, as in a kernel where nothing adjusts it: errors of 16 s at most, `TIME_ERROR`. A program
+//! that adjusts the clock adjusts the host's, once in each replica.
 
 use crate::clock::{shown, to_timeval};
 use crate::real::next;
 use libc::{c_int, c_long, clockid_t, ntptimeval, timex};
 
-/// The kernel's limit for what it does not know.
+/// The kernel's limit for an unknown error.
 const ERROR_US_MAX: c_long = 16_000_000;
 /// Microseconds of one of a hundred ticks a second.
 const TICK_US: c_long = 10_000;
 /// The greatest adjustment of the frequency: 500 parts in a million, with 16 bits behind the point.
 const TOLERANCE: c_long = 500 << 16;
-/// As the kernel has it at its start.
+/// The kernel's value at its start.
 const TIME_CONSTANT: c_long = 2;
 
-/// Shows an agreed clock in `state`, if clocks are agreed.
+/// Writes the state of an agreed clock to `state`, if clocks are agreed on.
 fn show(clock: clockid_t, state: &mut timex) -> Option<c_int> {
     let time = shown(clock)?;
     // SAFETY: a structure of integers, for which zeros are valid.
@@ -37,7 +37,7 @@ fn show(clock: clockid_t, state: &mut timex) -> Option<c_int> {
     Some(libc::TIME_ERROR)
 }
 
-/// Answers a question for the state of a clock. `real` adjusts the host's if `state` says so.
+/// Answers a query of a clock's state. `real` adjusts the host's clock if `state` says so.
 ///
 /// # Safety
 /// `state` is valid for reading and writing, or null.
@@ -64,7 +64,7 @@ unsafe fn answer(clock: clockid_t, state: *mut timex, real: impl FnOnce(*mut tim
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn adjtimex(state: *mut timex) -> c_int {
     let real = |state| next!(adjtimex(state => *mut timex) -> c_int, -1);
-    // SAFETY: passed on.
+    // SAFETY: - the callee has the same contract.
     unsafe { answer(libc::CLOCK_REALTIME, state, real) }
 }
 
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn adjtimex(state: *mut timex) -> c_int {
 /// As for [`adjtimex`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __adjtimex(state: *mut timex) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: - the callee has the same contract.
     unsafe { adjtimex(state) }
 }
 
@@ -84,11 +84,11 @@ pub unsafe extern "C" fn __adjtimex(state: *mut timex) -> c_int {
 /// As for [`adjtimex`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ntp_adjtime(state: *mut timex) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: - the callee has the same contract.
     unsafe { adjtimex(state) }
 }
 
-/// Replaces the C library's. A device's clock is for the kernel.
+/// Replaces the C library's. A device's clock is left to the kernel.
 ///
 /// # Safety
 /// As for [`adjtimex`].
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn ntp_adjtime(state: *mut timex) -> c_int {
 pub unsafe extern "C" fn clock_adjtime(clock: clockid_t, state: *mut timex) -> c_int {
     let real = |state| next!(clock_adjtime(clock => clockid_t, state => *mut timex) -> c_int, -1);
     match clock {
-        // SAFETY: passed on.
+        // SAFETY: - the callee has the same contract.
         libc::CLOCK_REALTIME => unsafe { answer(clock, state, real) },
         _ => real(state),
     }
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn ntp_gettimex(state: *mut ntptimeval) -> c_int {
     libc::TIME_ERROR
 }
 
-/// Replaces the C library's. Old programs pass a structure without the last fields, which are left alone.
+/// Replaces the C library's. Old programs pass a structure without the last fields, which stay unchanged.
 ///
 /// # Safety
 /// As for [`ntp_gettimex`].

@@ -1,8 +1,8 @@
-//! What the system counts: memory and processor time that were used, faults, switches, load, processors.
+//! Counts of the system: used memory and processor time, faults, switches, load, processors.
 //!
 //! From `MPI_Init` to `MPI_Finalize` the library answers, which agrees with its siblings. Before that no replica can
-//! ask another: nothing is shown of what the process itself has used, as by kernels that do not count it. After it what
-//! was agreed last is shown. What is said of the host is real then.
+//! ask another: uses by the process itself are shown as 0, as by kernels that do not count them. After `MPI_Finalize`
+//! the last agreed values are shown. Facts about the host are real then.
 
 use crate::clock::{NS_PER_S, shown, to_ns, to_timeval};
 use crate::real::{self, next};
@@ -11,32 +11,32 @@ use libc::{c_double, c_int, c_long, c_uint, pid_t, rusage};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the library is asked for: as `redrt_wire::event` numbers it.
+/// The question for the library, numbered in `redrt_wire::event`.
 const OF_PROCESS: c_int = 64;
 const OF_HOST: c_int = 65;
 const OF_PROCESSOR: c_int = 66;
 
-/// What this process and its threads have used. Zeros are a valid one.
+/// No use by a process and its threads.
 // SAFETY: a structure of integers, for which zeros are valid.
 const NOTHING: rusage = unsafe { std::mem::zeroed() };
 
 thread_local! {
-    /// What was shown last: of the process, of the thread, of its children.
+    /// Last shown uses: of the process, of the thread, of its children.
     static LATEST: [Cell<rusage>; 3] = const { [const { Cell::new(NOTHING) }; 3] };
 }
 
-/// Who says what is shown.
+/// The source of a shown value.
 #[derive(PartialEq, Eq)]
 enum Author {
     /// The kernel alone.
     Kernel,
     /// The library.
     Library,
-    /// Nobody: replicas cannot agree now.
+    /// None: replicas cannot agree at this moment.
     Nobody,
 }
 
-/// Has what this process has found replaced by what replicas agree on.
+/// Replaces the values of this process by those that replicas agree on.
 fn agree<T: Copy>(of: c_int, found: &mut T) -> Author {
     if state::job().is_none() || crate::interpreter::is_inside() {
         return Author::Kernel;
@@ -57,7 +57,7 @@ fn agree<T: Copy>(of: c_int, found: &mut T) -> Author {
     }
 }
 
-/// All that is counted, but for times.
+/// All counts of a use, times left out.
 fn counts(usage: &mut rusage) -> [&mut c_long; 14] {
     [
         &mut usage.ru_maxrss,
@@ -77,7 +77,7 @@ fn counts(usage: &mut rusage) -> [&mut c_long; 14] {
     ]
 }
 
-/// What is shown of what was used. Nothing of it goes back in a thread.
+/// Replaces a use by the one to show. In a thread, none of its values goes back.
 fn show_usage(usage: &mut rusage, latest: &Cell<rusage>) {
     let mut before = latest.get();
     let own = *usage;
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut rusage) -> c_int {
     result
 }
 
-/// What a child that has ended had used.
+/// Shows the use of a child that has ended.
 fn show_child(child: pid_t, usage: *mut rusage) {
     // SAFETY: null, or valid for writing, as the caller of `wait4` has promised.
     let Some(usage) = (unsafe { usage.as_mut() }).filter(|_| child > 0) else { return };
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn getloadavg(loads: *mut c_double, count: c_int) -> c_int
     known
 }
 
-/// Replaces the C library's: that of the leader's host.
+/// Replaces the C library's: the id of the leader's host.
 #[unsafe(no_mangle)]
 pub extern "C" fn gethostid() -> c_long {
     let mut id = next!(gethostid() -> c_long, 0);
@@ -215,10 +215,10 @@ pub extern "C" fn gethostid() -> c_long {
     id
 }
 
-/// The processor and the node of memory that are shown. Programs take them for indices of what they have made for each
-/// that they know: where the leader's host has more of them, this process's own are shown.
+/// The processor and the node of memory to show. Programs use them as indices into tables for the processors that they
+/// know: where the leader's host has more processors, this process's own are shown.
 fn show_processor(found: [c_uint; 2]) -> [c_uint; 2] {
-    /// How many processors this host has; 0 is not known yet.
+    /// Number of this host's processors; 0 until it is known.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let mut shown = found;
     if agree(OF_PROCESSOR, &mut shown) != Author::Library || shown == found {

@@ -1,9 +1,9 @@
-//! What a forked child does otherwise than its parent.
+//! Differences between a forked child and its parent.
 
 use crate::{files, ordered, random, state};
 
-/// Has forks watched. A child draws other random bytes than its parent, but the same in all replicas, and the MPI
-/// library does not answer it: the library's engine is the parent's.
+/// Registers handlers for forks. A child draws other random bytes than its parent, but the same in all replicas. The
+/// MPI library does not answer it: its engine is the parent's.
 pub fn watch() {
     unsafe extern "C" fn before() {
         random::count_fork();

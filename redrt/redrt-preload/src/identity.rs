@@ -1,8 +1,8 @@
 //! Process id and host name.
 //!
 //! The application sees a process id that no real process can have (above the kernel's largest, 2²²), the same in all
-//! replicas of a rank and another in each rank. Functions that take a process id know it for the process itself.
-//! Forked children, and programs they run, have their real ids: their parent knows them by those.
+//! replicas of a rank and another in each rank. Functions with a process id take it for the process itself. Forked
+//! children, and programs they run, have their real ids, by which their parent knows them.
 
 use crate::real::{self, next};
 use crate::state;
@@ -12,11 +12,11 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const PROC: &[u8] = b"/proc/";
-/// Paths below a process's directory are short; longer ones are left alone.
+/// Longest path to translate: paths below a process's directory are short, and longer ones stay unchanged.
 const PATH_BYTES_MAX: usize = 256;
 
 thread_local! {
-    /// A path that was named by the id a process shows.
+    /// The translation of a path with the id that the process shows.
     static PATH: UnsafeCell<[u8; PATH_BYTES_MAX]> = const { UnsafeCell::new([0; PATH_BYTES_MAX]) };
 }
 
@@ -28,13 +28,13 @@ const UNKNOWN: u8 = 0;
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// The id this process shows, when it is not its own.
+/// The id that this process shows, if it is not its own.
 pub fn shown_process_id() -> Option<pid_t> {
     let job = state::job()?;
     (job.is_first_process() && was_started_by_daemon()).then(|| PID_BASE + job.rank() as i32)
 }
 
-/// Whether this process is a replica itself or forked from one, not a program that one runs.
+/// True for a replica itself and for its forks, false for programs that it runs.
 pub fn was_started_by_daemon() -> bool {
     match STARTED_BY_DAEMON.load(Ordering::Relaxed) {
         UNKNOWN => {
@@ -60,8 +60,8 @@ fn is_daemon(process: pid_t) -> bool {
     read_proc(process, b"/comm", &mut name) == b"redrtd\n"
 }
 
-/// Writes the path of a file of `/proc`, which is zeroed and has room for it and a zero byte behind. Without the
-/// standard library's formatting, which is too much for the places this may run in.
+/// Writes the path of a file of `/proc` to `path`, which is zeroed and has room for it and a zero byte. It does not use
+/// the standard library's formatting, which is too much for some callers.
 fn put_path(process: pid_t, file: &[u8], path: &mut [u8]) {
     let mut length = 0;
     let mut put = |bytes: &[u8]| {
@@ -81,7 +81,7 @@ fn put_path(process: pid_t, file: &[u8], path: &mut [u8]) {
     put(file);
 }
 
-/// Reads the beginning of a file of `/proc`; what it cannot read is empty.
+/// Reads the beginning of a file of `/proc`; the result is empty on an error.
 fn read_proc<'a>(process: pid_t, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
     let mut path = [0u8; 32];
     put_path(process, file, &mut path);
@@ -100,7 +100,7 @@ fn read_proc<'a>(process: pid_t, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] 
     &buffer[..count.max(0) as usize]
 }
 
-/// The parent of a process: the second field after the name in `stat`, which ends with the last parenthesis.
+/// The parent of a process: the second field after the name in `stat`. The name ends with the last parenthesis.
 fn parent_of(process: pid_t) -> pid_t {
     let mut buffer = [0; 128];
     let stat = read_proc(process, b"/stat", &mut buffer);
@@ -126,7 +126,7 @@ fn replica_process(job: &state::JobFacts) -> pid_t {
     job.process()
 }
 
-/// The real id behind one the application names.
+/// The real id for one that the application names.
 pub fn real_id(id: pid_t) -> pid_t {
     if id < PID_BASE {
         return id;
@@ -137,8 +137,8 @@ pub fn real_id(id: pid_t) -> pid_t {
     }
 }
 
-/// The path of the same thing where the application names the process's directory in `/proc` by the id it shows; else
-/// the path itself. Valid until the thread's next call.
+/// The real path, if `path` names the process's directory in `/proc` by the id it shows; else `path` itself. Valid
+/// until the thread's next call.
 ///
 /// # Safety
 /// `path` is null or a zero-terminated string.
@@ -159,7 +159,7 @@ pub unsafe fn real_path(path: *const c_char) -> *const c_char {
         return path;
     }
     PATH.with(|buffer| {
-        // SAFETY: - the thread's own, and nobody else refers to it: what was made for its last call is over.
+        // SAFETY: - the buffer is the thread's own, and the result of its last call is not used any more.
         let buffer = unsafe { &mut *buffer.get() };
         buffer.fill(0);
         put_path(real, rest, buffer);
@@ -201,7 +201,7 @@ pub extern "C" fn gettid() -> pid_t {
 /// Interposes functions whose first argument is a process or thread id.
 macro_rules! by_id {
     ($( $name:ident ( $($argument:ident : $type:ty),* ) -> $result:ty; )+) => { $(
-        /// Replaces the C library's: knows the process by the id it shows.
+        /// Replaces the C library's: the process is known by the id it shows.
         ///
         /// # Safety
         /// As for the function of the C library.
@@ -230,7 +230,7 @@ by_id! {
     process_vm_writev(local: *const libc::iovec, locals: u64, remote: *const libc::iovec, remotes: u64, flags: u64) -> isize;
 }
 
-/// Replaces the C library's: knows the process, and its group when it leads one, by the id it shows.
+/// Replaces the C library's: the process, and its group when it leads one, are known by the id it shows.
 #[unsafe(no_mangle)]
 pub extern "C" fn kill(id: pid_t, signal: c_int) -> c_int {
     let id = if id < -1 { -real_id(-id) } else { real_id(id) };

@@ -1,8 +1,8 @@
 //! CPython's global interpreter lock.
 //!
-//! A thread that waits for it computes a deadline every 5 ms, at moments that nobody chose. Those readings of a clock
-//! are the interpreter's own, and nothing that the program sees depends on them: they are real. The library decides
-//! which thread gets the lock, once the interpreter has more than one thread (`redrt/src/turns.rs`).
+//! A thread that waits for it computes a deadline every 5 ms, at arbitrary moments. Those readings of a clock are the
+//! interpreter's own, and nothing that the program sees depends on them: they are real. The library decides which
+//! thread gets the lock, once the interpreter has more than one thread (`redrt/src/turns.rs`).
 //!
 //! The lock is two mutexes and two condition variables in `_PyRuntime`, a variable that CPython exports from 3.7 on
 //! (`ceval_gil.h`):
@@ -12,9 +12,9 @@
 //!  drop_gil   lock(mutex)   it is free now            unlock(mutex)
 //!             if another has asked for it: lock(switch)   wait until it has taken it   unlock(switch)
 //! ```
-//! So a thread that locks the second mutex on its way in has taken the lock, and its next lock of the first one gives
-//! it up. Interpreters with a lock of their own (PEP 684) keep it elsewhere: they are not known. From CPython 3.13 on
-//! threads wait in semaphores for mutexes of the interpreter's own too, when they happen to meet there: those are not
+//! So a thread that locks the second mutex on its way in has taken the lock, and its next lock of the first mutex gives
+//! it up. Interpreters with a lock of their own (PEP 684) keep it elsewhere, and are not covered. From CPython 3.13 on
+//! threads also wait in semaphores for mutexes of the interpreter's own, when they happen to meet there: those are not
 //! ordered.
 
 use crate::real::next;
@@ -30,28 +30,28 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize
 /// A thread of the interpreter.
 #[derive(Clone, Copy)]
 struct Thread {
-    /// It has had the lock before.
+    /// True after the thread's first time with the lock.
     is_known: bool,
     holds: bool,
-    /// It is in `take_gil`.
+    /// True within `take_gil`.
     is_taking: bool,
-    /// Threads are ordered, and it was let into `take_gil`.
+    /// True when threads are ordered and the thread was let into `take_gil`.
     has_turn: bool,
-    /// It had to give way when it gave the lock up last.
+    /// True when the thread had to give way as it gave the lock up last.
     gave_way: bool,
-    /// The semaphore for which it waited last had not come in time.
+    /// True when its last wait for a semaphore timed out.
     has_timed_out: bool,
     watch: Watch,
 }
 
-/// What a thread that waits for the lock has seen of those that have it.
+/// Observations by a thread that waits for the lock, about the threads that have it.
 #[derive(Clone, Copy)]
 struct Watch {
-    /// How many segments it has seen, and the last of them.
+    /// Number of segments it has seen, and the last of them.
     segments: c_int,
     segment: u32,
-    /// For how long that one's thread had run when it was seen last, and since it was seen first, in nanoseconds.
-    /// Processor time, not time: on a busy machine a holder may wait for a processor.
+    /// Processor time of the last segment's thread at the last look, and since the first look, in nanoseconds. Wall
+    /// time would not do: on a busy machine a holder may wait for a processor.
     thread_ran_ns: i64,
     ran_ns: i64,
 }
@@ -59,7 +59,7 @@ struct Watch {
 impl Watch {
     const NOTHING: Self = Self { segments: 0, segment: 0, thread_ran_ns: 0, ran_ns: 0 };
 
-    /// The thread of this segment has run for so long.
+    /// Records the processor time of this segment's thread.
     fn see(&mut self, segment: u32, thread_ran_ns: i64) {
         if self.segments == 0 || self.segment != segment {
             (self.segments, self.segment, self.ran_ns) = (self.segments.saturating_add(1), segment, 0);
@@ -84,22 +84,22 @@ thread_local! {
     };
 }
 
-/// The interpreter has had more than one thread.
+/// True once the interpreter has had more than one thread.
 static HAS_THREADS: AtomicBool = AtomicBool::new(false);
-/// Somebody has asked the holder to give way.
+/// True when a waiting thread has asked the holder to give way.
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
-/// Some thread has the lock; changed by who has the first mutex.
+/// True while a thread has the lock; written under the first mutex.
 static IS_HELD: AtomicBool = AtomicBool::new(false);
-/// The thread that has taken it last.
+/// The thread that took the lock last.
 static HOLDER: AtomicI32 = AtomicI32::new(0);
-/// How often it was taken: each time a segment begins.
+/// Number of times that the lock was taken; each begins a segment.
 static SEGMENT: AtomicU32 = AtomicU32::new(0);
-/// Counts what waiters for semaphores wait for: the lock is free, a semaphore was given back.
+/// Number of events that end waits for semaphores: the lock is free, or a semaphore was given back.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
-/// Threads that wait for that.
+/// Number of threads that wait for such an event.
 static WAITERS: AtomicU32 = AtomicU32::new(0);
 
-/// Mutexes of the interpreter that are known at most: the two of the lock are made first.
+/// Limit on the interpreter's known mutexes: the two of the lock are made first.
 const MUTEX_COUNT: usize = 8;
 const LOCK: usize = 0;
 const SWITCH: usize = 1;
@@ -107,11 +107,11 @@ const SWITCH: usize = 1;
 static MUTEXES: [AtomicPtr<pthread_mutex_t>; MUTEX_COUNT] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; MUTEX_COUNT];
 
-/// Where `_PyRuntime` begins and ends; 0 until it was found.
+/// Begin of `_PyRuntime`; 0 until it was found. Its end follows.
 static BEGIN: AtomicUsize = AtomicUsize::new(0);
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// Where glibc keeps the id of the thread that holds a mutex, in bytes (`__owner` of `struct __pthread_mutex_s`).
+/// Offset in bytes of the id of the thread that holds a mutex (`__owner` in glibc's `struct __pthread_mutex_s`).
 const OWNER_OFFSET: usize = 8;
 
 unsafe extern "C" {
@@ -119,7 +119,7 @@ unsafe extern "C" {
     fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, extra: *mut *const c_void, flags: i32) -> i32;
 }
 
-/// Whether this address is in the interpreter's state.
+/// True when this address is in the interpreter's state.
 fn is_in_interpreter(address: usize) -> bool {
     const SYMBOL: i32 = 1;
     if BEGIN.load(Ordering::Acquire) == 0 {
@@ -146,23 +146,23 @@ fn is_in_interpreter(address: usize) -> bool {
     (BEGIN.load(Ordering::Acquire)..END.load(Ordering::Relaxed)).contains(&address)
 }
 
-/// Whether this process has an interpreter that has made its lock.
+/// True when this process has an interpreter that has made its lock.
 pub fn is_there() -> bool {
     BEGIN.load(Ordering::Acquire) != 0
 }
 
-/// Whether that has had more than one thread.
+/// True when the interpreter has had more than one thread.
 pub fn has_threads() -> bool {
     HAS_THREADS.load(Ordering::Relaxed)
 }
 
-/// Whether the calling thread holds a lock of the interpreter itself.
+/// True when the calling thread holds a lock of the interpreter itself.
 pub fn is_inside() -> bool {
     let known = MUTEXES.iter().map(|mutex| mutex.load(Ordering::Acquire)).take_while(|mutex| !mutex.is_null());
     let mut me = None;
     for mutex in known {
-        // SAFETY: a mutex of the interpreter's, which is never taken away. Its owner is an aligned number that threads
-        // write while they hold the mutex: one that reads its own id there has written it.
+        // SAFETY: - a mutex of the interpreter, which is never freed. Its owner is an aligned number that
+        //           threads write while they hold the mutex: a thread that reads its own id there has written it.
         let owner = unsafe { AtomicI32::from_ptr(mutex.byte_add(OWNER_OFFSET).cast()) }.load(Ordering::Relaxed);
         if owner != 0 && owner == *me.get_or_insert_with(real::thread_id) {
             return true;
@@ -171,12 +171,12 @@ pub fn is_inside() -> bool {
     false
 }
 
-/// A mutex is made: it may be one of the interpreter's.
+/// Records a new mutex, if it is one of the interpreter's.
 pub fn note_mutex(mutex: *mut pthread_mutex_t) {
     if state::is_active() && is_in_interpreter(mutex as usize) {
         for place in &MUTEXES {
             let taken = place.compare_exchange(std::ptr::null_mut(), mutex, Ordering::AcqRel, Ordering::Acquire);
-            // A forked child, or an interpreter that is begun anew, has the same.
+            // A forked child, or an interpreter that is begun again, has the same mutexes.
             if taken.is_ok() || taken == Err(mutex) {
                 break;
             }
@@ -188,7 +188,7 @@ fn is(mutex: *mut pthread_mutex_t, which: usize) -> bool {
     MUTEXES[which].load(Ordering::Relaxed) == mutex && !mutex.is_null()
 }
 
-/// Tells the library, if the threads of this process are ordered and the caller is the program.
+/// Sends an event to the library, if the threads of this process are ordered and the caller is the program.
 fn tell(event: c_int, argument: c_int) -> c_int {
     if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() {
         return 0;
@@ -205,18 +205,18 @@ fn flag(is_set: bool, flag: c_int) -> c_int {
     if is_set { flag } else { 0 }
 }
 
-/// Whether the interpreter's threads wait in semaphores for locks of the program only.
+/// True when the interpreter's threads wait in semaphores only for locks of the program.
 fn is_known_version() -> bool {
     /// `PY_VERSION_HEX` of 3.13.
     const UNKNOWN_FROM: libc::c_ulong = 0x030d_0000;
     // SAFETY: the name ends with a zero byte.
     let version = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"Py_Version".as_ptr()) };
-    // Those before 3.11 do not have it.
+    // CPython before 3.11 does not export it.
     // SAFETY: CPython exports it as a constant of this type, and is never unloaded.
     version.is_null() || unsafe { *version.cast::<libc::c_ulong>() } < UNKNOWN_FROM
 }
 
-/// A thread is made that begins with `start`.
+/// Records the creation of a thread that begins with `start`.
 pub fn note_thread(start: usize) {
     if HAS_THREADS.load(Ordering::Relaxed) || BEGIN.load(Ordering::Acquire) == 0 {
         return;
@@ -234,14 +234,14 @@ pub fn note_thread(start: usize) {
     }
 }
 
-/// The calling thread ends.
+/// Records the end of the calling thread.
 pub fn end_thread() {
     if THREAD.get().is_known {
         tell(ENDED, 0);
     }
 }
 
-/// The calling thread is about to take the lock, or to give it up: whether it does the latter.
+/// Called before the calling thread takes the lock or gives it up. Returns true when it gives the lock up.
 #[cold]
 fn lock_begins() -> bool {
     let mut thread = THREAD.get();
@@ -259,7 +259,7 @@ fn lock_begins() -> bool {
     gives_up
 }
 
-/// The calling thread has taken the lock, if it was about to.
+/// Called when the calling thread has locked the second mutex: it has taken the lock, if it was about to.
 #[cold]
 fn lock_taken() {
     let thread = THREAD.get();
@@ -282,12 +282,12 @@ fn lock_taken() {
     });
 }
 
-/// Something has happened that waiters for semaphores wait for.
+/// Counts an event that ends waits for semaphores, and wakes the waiters.
 fn note_event() {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     if WAITERS.load(Ordering::SeqCst) > 0 {
         let arguments = [EVENTS.as_ptr() as c_long, FUTEX_WAKE, c_int::MAX.into(), 0, 0, 0];
-        // SAFETY: the address is that of a number of this library's.
+        // SAFETY: - the address is that of a static of this library.
         unsafe { real::system_call(libc::SYS_futex, arguments) };
     }
 }
@@ -295,18 +295,18 @@ fn note_event() {
 const FUTEX_WAKE: c_long = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as c_long;
 const FUTEX_WAIT: c_long = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as c_long;
 
-/// Waits until there are more than `seen` events, for this long at most, or until a signal comes: whether one has.
+/// Waits until there are more than `seen` events, but at most `left`. Returns true when a signal ended the wait.
 fn await_event(seen: u32, left: Option<&timespec>) -> bool {
     WAITERS.fetch_add(1, Ordering::SeqCst);
     let left = left.map_or(0, |left| std::ptr::from_ref(left) as c_long);
     let arguments = [EVENTS.as_ptr() as c_long, FUTEX_WAIT, seen.into(), left, 0, 0];
-    // SAFETY: the address is that of a number of this library's, the time lives as long as the call.
+    // SAFETY: - the address is that of a static of this library, and the time lives as long as the call.
     let result = unsafe { real::system_call(libc::SYS_futex, arguments) };
     WAITERS.fetch_sub(1, Ordering::SeqCst);
     result == -c_long::from(libc::EINTR)
 }
 
-/// Looks at who has the lock while the calling thread waits for it, with the lock's mutex in hand.
+/// Looks at the holder while the calling thread waits for the lock and holds the lock's mutex.
 fn watch_holder() -> Watch {
     /// The clock of the processor time of a thread (`MAKE_THREAD_CPUCLOCK` of the kernel).
     fn clock_of(thread: i32) -> clockid_t {
@@ -318,8 +318,8 @@ fn watch_holder() -> Watch {
     thread.watch
 }
 
-/// A timed wait for the lock has ended; what the interpreter is to be told of it. It asks the holder to give way when
-/// the wait has timed out.
+/// Called after a timed wait for the lock; returns the result for the interpreter. After a timeout, the interpreter
+/// asks the holder to give way.
 pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     if result != libc::ETIMEDOUT || !is(mutex.cast(), LOCK) || !HAS_THREADS.load(Ordering::Relaxed) {
         return result;
@@ -330,7 +330,7 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     let Watch { segments, ran_ns, .. } = watch_holder();
     tell(STARVES, segments);
     match tell(FORCES, c_int::try_from(ran_ns / 1_000_000).unwrap_or(c_int::MAX)) {
-        // Woken for no reason: it looks again, and waits again.
+        // A wake-up without a reason: the interpreter checks the lock, and waits again.
         DECIDED => return 0,
         MAY => IS_ASKED.store(true, Ordering::Relaxed),
         // Threads are not ordered.
@@ -339,16 +339,16 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     result
 }
 
-/// What came of an attempt to take a semaphore between two segments.
+/// Outcome of an attempt to take a semaphore between two segments.
 enum Attempt {
     Taken,
-    /// The leader has decided that it did not come in time, or that a signal came first.
+    /// The leader has decided on a timeout, or on a signal that came first.
     Missed(c_int),
-    /// Not now.
+    /// The semaphore cannot be taken now.
     No,
 }
 
-/// Takes a semaphore if it is there, it is this thread's turn, and no thread has the lock.
+/// Takes a semaphore if it is available, it is this thread's turn, and no thread has the lock.
 fn try_between(semaphore: *mut c_void) -> Attempt {
     let mutex = MUTEXES[LOCK].load(Ordering::Relaxed);
     next!(pthread_mutex_lock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
@@ -367,13 +367,14 @@ fn try_between(semaphore: *mut c_void) -> Attempt {
     attempt
 }
 
-/// So long a follower waits for a semaphore that its leader has had, while no thread has the lock and so none that
-/// waits for its turn can give it back: threads that race without a lock have parted. Then threads go on as they come.
+/// Time that a follower waits for a semaphore that its leader has got, while no thread has the lock and so none that
+/// waits for its turn could give it back: then threads that race without a lock have parted. From then on threads are
+/// not ordered.
 const PARTED_AFTER_S: u32 = 10;
 
-/// A thread of the interpreter waits for a semaphore without the lock: for a lock of the program. Others try it while
-/// they have the lock, so when it is taken decides what they find: it is taken between two segments, and a follower
-/// waits for its turn. `deadline`: in real time, of this clock.
+/// Called when a thread of the interpreter waits for a semaphore without the lock: for a lock of the program. Other
+/// threads try that lock while they have the interpreter's, so their outcome depends on the moment: it is taken between
+/// two segments, and a follower waits for its turn. `deadline`: in real time, of this clock.
 pub fn wait_for_semaphore(
     semaphore: *mut c_void,
     deadline: Option<(clockid_t, &timespec)>,
@@ -397,7 +398,7 @@ pub fn wait_for_semaphore(
             Attempt::Taken => return 0,
             Attempt::Missed(error) => error,
             Attempt::No => {
-                // A follower whose turn it is waits for what its siblings have had.
+                // A follower whose turn it is waits for the semaphore that its siblings have got.
                 let left = match deadline {
                     _ if is_decided => Some(timespec { tv_sec: 1, tv_nsec: 0 }),
                     deadline => deadline.map(|(clock, deadline)| left_until(clock, deadline)),
@@ -426,7 +427,7 @@ pub fn wait_for_semaphore(
     }
 }
 
-/// How long it is until then; negative when that is over.
+/// Time until `deadline`; negative when it is over.
 fn left_until(clock: clockid_t, deadline: &timespec) -> timespec {
     let left = deadline.tv_sec.saturating_mul(1_000_000_000).saturating_add(deadline.tv_nsec) - real::clock_ns(clock);
     if left <= 0 {
@@ -435,8 +436,8 @@ fn left_until(clock: clockid_t, deadline: &timespec) -> timespec {
     timespec { tv_sec: left / 1_000_000_000, tv_nsec: left % 1_000_000_000 }
 }
 
-/// The calling thread, which has the lock's first mutex, is about to take the lock: waits until it may. It may not any
-/// more where this process has become a copy of a leader, and follows.
+/// Called before the calling thread, which has the lock's first mutex, takes the lock: waits for its turn. A turn is
+/// withdrawn where this process has become a copy, which follows.
 #[cold]
 fn await_turn() {
     let resumes = flag(THREAD.get().gave_way, RESUMES);
@@ -459,7 +460,7 @@ fn await_turn() {
     }
 }
 
-/// The calling thread is about to lock a mutex: whether it gives up the interpreter's lock by that.
+/// Called before the calling thread locks a mutex. Returns true when that gives up the interpreter's lock.
 pub fn before_lock(mutex: *mut pthread_mutex_t) -> bool {
     if is(mutex, SWITCH) && THREAD.get().has_turn {
         await_turn();
@@ -467,7 +468,7 @@ pub fn before_lock(mutex: *mut pthread_mutex_t) -> bool {
     is(mutex, LOCK) && lock_begins()
 }
 
-/// It has locked it.
+/// Called after the calling thread has locked the mutex.
 pub fn after_lock(mutex: *mut pthread_mutex_t, gives_up: bool) {
     if gives_up {
         IS_HELD.store(false, Ordering::Relaxed);

@@ -6,19 +6,19 @@
 //! ```text
 //!                         before MPI_Init                       after it
 //!  clocks                 a sequence from the job's start       the library's answer (a decision of the leader)
-//!  what the system counts nothing                            the library's answer
+//!  counts of the system   0                                     the library's answer
 //!  random bytes           a generator seeded by job and rank    the library's, or the same generator
 //!  process id, host name  fixed for the rank                    the same
 //!  thread numbers         by order of creation under the parent the same
 //!  files                  each replica's own                    the library's answer, if it has one
 //! ```
-//! The library says that it is there by [`redrt_preload_install`] and marks its own threads and calls by
+//! The library announces itself by [`redrt_preload_install`] and marks its own threads and calls by
 //! [`redrt_preload_internal_thread`]: for those everything is real. Without `REDRT_SEED` in the environment the whole
-//! library does nothing but call on.
+//! library only passes calls on.
 //!
-//! Duties of code in here: it may run before most of the process is set up, in signal handlers and in forked
-//! children. So it takes no locks, allocates nothing and uses nothing of Rust's standard library that would call
-//! an interposed function. What is deliberately left alone is listed in `docs/determinism.md`.
+//! Duties of code in here: it may run before most of the process is set up, in signal handlers and in forked children.
+//! So it takes no locks, allocates nothing and uses nothing of Rust's standard library that would call an interposed
+//! function. `docs/determinism.md` lists the calls that are deliberately left alone.
 
 mod clock;
 mod clock_state;
@@ -41,8 +41,8 @@ mod waits;
 
 use std::ffi::{c_char, c_int};
 
-/// What the MPI library answers itself; passed to [`redrt_preload_install`]. Each function returns 0 when it leaves the
-/// answer to this library, 1 when it has answered, and for clocks 2 when the sequence is to go on from the last answer.
+/// Functions of the MPI library that answer; passed to [`redrt_preload_install`]. Each returns 0 to leave the answer to
+/// this library, 1 with an answer, and for clocks 2 to let the sequence go on from the last answer.
 #[repr(C)]
 pub struct Hooks {
     /// Size of this structure, so that it can grow.
@@ -51,17 +51,17 @@ pub struct Hooks {
     pub clock: Option<unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> c_int>,
     /// Fills a buffer with bytes that all replicas agree on. When it returns 0 the seeded generator does.
     pub random: Option<unsafe extern "C" fn(*mut u8, usize) -> c_int>,
-    /// Is told what a thread does with the lock of its interpreter, and waits for its turn: what, and flags about it
-    /// (module `turn`). Returns flags.
+    /// Takes events of a thread and the lock of its interpreter, and waits for the thread's turn: event, and flags
+    /// about it (module `turn`). Returns flags.
     pub turn: Option<unsafe extern "C" fn(c_int, c_int) -> c_int>,
-    /// Is told what a thread does with locks of the program, and waits until it may (module `lock_events`).
+    /// Takes events of a thread and locks of the program, and waits for the thread's turn (module `lock_events`).
     pub lock: Option<unsafe extern "C" fn(c_int, *const lock_events::LockOperation) -> u64>,
-    /// Puts what replicas agree on in the place of what this process has found of what the system counts: what it is
-    /// (module `counts`), bytes, and how many. When it returns 0 what was found is shown.
+    /// Replaces this process's counts of the system by those that replicas agree on: question (module `counts`), bytes,
+    /// and their number. When it returns 0 the process's own are shown.
     pub count: Option<unsafe extern "C" fn(c_int, *mut u8, usize) -> c_int>,
 }
 
-/// Installs the library's hooks, or takes them away when `hooks` is null: then clocks go on as a sequence from the last
+/// Installs the library's hooks, or removes them when `hooks` is null: then clocks go on as a sequence from the last
 /// answer. The library finds this function by `dlsym(RTLD_DEFAULT, "redrt_preload_install")`.
 ///
 /// # Safety
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn redrt_preload_install(hooks: *const Hooks) {
 }
 
 /// While `internal`, the calling thread gets real answers only, and threads it creates are not numbered and are
-/// internal too. Returns what held before, to be restored.
+/// internal too. Returns the former value, to be restored.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_preload_internal_thread(internal: bool) -> bool {
     state::set_internal(internal)

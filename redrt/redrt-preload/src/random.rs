@@ -1,8 +1,8 @@
 //! Random bytes: a generator (ChaCha20) keyed by the job's seed, the rank, the thread and the forks that led to the
 //! process.
 //!
-//! A stream for each thread, because the order in which threads ask is not the same in all replicas. They are
-//! unpredictable only to who does not know the job's seed: no place to make lasting keys.
+//! Each thread has a stream, because the order in which threads ask differs between replicas. The bytes are
+//! unpredictable only without the job's seed: they are no source for lasting keys.
 
 use crate::real::{self, next};
 use crate::{state, threads};
@@ -11,11 +11,11 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What an opened `/dev/urandom` holds; reading on gives end of file.
+/// Size of an opened `/dev/urandom`; after that a read gives end of file.
 const DEVICE_BYTES: usize = 256 << 10;
 const BLOCK_BYTES: usize = 64;
 
-/// Which forks led here, and how many were made from here.
+/// A digest of the forks that led here, and the number of forks made here.
 static FORK_PATH: AtomicU64 = AtomicU64::new(0);
 static FORK_COUNT: AtomicU64 = AtomicU64::new(0);
 
@@ -24,12 +24,12 @@ thread_local! {
     static BLOCKS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A process is about to be forked.
+/// Counts a fork that is about to be made.
 pub fn count_fork() {
     FORK_COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// This process was forked: what is drawn from now on depends on which fork of the parent that was.
+/// Called in a forked process: its later bytes depend on its position among the parent's forks.
 pub fn follow_fork() {
     let count = FORK_COUNT.swap(0, Ordering::Relaxed);
     let path = FORK_PATH.load(Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn block(key: [u64; 4], number: u64) -> [u8; BLOCK_BYTES] {
     bytes
 }
 
-/// Fills `bytes` if the application is asking; `false` when the real source is to be used.
+/// Fills `bytes` if the application is asking; `false` leaves them to the real source.
 fn fill(bytes: &mut [u8]) -> bool {
     let Some(job) = state::job() else { return false };
     let (pointer, length) = (bytes.as_mut_ptr(), bytes.len());
@@ -96,7 +96,7 @@ fn fill(bytes: &mut [u8]) -> bool {
     true
 }
 
-/// As [`fill`], for a buffer of a C program.
+/// Like [`fill`], for a buffer of a C program.
 ///
 /// # Safety
 /// `buffer` is valid for writing `length` bytes, or null.
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: u3
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getentropy(buffer: *mut c_void, length: usize) -> c_int {
-    // More is an error, for the C library to report.
+    // A longer request is an error, which the C library reports.
     // SAFETY: - the caller has promised what getentropy asks for.
     if length <= 256 && unsafe { fill_buffer(buffer, length) } {
         return 0;
@@ -170,7 +170,7 @@ pub extern "C" fn arc4random_uniform(bound: u32) -> u32 {
     if bound == 0 {
         return 0;
     }
-    // Below this the first numbers would come up more often than the others.
+    // Below this threshold the first numbers would come up more often than the others.
     let threshold = bound.wrapping_neg() % bound;
     loop {
         match word() {
@@ -181,7 +181,7 @@ pub extern "C" fn arc4random_uniform(bound: u32) -> u32 {
     }
 }
 
-/// A file that holds random bytes, when `path` is the random device and the application is asking.
+/// A file with random bytes, when `path` is the random device and the application is asking.
 ///
 /// # Safety
 /// `path` is null or a zero-terminated string.
@@ -208,7 +208,7 @@ pub unsafe fn open_device(path: *const c_char, flags: c_int) -> Option<c_int> {
         let written = fill(&mut bytes)
             && unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), bytes.len(), offset as i64) } == bytes.len() as isize;
         if !written {
-            // SAFETY: the descriptor was made above and is nobody else's.
+            // SAFETY: - the descriptor was made above, and no one else has it.
             unsafe { libc::close(fd) };
             return None;
         }

@@ -3,7 +3,7 @@
 use libc::{c_char, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of the C library, looked up once. Lookups may race; all find the same.
+/// A function of the C library, looked up once. Lookups may race; all have the same result.
 pub struct Next {
     name: &'static [u8],
     address: AtomicPtr<c_void>,
@@ -16,7 +16,7 @@ impl Next {
         Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address; null when the C library has no such function.
+    /// Address of the function; null when the C library lacks it.
     pub fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
@@ -29,7 +29,7 @@ impl Next {
     }
 }
 
-/// Calls the C library's function of this name; `$missing` is the answer when it has none.
+/// Calls the C library's function of this name; `$missing` is the result when it lacks one.
 macro_rules! next {
     ($name:ident ( $($argument:expr => $type:ty),* ) -> $result:ty, $missing:expr) => {{
         static NEXT: $crate::real::Next = $crate::real::Next::new(concat!(stringify!($name), "\0").as_bytes());
@@ -102,7 +102,7 @@ pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> c_long {
     result
 }
 
-/// The result of a system call as the C library gives it: -1 and `errno`.
+/// The result of a system call in the C library's form: -1 and `errno`.
 pub fn with_errno(result: c_long) -> c_long {
     if (-4095..0).contains(&result) {
         set_errno(-result as i32);
@@ -131,7 +131,7 @@ pub fn clock_ns(clock: libc::clockid_t) -> i64 {
     if result != 0 { 0 } else { time.tv_sec * 1_000_000_000 + time.tv_nsec }
 }
 
-/// Whether the kernel shows this clock to this process.
+/// True when the kernel shows this clock to this process.
 pub fn clock_exists(clock: libc::clockid_t) -> bool {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let arguments = [clock.into(), &raw mut time as c_long, 0, 0, 0, 0];

@@ -1,9 +1,9 @@
 //! Descriptors of the MPI library and its daemon, which the program may not close by accident.
 //!
 //! Programs that become daemons, and some launchers, close every descriptor they do not know: `close` in a loop,
-//! `close_range`, `closefrom`. The connection to the daemon is there from the first instruction on, so this library
-//! spares it before `MPI_Init`; the MPI library adds its own later ([`redrt_preload_spare`]). For the program they are
-//! not open: to close one is `EBADF`, a range goes around them. Forked children close what they like.
+//! `close_range`, `closefrom`. The connection to the daemon exists from the first instruction on, so this library
+//! spares it before `MPI_Init`; the MPI library adds its own later ([`redrt_preload_spare`]). To the program they seem
+//! closed: closing one is `EBADF`, and a range leaves them out. Forked children may close any.
 
 use libc::{c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ fn bit(fd: c_uint) -> Option<(&'static AtomicU64, u64)> {
     SPARED.get(fd as usize / 64).map(|word| (word, 1 << (fd % 64)))
 }
 
-/// Spares a descriptor, or no longer.
+/// Spares a descriptor from now on, or ends that.
 pub fn spare(fd: c_int, is_spared: bool) {
     let Some((word, bit)) = c_uint::try_from(fd).ok().and_then(bit) else { return };
     if is_spared {
@@ -28,19 +28,19 @@ pub fn spare(fd: c_int, is_spared: bool) {
     }
 }
 
-/// Spares a descriptor of the MPI library, or no longer. The library finds this function by `dlsym`.
+/// Spares a descriptor of the MPI library, or ends that. The library finds this function by `dlsym`.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_preload_spare(fd: c_int, is_spared: bool) {
     spare(fd, is_spared);
 }
 
-/// Whether it is one of them.
+/// True for a spared descriptor.
 pub fn is_marked(fd: c_uint) -> bool {
     bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// Calls `each` with the ranges from `first` to `last`, both included, that are left when the marked descriptors are
-/// taken out. Stops at the first that fails.
+/// Calls `each` with the ranges from `first` to `last`, both included, that remain without the marked descriptors.
+/// Stops at the first that fails.
 pub fn around(
     first: c_uint,
     last: c_uint,

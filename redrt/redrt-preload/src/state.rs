@@ -1,4 +1,4 @@
-//! What is known of the job, who answers, and what each thread remembers.
+//! Facts about the job, the library's hooks, and state of each thread.
 
 use crate::{Hooks, real};
 use std::cell::Cell;
@@ -11,7 +11,7 @@ const UNKNOWN: u8 = 0;
 const INACTIVE: u8 = 1;
 const ACTIVE: u8 = 2;
 
-/// Linux's limit.
+/// Linux's limit on a host name.
 const HOST_NAME_BYTES_MAX: usize = 64;
 
 static SEED: AtomicU64 = AtomicU64::new(0);
@@ -19,9 +19,9 @@ static RANK: AtomicU64 = AtomicU64::new(0);
 static START_NS: AtomicI64 = AtomicI64::new(0);
 static START_MONOTONIC_NS: AtomicI64 = AtomicI64::new(0);
 static HOST: AtomicPtr<libc::c_char> = AtomicPtr::new(std::ptr::null_mut());
-/// The real id of the process that was set up, as opposed to its forked children.
+/// The real id of the process that was set up; its forked children have others.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-/// That of the process whose calls about files are answered.
+/// The real id of the process whose calls about files are answered.
 static ANSWERED: AtomicI32 = AtomicI32::new(0);
 static HOOKS: AtomicPtr<Hooks> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -48,7 +48,7 @@ impl JobFacts {
         RANK.load(Ordering::Relaxed)
     }
 
-    /// Where the sequences of the wall clock and of the monotonic clocks begin.
+    /// Beginnings of the sequences of the wall clock and of the monotonic clocks.
     pub fn start_ns(&self) -> (i64, i64) {
         (START_NS.load(Ordering::Relaxed), START_MONOTONIC_NS.load(Ordering::Relaxed))
     }
@@ -58,7 +58,7 @@ impl JobFacts {
         HOST.load(Ordering::Relaxed)
     }
 
-    /// Whether this is the process that was started, not a forked child of it.
+    /// True in the process that was started, false in its forked children.
     pub fn is_first_process(&self) -> bool {
         PROCESS.load(Ordering::Relaxed) == real::process_id()
     }
@@ -77,23 +77,23 @@ pub fn job() -> Option<JobFacts> {
     Some(JobFacts)
 }
 
-/// Whether the caller is the application, in a process whose calls about files are answered; also in one whose clocks
-/// are left alone.
+/// True when the caller is the application, in a process whose calls about files are answered; its clocks may be left
+/// alone.
 pub fn is_program() -> bool {
     !is_inside() && ANSWERED.load(Ordering::Relaxed) == real::process_id()
 }
 
-/// Whether the caller is the library, or called by it.
+/// True when the caller is the library, or called by it.
 pub fn is_inside() -> bool {
     INTERNAL.get() || IN_HOOK.get()
 }
 
-/// Calls of this process about files are answered.
+/// From now on, this process's calls about files are answered.
 pub fn know_process() {
     ANSWERED.store(real::process_id(), Ordering::Relaxed);
 }
 
-/// Whether this process belongs to a job. The first call finds out.
+/// True when this process belongs to a job. The first call finds out.
 pub fn is_active() -> bool {
     match PHASE.load(Ordering::Acquire) {
         UNKNOWN => read_environment(),
@@ -105,7 +105,7 @@ fn read_environment() -> bool {
     let values = [c"REDRT_SEED", c"REDRT_RANK", c"REDRT_START_NS", c"REDRT_START_MONOTONIC_NS"].map(variable);
     // SAFETY: environ is read only here, before the application can change it.
     if unsafe { environ }.is_null() {
-        // Too early to know. Nothing has happened yet that could differ.
+        // Too early to tell, and nothing has happened yet that could differ between replicas.
         return false;
     }
     let [Some(seed), Some(rank), Some(start), monotonic] = values else {
@@ -121,8 +121,8 @@ fn read_environment() -> bool {
     let host = host.map_or(std::ptr::null(), CStr::as_ptr);
     HOST.store(host.cast_mut(), Ordering::Relaxed);
     PROCESS.store(real::process_id(), Ordering::Relaxed);
-    // Set by the daemon. Behind the number of the connection is that of the memory which the processes of a host share,
-    // and further on that of their memory for windows.
+    // Set by the daemon. After the connection's number the variable has that of the memory shared by a host's
+    // processes, and later that of their memory for windows.
     for (name, given) in [(c"REDRT_CONTROL_FD", &[0, 1, 4][..]), (c"REDRT_CLONER_FD", &[0])] {
         if let Some(first) = variable(name).map(|text| number(text, 10) as libc::c_int) {
             given.iter().for_each(|behind| crate::spared::spare(first.saturating_add(*behind), true));
@@ -132,7 +132,7 @@ fn read_environment() -> bool {
     true
 }
 
-/// The value of an environment variable. Not `getenv`, which the application may interpose.
+/// Value of an environment variable. `getenv` is avoided, as the application may interpose it.
 pub fn variable(name: &CStr) -> Option<&'static CStr> {
     // SAFETY: environ is a null-terminated array or null; it is read before the application can change it.
     let mut entry = unsafe { environ };
@@ -159,12 +159,12 @@ fn number(text: &CStr, radix: u32) -> u64 {
     digits.fold(0u64, |number, digit| number.wrapping_mul(u64::from(radix)).wrapping_add(u64::from(digit)))
 }
 
-/// Replaces the hooks.
+/// Sets new hooks.
 pub fn set_hooks(hooks: *const Hooks) {
     HOOKS.store(hooks.cast_mut(), Ordering::Release);
 }
 
-/// Lets the MPI library answer. While it does, what it calls itself is real. `None` when there is no library.
+/// Lets the MPI library answer. Its own calls meanwhile are real. `None` when there is no library.
 pub fn ask_library<T>(ask: impl FnOnce(&Hooks) -> T) -> Option<T> {
     let hooks = HOOKS.load(Ordering::Acquire);
     // SAFETY: null, or valid until replaced, by the contract of redrt_preload_install.
@@ -172,7 +172,7 @@ pub fn ask_library<T>(ask: impl FnOnce(&Hooks) -> T) -> Option<T> {
     Some(in_hook(|| ask(hooks)))
 }
 
-/// Runs something of the MPI library: what it calls itself is real.
+/// Runs a function of the MPI library, whose own calls are real.
 pub fn in_hook<T>(run: impl FnOnce() -> T) -> T {
     IN_HOOK.set(true);
     let answer = run();
@@ -180,17 +180,17 @@ pub fn in_hook<T>(run: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Whether the MPI library answers.
+/// True when the MPI library answers.
 pub fn library_answers() -> bool {
     !HOOKS.load(Ordering::Acquire).is_null()
 }
 
-/// Marks the calling thread as the library's own, or not; returns what held before.
+/// Marks the calling thread as the library's own, or not; returns the former mark.
 pub fn set_internal(internal: bool) -> bool {
     INTERNAL.replace(internal)
 }
 
-/// Whether the calling thread is the library's own.
+/// True when the calling thread is the library's own.
 pub fn is_internal() -> bool {
     INTERNAL.get()
 }

@@ -1,12 +1,12 @@
-//! `syscall`, by which languages that do without parts of the C library reach the kernel: the same questions get the
-//! same answers there.
+//! `syscall`, by which languages that avoid parts of the C library reach the kernel: the same questions get the same
+//! answers there.
 
 use crate::clock::{self, Family};
 use crate::{clock_state, counts, identity, random, real, waits};
 use libc::{c_int, c_long, c_uint, c_void, timespec};
 
-/// Replaces the C library's, which is variadic: arguments that were not given are whatever the registers hold, and are
-/// not looked at unless the number calls for them.
+/// Replaces the C library's, which is variadic: absent arguments have the registers' content, and are not read unless
+/// the number needs them.
 ///
 /// # Safety
 /// As for the system call of this number.
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn syscall(
     real::with_errno(unsafe { real::system_call(number, [first, second, c, d, e, f]) })
 }
 
-/// The answer to a call that reads a clock or what the system counts, or waits until a clock shows something.
+/// The answer to a call that reads a clock or a count of the system, or that waits until a clock shows a time.
 ///
 /// # Safety
 /// As for the system call of this number, the first of these.
@@ -71,7 +71,7 @@ unsafe fn clock([number, a, b, c, d]: [c_long; 5]) -> Option<c_long> {
             libc::SYS_nanosleep => waits::nanosleep(a as *const timespec, b as *mut timespec).into(),
             libc::SYS_clock_nanosleep => {
                 let (clock, flags) = (a as libc::clockid_t, b as c_int);
-                // The function returns the error's number; the system call is known by its negative.
+                // The function returns the error's number; the system call returns its negative.
                 let error = waits::clock_nanosleep(clock, flags, c as *const timespec, d as *mut timespec);
                 real::with_errno((-error).into())
             }
@@ -80,7 +80,7 @@ unsafe fn clock([number, a, b, c, d]: [c_long; 5]) -> Option<c_long> {
     })
 }
 
-/// Waits with an absolute deadline get it shifted; see [`crate::waits`].
+/// Shifts the deadline of waits with an absolute one; see [`crate::waits`].
 fn futex(arguments: [c_long; 6]) -> c_long {
     let [address, operation, value, deadline, second, bits] = arguments;
     let command = operation as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);

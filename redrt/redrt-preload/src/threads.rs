@@ -19,10 +19,10 @@ thread_local! {
     static CREATED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Threads that were made without `pthread_create` being called by name; in order of asking.
+/// Number of threads that were made without a call of `pthread_create` by name, in the order of their questions.
 static STRANGERS: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread is the main thread.
+/// Makes the calling thread the main thread.
 pub fn adopt_main() {
     NUMBER.set(Number::Known(0));
 }
@@ -41,7 +41,7 @@ pub fn number() -> u64 {
     number
 }
 
-/// What a new thread is to know; in memory of this library, because the C library's heap is the application's.
+/// State for a new thread, in memory of this library: the C library's heap is the application's.
 struct Passport {
     taken: AtomicBool,
     start: Cell<Option<Start>>,
@@ -51,10 +51,10 @@ struct Passport {
     is_ordered: Cell<bool>,
 }
 
-// SAFETY: only the thread that has set `taken` touches the cells, until it clears it.
+// SAFETY: - the cells are accessed only by the thread that has set `taken`, until it clears it.
 unsafe impl Sync for Passport {}
 
-/// Threads that have been created and not yet begun. One that finds no place waits for the others to begin.
+/// Limit on threads that were created and have not begun. A thread that finds no place waits until another begins.
 const PASSPORT_COUNT: usize = 256;
 
 static PASSPORTS: [Passport; PASSPORT_COUNT] = [const {
@@ -80,7 +80,7 @@ fn take_passport() -> &'static Passport {
 }
 
 extern "C" fn begin(passport: *mut c_void) -> *mut c_void {
-    // SAFETY: pthread_create below passes one of PASSPORTS.
+    // SAFETY: - pthread_create below passes one of PASSPORTS.
     let passport = unsafe { &*passport.cast::<Passport>() };
     let (start, argument) = (passport.start.get(), passport.argument.get());
     NUMBER.set(Number::Known(passport.number.get()));
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn pthread_create(
     result
 }
 
-/// Replaces the C library's, which calls its own `pthread_create`: the thread is numbered as all others are.
+/// Replaces the C library's, which would call `pthread_create` within itself: the thread is numbered like all others.
 ///
 /// # Safety
 /// As for the function of the C library.
@@ -146,9 +146,9 @@ pub unsafe extern "C" fn thrd_create(
     /// `thrd_error` and `thrd_nomem` of the C library.
     const ERROR: c_int = 2;
     const NO_MEMORY: c_int = 3;
-    // SAFETY: `thrd_join` takes the lower half of what a thread returns, and that is where a number is returned.
+    // SAFETY: - `thrd_join` takes the lower half of a thread's result, which is where a number is returned.
     let start = unsafe { std::mem::transmute::<Option<extern "C" fn(*mut c_void) -> c_int>, Option<Start>>(start) };
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: - the callee has the same contract.
     match unsafe { pthread_create(thread, std::ptr::null(), start, argument) } {
         0 => 0,
         libc::ENOMEM => NO_MEMORY,

@@ -1,23 +1,22 @@
-//! The code that the kernel lends to programs (vdso) reads clocks past the C library. Some programs look it up by hand,
-//! from the auxiliary vector that lies on the stack behind the environment: `getauxval(AT_SYSINFO_EHDR)`, or a walk
-//! over the vector itself. Its entry is taken away, and such programs ask the C library instead, as on a kernel without
-//! a vdso.
+//! The kernel's code in programs (vdso) reads clocks without the C library. Some programs look it up by hand, in the
+//! auxiliary vector on the stack after the environment: by `getauxval(AT_SYSINFO_EHDR)`, or by a walk over the vector
+//! itself. Its entry is removed, and such programs ask the C library instead, as on a kernel without a vdso.
 //!
-//! The C library has taken what it needs before the first constructor runs. What reads `/proc/self/auxv`,
-//! `/proc/self/maps` or the dynamic linker's list of objects still finds the vdso.
+//! The C library has read the entry before the first constructor runs. Readers of `/proc/self/auxv`, `/proc/self/maps`
+//! or the dynamic linker's list of objects still find the vdso.
 
 use libc::{c_char, c_ulong};
 
 /// The entry that names the vdso.
 const AT_SYSINFO_EHDR: c_ulong = 33;
-/// An entry to be passed over.
+/// An entry that readers skip.
 const AT_IGNORE: c_ulong = 1;
 const AT_NULL: c_ulong = 0;
 
-/// Takes the vdso out of the auxiliary vector.
+/// Removes the vdso from the auxiliary vector.
 ///
 /// # Safety
-/// `environment` is the one that the kernel has put on the stack, and nobody else uses the vector at this moment.
+/// `environment` is the one that the kernel has put on the stack, and no other thread uses the vector at this moment.
 pub unsafe fn hide(environment: *const *const c_char) {
     let mut end = environment;
     // SAFETY: the environment ends with a null, and the vector begins behind it.

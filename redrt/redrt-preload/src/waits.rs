@@ -1,5 +1,5 @@
-//! Sleeps and timed waits, which must last as long as the application thinks they do: deadlines are shifted from shown
-//! to real time, and time that was slept or waited away is added to the sequence.
+//! Sleeps and timed waits, which must last as long as the application expects: deadlines are shifted from shown to real
+//! time, and slept or waited time is added to the sequence.
 
 use crate::clock::{Family, advance, reach, real_deadline, to_ns};
 use crate::real::next;
@@ -8,7 +8,7 @@ use libc::{c_int, clockid_t, timespec};
 
 const ETIMEDOUT: c_int = libc::ETIMEDOUT;
 
-/// Runs `wait` with the deadline shifted; `timed_out` tells from its result whether it lasted to the end.
+/// Runs `wait` with the deadline shifted; `timed_out` is true for a result after which the deadline has passed.
 fn until(
     family: Family,
     deadline: *const timespec,
@@ -25,7 +25,7 @@ fn until(
     result
 }
 
-/// The application asked for this much time to pass, and it has.
+/// The application asked for this time to pass, and it has.
 ///
 /// # Safety
 /// `duration` is null or valid for reading.
@@ -80,12 +80,12 @@ macro_rules! absolute_waits {
 
 type Pointer = *mut libc::c_void;
 
-/// The wait itself.
+/// A wait without an order.
 fn simply<A>(wait: impl FnOnce() -> c_int, _: A) -> c_int {
     wait()
 }
 
-/// A wait that ends in the order of locks.
+/// A wait whose mutex is taken in the order of locks.
 fn in_order(real: impl FnOnce() -> c_int, condition: Pointer, mutex: Pointer) -> c_int {
     ordered::wait(condition.cast(), mutex.cast(), ETIMEDOUT, real)
 }
@@ -94,17 +94,17 @@ fn in_order_of_c11(real: impl FnOnce() -> c_int, (condition, mutex): (Pointer, P
     ordered::wait(condition.cast(), mutex.cast(), ordered::C11_TIMED_OUT, real)
 }
 
-/// A mutex that is taken in that order.
+/// A mutex that is taken in the order of locks.
 fn of_mutex(real: impl Fn() -> c_int, mutex: Pointer) -> c_int {
     ordered::lock(mutex.cast(), true, real)
 }
 
-/// A lock that is taken for reading.
+/// A lock that is taken for reading in that order.
 fn of_reader(real: impl Fn() -> c_int, lock: Pointer) -> c_int {
     ordered::hold_read(lock.cast(), true, real)
 }
 
-/// One that is taken for writing.
+/// A lock that is taken for writing in that order.
 fn of_writer(real: impl Fn() -> c_int, lock: Pointer) -> c_int {
     ordered::hold_written(lock.cast(), true, real)
 }
@@ -139,7 +139,7 @@ absolute_waits! {
     pthread_timedjoin_np(thread: libc::pthread_t, result: Pointer), |_: &timespec| Family::Wall, is_timeout, simply, simply;
 }
 
-/// Waits for a semaphore until then; it may be one of an interpreter's program.
+/// Waits for a semaphore until a deadline; it may be one of an interpreter's program.
 ///
 /// # Safety
 /// As for `sem_clockwait` of the C library.
@@ -166,7 +166,7 @@ unsafe fn wait_for_semaphore(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_timedwait(semaphore: Pointer, deadline: *const timespec) -> c_int {
     let wait = |deadline| next!(sem_timedwait(semaphore => Pointer, deadline => *const timespec) -> c_int, -1);
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: - the callee has the same contract.
     unsafe { wait_for_semaphore(semaphore, libc::CLOCK_REALTIME, deadline, wait) }
 }
 
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn sem_clockwait(semaphore: Pointer, clock: clockid_t, dea
             semaphore => Pointer, clock => clockid_t, deadline => *const timespec
         ) -> c_int, -1)
     };
-    // SAFETY: the caller's promise is passed on.
+    // SAFETY: - the callee has the same contract.
     unsafe { wait_for_semaphore(semaphore, clock, deadline, wait) }
 }
 
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
-    // The C library gives the kernel a copy, so the timeout is still what was asked for.
+    // The C library gives the kernel a copy, so the timeout still has its value.
     let result = next!(ppoll(
         fds => *mut libc::pollfd, count => libc::nfds_t, timeout => *const timespec, mask => *const libc::sigset_t
     ) -> c_int, -1);

@@ -1,4 +1,4 @@
-//! Two processes under the preload library must see the same; what they do with it must go on working.
+//! Two processes under the preload library must see the same values, and uses of these values must still work.
 
 mod replica;
 
@@ -68,7 +68,7 @@ print(len(caught))
     assert_eq!(python("1", "0", script), "1 True True\n0\n3\n");
 }
 
-/// `/proc/PID/…`, also of a shell's `$$` in what it runs.
+/// `/proc/PID/…`, also with a shell's `$$` in its commands.
 #[test]
 fn a_process_finds_its_directory_in_proc_by_the_id_it_shows() {
     let script = r#"
@@ -181,7 +181,7 @@ fn without_a_job_everything_is_real() {
     assert!(shown <= 1 << 22);
 }
 
-/// Somebody may have changed the environment. What the variables then mean is open; that programs run is not.
+/// The environment may have been changed. The meaning of the variables is then open, but programs must run.
 #[test]
 fn programs_run_whatever_the_variables_hold() {
     const VARIABLES: [&str; 5] =

@@ -1,4 +1,4 @@
-//! Every function of the C library that shows a clock is replaced, or there is a reason why not.
+//! Every function of the C library that shows a clock is replaced, or is listed here with a reason.
 
 mod replica;
 
@@ -28,7 +28,7 @@ const AGREED: [&str; 16] = [
     "timespec_get",
 ];
 
-/// Functions of these headers that are the C library's own, and why.
+/// Functions of these headers that are left to the C library, with the reason.
 const LEFT_ALONE: [(&str, &[&str]); 8] = [
     (
         "they convert times that they are given",
@@ -76,7 +76,7 @@ const LEFT_ALONE: [(&str, &[&str]); 8] = [
     ("priorities show no clock", &["getpriority", "setpriority"]),
 ];
 
-/// Functions that the headers declare, as the linker knows them.
+/// Functions that the headers declare, by symbol.
 fn declared() -> BTreeSet<String> {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("headers.c");
@@ -85,7 +85,7 @@ fn declared() -> BTreeSet<String> {
     let output = Command::new("cc").arg("-E").arg(&source).output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    // "# 42 "/usr/include/time.h" 3 4" says from which file the next lines come. Parts of a header are in bits/.
+    // "# 42 "/usr/include/time.h" 3 4" names the file of the next lines. Parts of a header are in bits/.
     let mut is_wanted = false;
     let mut wanted = String::new();
     let bits = ["bits/time.h", "bits/timex.h", "bits/resource.h"];
@@ -104,7 +104,7 @@ fn declared() -> BTreeSet<String> {
 fn name_of(declaration: &str) -> Option<String> {
     let declaration = declaration.trim().strip_prefix("extern ")?;
     let (before, after) = declaration.split_once('(')?;
-    // What the header calls it, unless it gives it another name: __asm__ ("" "name").
+    // The symbol is the declared name, unless it gets another: __asm__ ("" "name").
     let other = after.split_once("__asm__").map(|(_, name)| name.split('"').nth(3).unwrap_or_default());
     let own = before.trim_end().rsplit([' ', '*']).next()?;
     Some(other.unwrap_or(own).to_owned())
@@ -221,13 +221,13 @@ fn what_shows_a_clock_shows_the_same_in_all_replicas() {
         assert!(!first.contains(" -1 "), "no such clock: {first}");
     }
     assert_eq!(first, second);
-    // The job's start is that of the sequence, in seconds; that of the host's clock would be another.
+    // The start in seconds is that of the sequence; the host's clock would differ.
     let of = |name: &str| first.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     assert!(of("gettimeofday ").starts_with("1700000000 "), "{first}");
     assert!(of("sysinfo ").starts_with("5 ") && of("vdso ") == "0 0" && of("zone ") == "0 0", "{first}");
-    // Nothing is shown of what was used, by the process or its children.
+    // Uses by the process and its children are shown as 0.
     assert!(["used", "child", "children", "ticks of children"].iter().all(|name| of(&format!("{name} ")) == "0 0"));
-    // Processor time begins at nothing.
+    // Processor time begins at 0.
     assert!(of("of process ").starts_with("0 ") && of("of other thread ").starts_with("0 "), "{first}");
 }
 

@@ -68,7 +68,7 @@ interpose! {
     fn fremovexattr(fd: c_int, name: *const c_char) -> c_int => RemoveAttribute { fd, other_path: name };
 }
 
-/// Times of access and change in microseconds, as `utimensat` takes them.
+/// Times of access and change in microseconds, converted to those of `utimensat`.
 ///
 /// # Safety
 /// `times` is null or two of them.
@@ -76,13 +76,13 @@ unsafe fn precisely(times: *const timeval) -> Option<[timespec; 2]> {
     if times.is_null() {
         return None;
     }
-    // SAFETY: - the caller has promised the same of this function.
+    // SAFETY: - `times` is not null, so it points to two times, by contract.
     let times = unsafe { times.cast::<[timeval; 2]>().read() };
-    // What is no fraction of a second stays none.
+    // A value that is no fraction of a second stays invalid.
     Some(times.map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) }))
 }
 
-/// Has it answered; `None` when it is the C library's.
+/// Asks for an answer; `None` leaves the call to the C library.
 fn set_times(call: Call, times: Option<&[timespec; 2]>) -> Option<c_int> {
     let buffer = times.map_or(std::ptr::null_mut(), |times| times.as_ptr().cast_mut().cast());
     ask(&mut Call { buffer, operation: Operation::SetTimes, ..call }).map(|result| result as c_int)
@@ -96,7 +96,7 @@ macro_rules! set_times {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type,)* $times: $times_type) -> c_int {
-            // SAFETY: - the caller has promised the same of this function.
+            // SAFETY: - the conversion takes what the C library's function takes.
             let times = unsafe { $convert($times) };
             let call = Call { $($field $(: $value)?,)* ..Call::new(Operation::SetTimes) };
             set_times(call, times.as_ref())
@@ -119,12 +119,12 @@ set_times! {
     } by precisely;
 }
 
-/// Times in seconds, likewise.
+/// Times of access and change in seconds, converted likewise.
 ///
 /// # Safety
 /// `times` is null or points to a pair.
 unsafe fn whole(times: *const utimbuf) -> Option<[timespec; 2]> {
-    // SAFETY: - the caller has promised the same of this function.
+    // SAFETY: - `times` is null or points to a pair, by contract.
     let times = unsafe { times.as_ref() }?;
     Some([times.actime, times.modtime].map(|seconds| timespec { tv_sec: seconds, tv_nsec: 0 }))
 }

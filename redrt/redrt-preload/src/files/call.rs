@@ -1,10 +1,10 @@
-//! What the preloaded library asks the MPI library to do with a file: one question for each call of the C library.
+//! The question of the preloaded library to the MPI library: one call of the C library about a file.
 //!
 //! This file belongs to both libraries; they are installed together.
 
 use libc::{c_char, c_int, c_void};
 
-/// What is asked for. Which fields of [`Call`] count is said with each.
+/// The operation in question. Each variant lists the fields of [`Call`] that count.
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -18,7 +18,7 @@ pub enum Operation {
     /// `preadv`: `fd`, `vector`, `count`, or `buffer` of `length` bytes when there is no vector; at the position when
     /// `offset` is -1.
     Read,
-    /// `pwritev`, likewise.
+    /// `pwritev`: the same fields.
     Write,
     /// `lseek`: `fd`, `offset`, `flags` is whence.
     Seek,
@@ -44,9 +44,9 @@ pub enum Operation {
     Unlink,
     /// `renameat2`: `directory`, `path`, `other`, `other_path`, `flags`.
     Rename,
-    /// `linkat`: likewise.
+    /// `linkat`: the same fields.
     Link,
-    /// `symlinkat`: `other_path` is what the link says; `directory`, `path`.
+    /// `symlinkat`: `other_path` is the link's target; `directory`, `path`.
     SymbolicLink,
     /// `mkdirat`: `directory`, `path`, `mode`.
     MakeDirectory,
@@ -56,14 +56,14 @@ pub enum Operation {
     ChangeOwner,
     /// `utimensat`: `directory`, `path`, `flags`, or `fd`; `buffer` is two times, or null for now.
     SetTimes,
-    /// `getxattr`: `path`, `flags` if it is not followed, or `fd`; `other_path` is the name; to `buffer` of `length`
-    /// bytes.
+    /// `getxattr`: `path` (`flags` is not 0 for the link itself) or `fd`; `other_path` is the name; to `buffer` of
+    /// `length` bytes.
     GetAttribute,
-    /// `listxattr`: likewise.
+    /// `listxattr`: the same fields.
     ListAttributes,
-    /// `setxattr`: likewise, from `buffer` of `length` bytes; `mode` says whether it may be there.
+    /// `setxattr`: the same fields, from `buffer` of `length` bytes; `mode` has the flags for an existing attribute.
     SetAttribute,
-    /// `removexattr`: likewise.
+    /// `removexattr`: the same fields.
     RemoveAttribute,
     /// `fcntl(F_GETFL)`: `fd`.
     GetFlags,
@@ -81,25 +81,25 @@ pub enum Operation {
     NextEntries,
     /// The C library is about to close the descriptor: `fd`. Always left to the caller.
     Forget,
-    /// Whether a descriptor is of a file that is agreed upon: `fd`.
+    /// Tells if a descriptor is of a file that replicas agree on: `fd`.
     IsKnown,
     /// The kernel is about to copy `length` bytes to `fd`, at the position when `offset` is -1; from a pipe, when there
     /// are `flags`.
     Fill,
-    /// The C library has returned `result` of the call before, which was answered by 2.
+    /// The C library has returned `result` of the previous call, whose answer was 2.
     Returned,
 }
 
 /// A call of the C library, and its outcome.
 #[repr(C)]
 pub struct Call {
-    /// What is asked for.
+    /// The operation in question.
     pub operation: Operation,
-    /// Where a relative `path` begins.
+    /// Directory of a relative `path`.
     pub directory: c_int,
     /// A path that ends with a zero byte.
     pub path: *const c_char,
-    /// Where a relative `other_path` begins, or a number of a descriptor.
+    /// Directory of a relative `other_path`, or the number of a descriptor.
     pub other: c_int,
     /// Another path.
     pub other_path: *const c_char,
@@ -109,24 +109,24 @@ pub struct Call {
     pub flags: c_int,
     /// Permissions or the like.
     pub mode: u32,
-    /// In bytes; -1 where the position counts.
+    /// Offset in bytes; -1 for the position.
     pub offset: i64,
-    /// In bytes.
+    /// Length in bytes.
     pub length: i64,
-    /// Where bytes are, or go to, in several places.
+    /// Places of the bytes, for several.
     pub vector: *const libc::iovec,
-    /// How many of them.
+    /// Number of these places.
     pub count: usize,
-    /// Where bytes are, or an answer goes.
+    /// Place of the bytes, or of an answer.
     pub buffer: *mut c_void,
-    /// What the call returns.
+    /// Result of the call.
     pub result: i64,
-    /// `errno`, if that is negative.
+    /// `errno`, if the result is negative.
     pub error: c_int,
 }
 
 impl Call {
-    /// A call in which nothing is said yet.
+    /// A call with no field set.
     pub const fn new(operation: Operation) -> Self {
         Self {
             operation,
@@ -148,6 +148,6 @@ impl Call {
     }
 }
 
-/// Answers a call: 1 when it has been answered, 0 when it is the C library's, 2 when it is and [`Operation::Returned`]
-/// is to follow.
+/// Answers a call: 1 with an answer, 0 to leave it to the C library, 2 to leave it and be told of the result by
+/// [`Operation::Returned`].
 pub type Answer = unsafe extern "C" fn(*mut Call) -> c_int;

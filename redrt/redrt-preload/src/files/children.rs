@@ -1,13 +1,13 @@
-//! Children of a rank, which change files as it does: forked, or other programs that it has started.
+//! Children of a rank, which change files as well: forked ones, and other programs that it has started.
 //!
 //! ```text
-//!   rank   ── records ──▶ log of changes              says where, in a file that REDRT_UNDO names
+//!   rank   ── records ──▶ log of changes              its place is in a file that REDRT_UNDO names
 //!   child  ── its first change of a file ──▶ here ──▶ loads the MPI library beside this one, which only looks:
 //!                                                     it reads that file, and records what the child changes
 //! ```
-//! A child has this library and the variable from its parent. It has no MPI library, unless it was forked, and then
-//! that is its parent's. Most children change no file, and load nothing. As long as the rank records nothing there is
-//! no such file, and children are let alone.
+//! A child has this library and the variable from its parent. It has no MPI library, unless it was forked; then that is
+//! its parent's. Most children change no file, and load nothing. As long as the rank records nothing, the file does not
+//! exist, and children are left alone.
 
 use super::call::{Call, Operation};
 use super::streams;
@@ -16,32 +16,32 @@ use libc::{c_char, c_int, c_void};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-/// Names the file that says where changes are recorded.
+/// Names the file with the place of the log.
 const VARIABLE: &CStr = c"REDRT_UNDO";
 /// The MPI library is in the same directory.
 const LIBRARY: &[u8] = b"libmpi_abi.so.1\0";
 const PATH_BYTES_MAX: usize = 4096;
 
-/// Null where nothing is recorded at any time.
+/// Null where changes are never recorded.
 static PLACE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// This process. A child that still shares its parent's memory (`vfork`) has another number.
 static OWN: AtomicI32 = AtomicI32::new(0);
-/// The process that has loaded the library, or could not.
+/// The process that has loaded the library, or failed to.
 static LOADED_BY: AtomicI32 = AtomicI32::new(0);
 
-/// This process begins: by its first instruction, or by a fork.
+/// Begins this process: at its first instruction, or after a fork.
 pub fn begin() {
     OWN.store(real::process_id(), Ordering::Relaxed);
     if PLACE.load(Ordering::Relaxed).is_null()
         && let Some(place) = state::variable(VARIABLE)
     {
         PLACE.store(place.as_ptr().cast_mut(), Ordering::Relaxed);
-        // What its streams write is seen here, too, also if they were open before anything was loaded.
+        // Writes of streams must be seen too, also of streams that were open before any load.
         streams::watch();
     }
 }
 
-/// Loads the library before the first change of a file. Whether it answers now.
+/// Loads the library before the first change of a file. True when it answers now.
 pub fn has_loaded(call: &Call) -> bool {
     let place = PLACE.load(Ordering::Relaxed);
     if place.is_null() || state::is_inside() || !may_change(call) {
@@ -64,7 +64,7 @@ pub fn has_loaded(call: &Call) -> bool {
     loaded
 }
 
-/// Whether a call changes files, as far as its arguments say.
+/// True when a call changes files, as far as its arguments tell.
 fn may_change(call: &Call) -> bool {
     const OPENS: c_int = libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY | libc::O_RDWR;
     match call.operation {
@@ -88,7 +88,7 @@ fn may_change(call: &Call) -> bool {
     }
 }
 
-/// Not a terminal, a pipe or a device.
+/// True unless the call is about a terminal, a pipe or a device.
 fn is_file(call: &Call) -> bool {
     if !call.path.is_null() {
         // SAFETY: the program vouches for a string.
@@ -101,7 +101,7 @@ fn is_file(call: &Call) -> bool {
     is_open && matches!(status.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR)
 }
 
-/// Loads the library and has it answer.
+/// Loads the library and lets it answer.
 fn load(place: *const c_char) -> bool {
     // SAFETY: all zeros are one.
     let mut own: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -6,7 +6,7 @@ use crate::real::{self, next};
 use crate::{spared, state};
 use libc::{c_int, c_long, c_uint, c_void, iovec, off_t};
 
-/// Whether the caller may not close this descriptor: it is the program, and the descriptor is not its own.
+/// True when the caller, the program, may not close this descriptor, as it is not the program's own.
 fn is_spared(fd: c_int) -> bool {
     c_uint::try_from(fd).is_ok_and(spared::is_marked) && state::job().is_some_and(|job| job.is_first_process())
 }
@@ -104,12 +104,12 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     }
 }
 
-/// The C library refuses negative offsets where it is given one; -1 must not be taken for the position.
+/// The C library refuses negative offsets in calls with an offset; so -1 must not be taken for the position.
 fn at(offset: off_t) -> i64 {
     if offset < 0 { i64::MIN } else { offset }
 }
 
-/// Returns the number of the error and leaves `errno` alone.
+/// Returns the number of the error and leaves `errno` unchanged.
 fn allocate(fd: c_int, offset: off_t, length: off_t) -> Option<c_int> {
     let before = real::errno();
     let result = ask(&mut Call { fd, offset, length, ..Call::new(Operation::Allocate) })?;
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off_t, length: off
     })
 }
 
-/// What `fcntl` asks for, where it matters here.
+/// The operations of `fcntl` that are answered.
 fn control(fd: c_int, command: c_int, argument: c_long) -> Option<i64> {
     let blank = |operation| Call { fd, ..Call::new(operation) };
     let mut call = match command {
@@ -160,7 +160,7 @@ fn control(fd: c_int, command: c_int, argument: c_long) -> Option<i64> {
     ask(&mut call)
 }
 
-/// `lockf`, which the C library makes of `fcntl` within itself. `None` when it is the C library's.
+/// `lockf`, which the C library builds on its own `fcntl`. `None` leaves it to the C library.
 fn lock_from_here(fd: c_int, command: c_int, length: off_t) -> Option<c_int> {
     let (kind, how) = match command {
         libc::F_LOCK => (libc::F_WRLCK, libc::F_SETLKW),
@@ -196,7 +196,7 @@ macro_rules! locks {
 
 locks!(lockf lockf64);
 
-/// Replaces the C library's, which is variadic: what was not given is not looked at.
+/// Replaces the C library's, which is variadic: an absent argument is not read.
 ///
 /// # Safety
 /// As for the function of the C library.
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c
     }
 }
 
-/// Replaces the C library's, which is variadic: what was not given is not looked at.
+/// Replaces the C library's, which is variadic: an absent argument is not read.
 ///
 /// # Safety
 /// As for the function of the C library.

@@ -1,8 +1,8 @@
-//! Calls that list directories. A `DIR` is the C library's own, of a directory that is open in this process; only what
-//! is read from it is answered, by its descriptor. So whatever else is done with it, in a forked child too, is the C
+//! Calls that list directories. A `DIR` is the C library's own, of a directory that is open in this process; only
+//! entries read from it are answered, by its descriptor. So all other uses of it, in a forked child too, are the C
 //! library's.
 //!
-//! `scandir` is made anew of these here, because the C library's calls its own functions; `glob` takes them from its
+//! `scandir` is built on these functions here, because the C library's calls its own; `glob` takes them from its
 //! caller.
 
 use super::call::{Call, Operation};
@@ -12,7 +12,7 @@ use crate::real::{self, next};
 use libc::{DIR, c_char, c_int, c_long, c_void, dirent64, stat as Status};
 use std::ffi::CStr;
 
-/// As the C library opens a directory.
+/// Flags with which the C library opens a directory.
 const OPENING: c_int = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_DIRECTORY | libc::O_CLOEXEC;
 
 /// Sorts entries.
@@ -20,7 +20,7 @@ type Compare = unsafe extern "C" fn(*const *const dirent64, *const *const dirent
 /// Picks entries.
 type Filter = unsafe extern "C" fn(*const dirent64) -> c_int;
 
-/// The descriptor of a directory, -1 if none exists.
+/// The descriptor of a directory; -1 if there is none.
 fn descriptor_of(directory: *mut DIR) -> c_int {
     if directory.is_null() { -1 } else { next!(dirfd(directory => *mut DIR) -> c_int, -1) }
 }
@@ -35,7 +35,7 @@ fn open_real(fd: c_int) -> *mut DIR {
     directory
 }
 
-/// Opens a directory that is agreed upon; `None` when it is the C library's.
+/// Opens a directory that replicas agree on; `None` leaves it to the C library.
 ///
 /// # Safety
 /// `path` is null or a zero-terminated string.
@@ -118,7 +118,7 @@ macro_rules! reads {
 
 reads!(readdir readdir_r readdir64 readdir64_r);
 
-/// Goes to a place in the listing; `None` if it is the C library's.
+/// Moves to a place in the listing; `None` leaves it to the C library.
 fn seek(directory: *mut DIR, offset: i64, whence: c_int) -> Option<i64> {
     ask(&mut Call { fd: descriptor_of(directory), offset, flags: whence, ..Call::new(Operation::Seek) })
 }
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn getdents64(fd: c_int, buffer: *mut c_void, length: usiz
 /// Reads a directory to its end, into a list of copies, all made by `malloc`; -1 if memory runs out.
 ///
 /// # Safety
-/// As for `scandir`, the directory being open.
+/// Same duties as `scandir`, with an open directory.
 unsafe fn scan(
     directory: *mut DIR,
     list: *mut *mut *mut dirent64,
@@ -234,7 +234,7 @@ unsafe fn scan(
     count as c_int
 }
 
-/// Interposes functions that read a whole directory; some take one where a relative path begins.
+/// Interposes functions that read a whole directory; some take the directory of a relative path.
 macro_rules! scans {
     ($( $name:ident ( $($directory:ident : $type:ty)? ) at $at:expr; )+) => { $(
         /// Replaces the C library's.
@@ -289,7 +289,7 @@ pub struct Glob {
 
 const _: () = assert!(size_of::<Glob>() == size_of::<libc::glob_t>());
 
-/// What `glob` calls when it cannot read a directory.
+/// Called by `glob` when it cannot read a directory.
 type OnError = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
 
 /// `GLOB_ALTDIRFUNC`: the caller gives the functions.
@@ -305,7 +305,7 @@ unsafe extern "C" fn link_status_of(path: *const c_char, status: *mut Status) ->
     unsafe { paths::lstat(path, status) }
 }
 
-/// Interposes `glob`: the C library's is given the functions of this library.
+/// Interposes `glob`: the C library's function gets the functions of this library.
 macro_rules! globs {
     ($($name:ident)+) => { $(
         /// Replaces the C library's.

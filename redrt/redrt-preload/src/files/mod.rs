@@ -1,12 +1,12 @@
-//! Files: the calls of the C library that open, write and change them, which the MPI library may answer in its place.
+//! Files: the C library's calls that open, write and change them, which the MPI library may answer in its place.
 //!
 //! ```text
 //!   program ── open, write, rename … ──▶ here ── Call ──▶ MPI library: agreed with the siblings, done by one of them
 //!      └── fprintf ──▶ the C library's streams ── their functions for reading and writing (streams.rs) ──▶ here
 //! ```
-//! A call is asked about when it is the program's own: not in a hook, in the library's threads, or in a child of the
-//! process, also one that still shares its memory (`vfork`). Other children ask on their own, when what they change is
-//! to be recorded (children.rs). What the library does not answer goes to the C library as it came. `docs/files.md`
+//! Only the program's own calls are asked about: none in a hook, in the library's threads, or in a child of the
+//! process, even one that still shares its memory (`vfork`). Other children ask on their own, when their changes are to
+//! be recorded (children.rs). Calls that the library does not answer go to the C library unchanged. `docs/files.md`
 //! lists the calls.
 
 mod attributes;
@@ -28,16 +28,17 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 thread_local! {
-    /// The library waits until the C library has returned.
+    /// True while the library waits for the C library's result.
     static IS_WAITED_FOR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The library answers no call: it only wants to see what changes files.
+/// True when the library answers no call, and only observes changes of files.
 static ONLY_LOOKS: AtomicBool = AtomicBool::new(false);
 static ANSWER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Lets this function answer calls about files, or nobody when it is null. One that only looks leaves all of them to
-/// the C library. The library finds this function by `dlsym`. Returns whether streams (`FILE *`) are answered for too.
+/// Sets the function that answers calls about files, or none when it is null. One that only looks leaves all of them to
+/// the C library. The library finds this function by `dlsym`. Returns true when streams (`FILE *`) are answered for
+/// too.
 ///
 /// # Safety
 /// The function stays loaded until the next call.
@@ -50,7 +51,7 @@ pub unsafe extern "C" fn redrt_preload_install_files(answer: Option<Answer>, onl
     has_streams
 }
 
-/// Its first instruction, as far as files go.
+/// Begins this process, as far as files are concerned.
 pub fn begin() {
     children::begin();
 }
@@ -61,7 +62,7 @@ pub fn leave_alone() {
     children::begin();
 }
 
-/// Has the call answered; `None` when it is the C library's.
+/// Asks for an answer; `None` leaves the call to the C library.
 fn ask(call: &mut Call) -> Option<i64> {
     let mut answer = ANSWER.load(Ordering::Acquire);
     if answer.is_null() && children::has_loaded(call) {
@@ -85,24 +86,24 @@ fn ask(call: &mut Call) -> Option<i64> {
     answered.then_some(call.result)
 }
 
-/// Says what the C library has returned, if the library waits for that.
+/// Reports the C library's result, if the library waits for it.
 pub fn returned(result: i64) {
     if IS_WAITED_FOR.replace(false) {
         ask(&mut Call { result, ..Call::new(Operation::Returned) });
     }
 }
 
-/// Whether there is anybody who answers, for the program.
+/// True when the program's calls have a function that answers.
 pub fn asks() -> bool {
     !ANSWER.load(Ordering::Acquire).is_null() && !ONLY_LOOKS.load(Ordering::Relaxed) && state::is_program()
 }
 
-/// Whether a descriptor is of a file that is agreed upon.
+/// True when a descriptor is of a file that replicas agree on.
 pub fn is_known(fd: c_int) -> bool {
     ask(&mut Call { fd, ..Call::new(Operation::IsKnown) }).is_some()
 }
 
-/// An argument as the C library is given it: paths of the process itself are named by its real id.
+/// An argument for the C library: paths of the process itself have its real id.
 trait Told: Sized {
     fn told(self) -> Self {
         self
@@ -128,8 +129,8 @@ impl Told for u64 {}
 impl Told for usize {}
 impl Told for isize {}
 
-/// Interposes a function: its name, arguments and result, what is asked, and what it returns when the C library lacks
-/// it.
+/// Interposes a function: its name, arguments and result, the question, and the result when the C library lacks the
+/// function.
 macro_rules! interpose {
     ($(
         fn $name:ident($($argument:ident : $type:ty),* $(,)?) -> $result:ty $(, or $missing:expr)? => $operation:ident {

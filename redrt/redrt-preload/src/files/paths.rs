@@ -89,22 +89,22 @@ interpose! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     // As the C library: a file, else a directory.
-    // SAFETY: - the caller has promised the same of this function.
+    // SAFETY: - the callee has the same contract.
     let removed = unsafe { unlink(path) };
     if removed == -1 && matches!(real::errno(), libc::EISDIR | libc::EPERM) {
-        // SAFETY: - the caller has promised the same of this function.
+        // SAFETY: - the callee has the same contract.
         return unsafe { rmdir(path) };
     }
     removed
 }
 
-/// Opens a file by the first that answers: the generator of random bytes, the MPI library. `None` when it is the C
-/// library's.
+/// Opens a file with the first source that has it: the generator of random bytes, then the MPI library. `None` leaves
+/// it to the C library.
 ///
 /// # Safety
 /// `path` is null or a zero-terminated string.
 pub unsafe fn open_agreed(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> Option<c_int> {
-    // SAFETY: - the caller has promised the same of this function.
+    // SAFETY: - the callee has the same contract.
     if let Some(fd) = unsafe { random::open_device(path, flags) } {
         return Some(fd);
     }
@@ -114,7 +114,7 @@ pub unsafe fn open_agreed(directory: c_int, path: *const c_char, flags: c_int, m
 /// Interposes functions that open files; some take a directory first.
 macro_rules! opens {
     ($( $name:ident ( $($directory:ident : $type:ty)? ) at $at:expr; )+) => { $(
-        /// Replaces the C library's. The mode is passed on whether it was given or not, as a register is.
+        /// Replaces the C library's. The mode is passed on as a register, given or not.
         ///
         /// # Safety
         /// As for the function of the C library.
@@ -171,11 +171,11 @@ pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
 
 const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const LETTER_COUNT: usize = 6;
-/// Maximum number of names tried: that of the C library.
+/// The C library's limit on the names that are tried.
 const ATTEMPTS_MAX: u32 = 62 * 62 * 62;
 
-/// Makes a file or directory of a new name, which is the same in all replicas: the C library takes names from bytes of
-/// its own.
+/// Makes a file or directory with a new name, the same in all replicas: the C library would take the name from random
+/// bytes of its own.
 ///
 /// # Safety
 /// `template` is a zero-terminated string that can be written.

@@ -1,4 +1,4 @@
-//! Closing descriptors by ranges: those that are spared stay open.
+//! Closing descriptors by ranges: spared ones stay open.
 
 use crate::real::{self, next};
 use crate::{spared, state};
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     if first > last || !is_program {
         return if close_range_really(first, last, flags) { 0 } else { -1 };
     }
-    // Files that are agreed upon are closed one by one: the library has to know.
+    // Files that replicas agree on are closed one by one, as the library must know.
     if super::asks() && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
         for fd in (first..=last.min(spared::END - 1))
             .filter_map(|fd| c_int::try_from(fd).ok())
@@ -44,9 +44,9 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     let first = c_uint::try_from(first).unwrap_or(0);
-    // SAFETY: - the caller has promised the same of this function.
+    // SAFETY: - the callee has the same contract.
     if unsafe { close_range(first, c_uint::MAX, 0) } != 0 {
-        // A kernel without close_range.
+        // This kernel lacks close_range.
         let first = first as c_int;
         next!(closefrom(first => c_int) -> (), ());
     }

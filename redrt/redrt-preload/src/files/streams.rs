@@ -1,12 +1,11 @@
-//! Streams (`FILE *`). The C library writes their buffers by calls of its own, which nobody can interpose.
+//! Streams (`FILE *`). The C library writes their buffers by calls within itself, which cannot be interposed.
 //!
 //! But each stream reaches its descriptor through a table of functions (libio's jump table), one table for byte streams
-//! and one for wide ones. The functions for reading, writing, seeking, asking and closing are exchanged there for ours,
-//! which do what the C library's do and ask first. Whether the tables are what they are taken for is seen from the
-//! functions in them, which the C library exports: if they are not in their places, nothing is changed, and the user is
-//! told that streams are not covered.
+//! and one for wide ones. The functions for reading, writing, seeking, status and closing are replaced there by ours,
+//! which do the same and ask first. The C library exports the functions, so the tables' layout can be checked: if they
+//! are not in their places, nothing is changed, and the user is told that streams are not covered.
 //!
-//! What streams open is asked about before: a stream of an agreed file is made by `fdopen`.
+//! Before a stream opens a file, the library is asked: a stream of an agreed file is made by `fdopen`.
 
 use super::call::{Call, Operation};
 use super::{ask, is_known, paths, returned};
@@ -24,7 +23,7 @@ const CLOSE: usize = 17;
 const STATUS: usize = 18;
 const TABLE_BYTES: usize = 21 * size_of::<usize>();
 
-/// The beginning of a stream (glibc, bits/types/struct_FILE.h), of which programs are compiled with the size.
+/// The beginning of a stream (glibc, bits/types/struct_FILE.h). Its size is compiled into programs.
 #[repr(C)]
 struct Stream {
     flags: c_int,
@@ -51,7 +50,7 @@ static CLOSE_REAL: Next = Next::new(b"_IO_file_close\0");
 static STATUS_REAL: Next = Next::new(b"_IO_file_stat\0");
 static TABLES: [Next; 2] = [Next::new(b"_IO_file_jumps\0"), Next::new(b"_IO_wfile_jumps\0")];
 
-/// Exchanges the functions. `false` if this C library is not the one that is known here.
+/// Replaces the functions. `false` if this C library has another layout.
 pub fn watch() -> bool {
     static WATCHES: AtomicBool = AtomicBool::new(false);
     if WATCHES.load(Ordering::Acquire) {
@@ -82,7 +81,7 @@ pub fn watch() -> bool {
             unsafe { table.add(*place).write_volatile(*ours) };
         }
     }
-    // Only now: they may share a page.
+    // Only after both are changed: the tables may share a page.
     for table in tables {
         protect(table, libc::PROT_READ);
     }
@@ -176,7 +175,7 @@ unsafe extern "C" fn status_stream(stream: *mut Stream, buffer: *mut c_void) -> 
     )
 }
 
-/// The flags of `open` that a mode of `fopen` means; `None` when it means nothing.
+/// The flags of `open` for a mode of `fopen`; `None` when the mode is invalid.
 fn flags_of(mode: &CStr) -> Option<c_int> {
     let mode = mode.to_bytes();
     let mode = mode.split(|byte| *byte == b',').next()?;
@@ -193,7 +192,7 @@ fn flags_of(mode: &CStr) -> Option<c_int> {
     Some(access | more | exclusive | closing)
 }
 
-/// The descriptor of an agreed file for a stream, -1 with an error, `None` when the C library is to open it.
+/// The descriptor of an agreed file for a stream; -1 with an error; `None` leaves it to the C library.
 ///
 /// # Safety
 /// `path` and `mode` are null or zero-terminated strings.
@@ -203,11 +202,11 @@ unsafe fn open_agreed(path: *const c_char, mode: *const c_char) -> Option<c_int>
     }
     // SAFETY: not null, so a string, by contract.
     let flags = flags_of(unsafe { CStr::from_ptr(mode) })?;
-    // SAFETY: - the caller has promised the same of this function.
+    // SAFETY: - the callee has the same contract.
     unsafe { paths::open_agreed(libc::AT_FDCWD, path, flags, 0o666) }
 }
 
-/// The stream of an agreed file. What is opened for appending is written by position: the kernel must not append.
+/// The stream of an agreed file. A file opened for appending is written by position: the kernel must not append.
 ///
 /// # Safety
 /// `mode` is a zero-terminated string.
@@ -266,8 +265,7 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     next!(fdopen(fd => c_int, mode => *const c_char) -> *mut FILE, std::ptr::null_mut())
 }
 
-/// Interposes functions that put another file behind a stream. An agreed one is put in the place of a file that holds
-/// nothing.
+/// Interposes functions that put another file behind a stream. An agreed file replaces an empty one.
 macro_rules! reopens {
     ($($name:ident)+) => { $(
         /// Replaces the C library's.
@@ -282,7 +280,7 @@ macro_rules! reopens {
             let agreed = unsafe { open_agreed(path, mode) };
             let path = match agreed {
                 Some(fd) if fd >= 0 => c"/dev/null".as_ptr(),
-                // The C library closes the stream then, and finds the same error.
+                // The C library then closes the stream, and finds the same error.
                 Some(_) => c"".as_ptr(),
                 None => path,
             };

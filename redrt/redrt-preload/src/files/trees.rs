@@ -1,7 +1,7 @@
-//! `ftw` and `nftw`, which walk over a tree of directories. The C library's call its own functions; these here call
-//! those that are answered (`directories.rs`), when somebody answers.
+//! `ftw` and `nftw`, which walk over a tree of directories. The C library's call functions within it; these here call
+//! the interposed ones (`directories.rs`), if the library answers.
 //!
-//! A directory is read whole before what is in it is visited, so one descriptor is enough at any depth.
+//! A directory is read as a whole before its entries are visited, so one descriptor suffices at any depth.
 
 use super::{asks, directories, paths};
 use crate::real::{self, next};
@@ -14,7 +14,7 @@ const CHANGE_DIRECTORY: c_int = 4;
 const DEPTH: c_int = 8;
 const ACTIONS: c_int = 16;
 
-/// What something is, as the program is told.
+/// Kinds of entries, for the program's function.
 const FILE: c_int = 0;
 const DIRECTORY: c_int = 1;
 const UNREADABLE_DIRECTORY: c_int = 2;
@@ -23,7 +23,7 @@ const LINK: c_int = 4;
 const DIRECTORY_AFTER: c_int = 5;
 const DANGLING_LINK: c_int = 6;
 
-/// What the program answers with `ACTIONS`.
+/// Results of the program's function with `ACTIONS`.
 const SKIP_SUBTREE: c_int = 2;
 const SKIP_SIBLINGS: c_int = 3;
 
@@ -46,11 +46,11 @@ enum Visitor {
 struct Walk {
     visitor: Visitor,
     flags: c_int,
-    /// Where relative paths begin.
+    /// Directory of relative paths.
     start: c_int,
-    /// The device of the first.
+    /// Device of the first entry.
     device: Option<libc::dev_t>,
-    /// Directories that were visited, unless links are not followed.
+    /// Visited directories, unless links are not followed.
     seen: Vec<(libc::dev_t, libc::ino_t)>,
 }
 
@@ -59,7 +59,7 @@ impl Walk {
         self.flags & flag != 0
     }
 
-    /// Where in a path the last name begins.
+    /// The begin of the last name in a path.
     fn base_of(path: &[u8]) -> usize {
         path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)
     }
@@ -74,7 +74,7 @@ impl Walk {
         Err(real::errno())
     }
 
-    /// What is there. `Err` ends the walk.
+    /// Status and kind of an entry. `Err` ends the walk.
     fn look(&self, path: &CStr, level: c_int) -> Result<(Status, c_int), c_int> {
         let follow = if self.has(PHYSICAL) { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
         match self.status_of(path, follow) {
@@ -99,7 +99,7 @@ impl Walk {
         }
     }
 
-    /// Tells the program of something.
+    /// Calls the program's function for an entry.
     fn visit(&self, path: &CStr, status: &Status, kind: c_int, level: c_int) -> c_int {
         let base = Self::base_of(path.to_bytes());
         if self.has(CHANGE_DIRECTORY) && self.enter(&path.to_bytes()[..base]) != 0 {
@@ -135,7 +135,7 @@ impl Walk {
         }
     }
 
-    /// Visits something and what is below it. Anything but 0 ends the walk.
+    /// Visits an entry and all below it. Any result but 0 ends the walk.
     fn go(&mut self, path: &CStr, level: c_int) -> c_int {
         let (status, kind) = match self.look(path, level) {
             Ok(found) => found,
@@ -195,7 +195,7 @@ impl Walk {
 }
 
 /// # Safety
-/// As for `nftw`.
+/// Same duties as `nftw`.
 unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
     if path.is_null() {
         real::set_errno(libc::ENOENT);

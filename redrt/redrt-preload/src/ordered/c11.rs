@@ -1,4 +1,5 @@
-//! Threads of C11 (`threads.h`). The C library makes them of its others, by calls of its own that cannot be replaced.
+//! Threads of C11 (`threads.h`). The C library builds them on its other ones by calls within itself, which cannot be
+//! interposed.
 
 use super::objects::once;
 use super::{lock, wait};

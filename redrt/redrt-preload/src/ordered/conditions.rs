@@ -1,4 +1,4 @@
-//! What returns from condition variables.
+//! Waits in condition variables, whose mutex is taken in order again.
 
 use super::mutexes::{LastOf, last_of, really_lock, really_unlock};
 use super::places::Last;
@@ -8,13 +8,14 @@ use libc::{c_int, pthread_cond_t, pthread_mutex_t};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use thread_order::Shortcut;
 
-/// Condition variables in which threads of a leader wait. A copy follows: there they are to look again.
+/// Limit on the condition variables in which threads of a leader wait. In a copy, which follows, those threads look
+/// again.
 const CONDITION_COUNT: usize = 1024;
 static CONDITIONS: [AtomicPtr<pthread_cond_t>; CONDITION_COUNT] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; CONDITION_COUNT];
 
-/// Waits in a condition variable: gives the mutex back, and takes it in its turn. `real`: the call, which returns
-/// `timed_out` when its time was over.
+/// Waits in a condition variable: gives the mutex back, and takes it again in its turn. `real`: the call, which returns
+/// `timed_out` after a timeout.
 pub fn wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
@@ -47,7 +48,7 @@ impl Wait {
                 if let Some(place) = place {
                     place.store(std::ptr::null_mut(), Ordering::Release);
                 }
-                // Whatever it returns, it has the mutex, but for wrong arguments.
+                // With any result it has the mutex, unless the arguments were wrong.
                 let takes = result == 0 || result == self.timed_out;
                 if self.thread.made(last, takes, result) {
                     return result;
@@ -55,8 +56,8 @@ impl Wait {
             }
             Shortcut::Follows | Shortcut::Ask => {}
         }
-        // Its siblings were woken when their leader was. One that has become the leader meanwhile was woken for no
-        // reason, as any thread may be: signals that came before were for nobody.
+        // The siblings' threads were woken when the leader's was. A thread whose process has become the leader
+        // meanwhile is woken without a reason, as any thread may be: earlier signals had no waiter.
         really_unlock(self.mutex);
         let real = || really_lock(self.mutex);
         let take_back = || {
@@ -76,7 +77,7 @@ fn enter(condition: *mut pthread_cond_t) -> Option<&'static AtomicPtr<pthread_co
     CONDITIONS.iter().find(is_mine)
 }
 
-/// This process is a copy, and follows: threads that wait for a signal look again.
+/// Called in a process that is a copy, and follows: threads that wait for a signal look again.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_preload_stir_waiters() {
     for place in &CONDITIONS {

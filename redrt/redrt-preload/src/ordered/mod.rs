@@ -1,10 +1,10 @@
 //! Locks of the program, taken in the leader's order (`redrt/src/locks.rs`).
 //!
-//! Each operation of an ordered thread goes through [`Ordered::perform`]. What it needs to know is what it comes after:
-//! who had the lock last. For mutexes that is noted in the mutex itself, for all else in a table (module `places`).
+//! Each operation of an ordered thread goes through [`Ordered::perform`]. Its position is after that of the lock's last
+//! holder. For mutexes that holder is recorded in the mutex itself, for all other objects in a table (module `places`).
 //!
-//! Ordered are the threads that the program makes after `MPI_Init`, by the main thread or by one that is ordered, and
-//! the thread that makes the first of them. Interpreters with a lock of their own have an order of their own.
+//! Threads are ordered if the program makes them after `MPI_Init` in the main thread or in an ordered one; so is the
+//! thread that makes the first of them. Interpreters with a lock of their own have an order of their own.
 
 mod c11;
 mod conditions;
@@ -30,7 +30,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use thread_order::{Counts, Notes, Shortcut};
 
-/// An ordered thread, in its own hands.
+/// The calling thread, which is ordered.
 #[derive(Clone, Copy)]
 struct Ordered {
     number: u64,
@@ -41,15 +41,15 @@ struct Ordered {
 thread_local! {
     /// The calling thread, if it is ordered.
     static ORDERED: Cell<Option<Ordered>> = const { Cell::new(None) };
-    /// What the thread does now is not ordered.
+    /// True while the thread's operations are not ordered.
     static IS_PAUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What threads leave for each other; null as long as none is ordered.
+/// Notes of threads for each other; null as long as none is ordered.
 static NOTES: AtomicPtr<Notes> = AtomicPtr::new(std::ptr::null_mut());
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
-/// Asks the library; 0 where nobody answers.
+/// Asks the library; 0 without an answer.
 fn ask(event: c_int, operation: &LockOperation) -> u64 {
     let answer = state::ask_library(|hooks| match hooks.lock {
         // SAFETY: the function is valid by the contract of redrt_preload_install.
@@ -59,7 +59,7 @@ fn ask(event: c_int, operation: &LockOperation) -> u64 {
     answer.unwrap_or(0)
 }
 
-/// A thread of this number is ordered from now on.
+/// Makes the thread of this number ordered from now on.
 fn enter(number: u64) -> Option<Ordered> {
     let counts = ask(ENTERS, &LockOperation::of(number)) as *const Counts;
     // SAFETY: null, or counts that the library keeps for good.
@@ -69,19 +69,19 @@ fn enter(number: u64) -> Option<Ordered> {
     Some(Ordered { number, counts, notes })
 }
 
-/// The calling thread, which has this number, makes another one: whether that is ordered.
+/// Called when the calling thread, which has this number, makes another. Returns true when the new one is ordered.
 pub fn creates_thread(number: u64) -> bool {
     if state::job().is_none() {
         return false;
     }
     if interpreter::is_there() {
-        // Its threads have an order of their own, but for what they send and receive.
+        // The interpreter's threads have an order of their own, except for their messages.
         if interpreter::has_threads() {
             ask(BEGINS, &LockOperation::of(number));
         }
         return false;
     }
-    // The first one is made by the main thread, if it is to be ordered.
+    // The main thread makes the first one, if threads are to be ordered.
     if number == 0 && ORDERED.get().is_none() {
         NOTES.store(ask(BEGINS, &LockOperation::of(0)) as *mut Notes, Ordering::Release);
         ORDERED.set(enter(number));
@@ -94,7 +94,7 @@ pub fn creates_thread(number: u64) -> bool {
     is_ordered
 }
 
-/// The calling thread begins, with this number if it is ordered.
+/// Called when the calling thread begins, with its number if it is ordered.
 pub fn begin_thread(ordered: Option<u64>) {
     let entered = ordered.and_then(enter);
     ORDERED.set(entered);
@@ -103,8 +103,8 @@ pub fn begin_thread(ordered: Option<u64>) {
     }
 }
 
-/// The library is told when the calling thread ends. The C library calls what is kept for a thread in up to four
-/// rounds, after the destructors of C++; others may take locks in all but the last.
+/// Reports the end of the calling thread to the library. The C library calls destructors of thread-specific data in up
+/// to four rounds, after those of C++; other destructors may take locks in all rounds but the last.
 fn leave_at_end() {
     const ROUNDS: usize = 4;
     static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
@@ -121,7 +121,7 @@ fn leave_at_end() {
     }
     fn set(round: usize) {
         if let Some(Some(key)) = KEY.get() {
-            // SAFETY: a key that is never given back; the value is a number, and nothing is read there.
+            // SAFETY: - the key is never deleted; the value is a number, which is not used as a pointer.
             unsafe { libc::pthread_setspecific(*key, round as *const c_void) };
         }
     }
@@ -139,13 +139,13 @@ pub fn leave_alone() {
     IS_ON.store(false, Ordering::Release);
 }
 
-/// While `is_paused`, what the calling thread does with locks is not ordered. Returns what held before.
+/// While `is_paused`, the calling thread's operations on locks are not ordered. Returns the former value.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_preload_pause_order(is_paused: bool) -> bool {
     IS_PAUSED.replace(is_paused)
 }
 
-/// The calling thread, if it is ordered here.
+/// The calling thread, if its operations are ordered at this point.
 #[inline]
 fn current() -> Option<Ordered> {
     if !IS_ON.load(Ordering::Relaxed) {
@@ -154,31 +154,32 @@ fn current() -> Option<Ordered> {
     ORDERED.get().filter(|_| !IS_PAUSED.get() && state::job().is_some())
 }
 
-/// One call.
+/// One call of an operation.
 struct Act<R, S, B> {
     /// The call itself.
     real: R,
-    /// Does for sure what the leader did.
+    /// Repeats the leader's success.
     surely: S,
-    /// Takes that back, if it can be.
+    /// Undoes that; false where it cannot be undone.
     take_back: B,
-    /// Whether it has the lock when it returns this.
+    /// True when this result means that the lock was taken.
     takes: fn(c_int) -> bool,
-    /// It may well return without the lock.
+    /// True when the call may return without the lock.
     may_miss: bool,
 }
 
-/// Calls that return 0 when they have the lock.
+/// For calls that return 0 with the lock.
 fn is_zero(result: c_int) -> bool {
     result == 0
 }
 
-/// What only calls that may miss return: `EBUSY` and its kin, and C11's `thrd_busy` and `thrd_timedout`.
+/// True for a result that only calls that may miss return: `EBUSY` and its kin, and C11's `thrd_busy` and
+/// `thrd_timedout`.
 fn is_miss(result: c_int) -> bool {
     matches!(result, libc::EBUSY | libc::ETIMEDOUT | libc::EAGAIN | c11::BUSY | c11::TIMED_OUT)
 }
 
-/// What the library says of an operation that is asked for.
+/// The library's answer about the next operation.
 enum Next {
     Unordered,
     /// This process leads.
@@ -190,9 +191,9 @@ enum Next {
 }
 
 impl Ordered {
-    /// Makes one operation in its turn; what the call returns. `last`: who had the lock last.
+    /// Makes one operation in its turn and returns the call's result. `last`: the lock's last holder.
     fn perform(self, last: &impl Last, act: &Act<impl Fn() -> c_int, impl Fn(), impl Fn() -> bool>) -> c_int {
-        // What was done as it came, and could not be taken back.
+        // Result of an operation that was made without a decision and could not be undone.
         let mut done = None;
         let surely = |done: Option<c_int>| {
             if done.is_none() {
@@ -238,13 +239,13 @@ impl Ordered {
         }
     }
 
-    /// Agrees on what was done already; what the call returns.
+    /// Agrees on an operation that was made already, and returns the call's result.
     fn agree(self, last: &impl Last, result: c_int) -> c_int {
         let act = Act { real: || result, surely: || (), take_back: || false, takes: |_| true, may_miss: true };
         self.perform(last, &act)
     }
 
-    /// Waits until its next operation may be made.
+    /// Waits for the turn of its next operation.
     fn before(self) -> Next {
         let answer = ask(BEFORE, &LockOperation::of(self.number));
         if answer & DECIDED != 0 {
@@ -253,7 +254,8 @@ impl Ordered {
         if answer & FREE != 0 { Next::Free } else { Next::Unordered }
     }
 
-    /// It has made an operation as it came; `false` if that is to be taken back, for this process follows now.
+    /// Reports an operation that was made without a decision; `false` if it is to be undone, as this process follows
+    /// now.
     #[inline]
     fn made(self, last: &impl Last, takes: bool, result: c_int) -> bool {
         if self.counts.shortcut() != Shortcut::Leads {
@@ -274,7 +276,7 @@ impl Ordered {
         true
     }
 
-    /// It has taken a lock, and siblings need not be told more than its count.
+    /// Counts a taken lock, when siblings need no more than its count.
     #[inline]
     fn count(self, last: &impl Last, leads: bool) {
         last.write(self.number, self.counts.go());
@@ -283,7 +285,7 @@ impl Ordered {
         }
     }
 
-    /// Says what it has made as it came.
+    /// Reports an operation that was made without a decision.
     #[cold]
     fn say(self, before: Option<(u64, u64)>, takes: bool, result: c_int) -> Option<u64> {
         let (last_thread, last_number) = before.unwrap_or_default();
@@ -292,7 +294,7 @@ impl Ordered {
         Some(ask(MADE, &operation)).filter(|number| *number != 0)
     }
 
-    /// It has made an operation as the leader did.
+    /// Reports an operation that was made in the leader's order.
     fn followed(self, last: &impl Last, takes: bool) {
         let number = ask(FOLLOWED, &LockOperation::of(self.number));
         if takes && number != 0 {

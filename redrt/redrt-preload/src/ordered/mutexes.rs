@@ -7,12 +7,12 @@ use crate::{interpreter, state};
 use libc::{c_int, c_void, pthread_mutex_t, pthread_mutexattr_t};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// `__kind` of `struct __pthread_mutex_s`, in bytes, and its bits: robust ones, and those that lend priorities, need
-/// their list or have another layout.
+/// Offset of `__kind` in `struct __pthread_mutex_s`, in bytes, and its bits: mutexes that are robust or lend priorities
+/// need their list or have another layout.
 const KIND_OFFSET: usize = 16;
 const KIND_ROBUST: i32 = 16;
 const KINDS_WITH_LISTS: i32 = KIND_ROBUST | 32 | 64;
-/// Shared by processes, which have orders of their own. All robust ones are marked so.
+/// Shared by processes, which have orders of their own. All robust mutexes have this bit too.
 const KIND_SHARED: i32 = 128;
 
 fn kind(mutex: *mut pthread_mutex_t) -> i32 {
@@ -28,13 +28,13 @@ pub(super) fn really_unlock(mutex: *mut pthread_mutex_t) {
     next!(pthread_mutex_unlock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
 }
 
-/// Where it is noted who had it last.
+/// The place where a mutex's last holder is recorded.
 pub(super) enum LastOf {
     Itself(OfMutex),
     Elsewhere(OfObject),
 }
 
-/// `None` for one that is not ordered.
+/// `None` for a mutex that is not ordered.
 pub(super) fn last_of(mutex: *mut pthread_mutex_t) -> Option<LastOf> {
     if mutex.is_null() {
         return None;
@@ -46,13 +46,13 @@ pub(super) fn last_of(mutex: *mut pthread_mutex_t) -> Option<LastOf> {
     }
 }
 
-/// Whether nobody has said that it is not. A mutex that was not made by a call is looked at when it is first taken.
+/// True unless the mutex was set aside. A mutex that no call has made is checked when it is first taken.
 #[inline]
 fn is_ordered(mutex: &OfMutex) -> bool {
     !mutex.is_set_aside() && (mutex.read().is_some() || !runtimes::has(mutex.0.cast_const().cast()))
 }
 
-/// Takes a mutex, or tries to, in its turn. `real`: the call. It may always take it, or not: `may_miss`.
+/// Takes a mutex, or tries to, in its turn. `real`: the call, which may return without the mutex if `may_miss`.
 #[inline]
 pub fn lock(mutex: *mut pthread_mutex_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
     let Some(thread) = current() else { return real() };
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn pthread_mutex_trylock(mutex: *mut pthread_mutex_t) -> c
     lock(mutex, true, || next!(pthread_mutex_trylock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS))
 }
 
-/// Makes a mutex; `caller` is in who asks for it.
+/// Makes a mutex; `caller` is an address in the calling code.
 unsafe extern "C" fn init(
     mutex: *mut pthread_mutex_t,
     attributes: *const pthread_mutexattr_t,
@@ -107,7 +107,7 @@ unsafe extern "C" fn init(
     result
 }
 
-/// Replaces the C library's, and looks who calls it.
+/// Replaces the C library's, and passes on the address of its caller.
 ///
 /// # Safety
 /// As for the function of the C library.
@@ -115,11 +115,11 @@ unsafe extern "C" fn init(
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
-    // The address of return becomes the third argument.
+    // The return address becomes the third argument.
     std::arch::naked_asm!("mov rdx, [rsp]", "jmp {init}", init = sym init)
 }
 
-/// Replaces the C library's, and looks who calls it.
+/// Replaces the C library's, and passes on the address of its caller.
 ///
 /// # Safety
 /// As for the function of the C library.
@@ -127,6 +127,6 @@ pub unsafe extern "C" fn pthread_mutex_init(_: *mut pthread_mutex_t, _: *const p
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
-    // The address of return becomes the third argument.
+    // The return address becomes the third argument.
     std::arch::naked_asm!("mov x2, x30", "b {init}", init = sym init)
 }

@@ -1,4 +1,4 @@
-//! Locks for reading and writing, spin locks, semaphores, barriers, and what is done once.
+//! Locks for reading and writing, spin locks, semaphores, barriers, and initializations that run once.
 
 use super::places::{Last, Nobody, OfObject};
 use super::{Act, Next, Ordered, current, is_zero};
@@ -13,7 +13,7 @@ fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     next!(pthread_rwlock_unlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS)
 }
 
-/// Takes an object, or tries to, in its turn: by `real`, or for sure by `surely`. `unlock` gives it back.
+/// Takes an object, or tries to, in its turn: by `real`, or by `surely`, which does not fail. `unlock` gives it back.
 fn hold(
     object: *const c_void,
     may_miss: bool,
@@ -26,13 +26,13 @@ fn hold(
     thread.perform(&OfObject::new(object), &act)
 }
 
-/// Takes a lock for reading, or tries to, in its turn. Readers come one after the other, and then have it together.
+/// Takes a lock for reading, or tries to, in its turn. Readers take it one after the other, and then hold it together.
 pub fn hold_read(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
     let surely = || next!(pthread_rwlock_rdlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
     hold(lock.cast(), may_miss, real, surely, || unlock(lock))
 }
 
-/// The same for writing.
+/// Takes a lock for writing in the same way.
 pub fn hold_written(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
     let surely = || next!(pthread_rwlock_wrlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
     hold(lock.cast(), may_miss, real, surely, || unlock(lock))
@@ -101,8 +101,8 @@ pub unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> 
 /// A semaphore, as `sem_t` is passed.
 pub type Semaphore = *mut c_void;
 
-/// Waits for a semaphore, or tries to, in its turn. `real`: the call, which sets `errno` when it returns -1. To give
-/// one back has no turn, for handlers of signals may do that.
+/// Waits for a semaphore, or tries to, in its turn. `real`: the call, which sets `errno` when it returns -1. Giving one
+/// back needs no turn, as handlers of signals may do it.
 pub fn semaphore(semaphore: Semaphore, real: impl Fn() -> c_int) -> c_int {
     let Some(thread) = current() else { return real() };
     let real = || if real() == 0 { 0 } else { real::errno() };
@@ -118,7 +118,7 @@ pub fn semaphore(semaphore: Semaphore, real: impl Fn() -> c_int) -> c_int {
     }
 }
 
-/// Replaces the C library's. It may be one of an interpreter's program.
+/// Replaces the C library's. The semaphore may be one of an interpreter's program.
 ///
 /// # Safety
 /// As for the function of the C library.
@@ -137,19 +137,19 @@ pub unsafe extern "C" fn sem_trywait(lock: Semaphore) -> c_int {
     semaphore(lock, || next!(sem_trywait(lock => Semaphore) -> c_int, -1))
 }
 
-/// Replaces the C library's: which of the threads is told that it is the one is the same in all replicas.
+/// Replaces the C library's: the thread that gets PTHREAD_BARRIER_SERIAL_THREAD is the same in all replicas.
 ///
 /// # Safety
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
-    // It comes there first, whatever is told of it: siblings that are told of others' returns wait for it.
+    // Waits at the barrier first, with any result: siblings whose threads get other results wait for it.
     let result = next!(pthread_barrier_wait(barrier => *mut pthread_barrier_t) -> c_int, libc::ENOSYS);
     let Some(thread) = current() else { return result };
     thread.agree(&Nobody, result)
 }
 
-/// What a thread does once.
+/// An initialization that a thread runs once.
 #[derive(Clone, Copy)]
 struct Once {
     thread: Ordered,
@@ -162,22 +162,22 @@ thread_local! {
     static ONCE: Cell<Option<Once>> = const { Cell::new(None) };
 }
 
-/// What a thread is said to return that has run the routine.
+/// The result recorded for a thread that has run the routine.
 const HAS_RUN: c_int = 1;
 
-/// The leader's thread runs the routine, and says so before others see that it has run.
+/// Runs the routine in the leader's thread, and reports it before others see that it has run.
 extern "C" fn run_once() {
     let Some(once) = ONCE.get() else { return };
     (once.routine)();
     let Once { thread, last, .. } = once;
     if !thread.made(&last, true, HAS_RUN) {
-        // This process has become a copy meanwhile, which follows.
+        // This process has meanwhile become a copy, which follows.
         thread.agree(&last, HAS_RUN);
     }
     ONCE.set(Some(Once { has_run: true, ..once }));
 }
 
-/// Does it once; who does is the same thread in all replicas. `real`: the call, with the routine that it is to run.
+/// Runs the routine once, in the same thread in all replicas. `real`: the call, with the routine to run.
 pub(super) fn once(
     control: *mut pthread_once_t,
     routine: extern "C" fn(),
@@ -195,7 +195,7 @@ pub(super) fn once(
                 return result;
             }
             Shortcut::Leads => {
-                // A routine may do something else once.
+                // The routine may run another initialization once.
                 let outer = ONCE.replace(Some(Once { thread, last, routine, has_run: false }));
                 let result = real(run_once);
                 let has_run = ONCE.replace(outer).is_some_and(|once| once.has_run);

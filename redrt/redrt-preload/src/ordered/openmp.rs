@@ -1,7 +1,8 @@
-//! OpenMP of GNU (`libgomp`), and of others where a program calls it by these names: critical sections, locks, who gets
-//! which piece of a loop, and who does what one thread does. The threads and barriers of a team need no order.
+//! OpenMP of GNU (`libgomp`), and of others where a program calls it by these names: critical sections, locks, the
+//! assignment of a loop's pieces to threads, and the choice of the thread for a single region. The threads and barriers
+//! of a team need no order.
 //!
-//! The functions are those that the compiler and the program call by name. What the runtime does inside is its own.
+//! These are the functions that the compiler and the program call by name. Calls within the runtime are its own.
 
 use super::places::{Last, OfObject};
 use super::runtimes::is_one_of;
@@ -11,7 +12,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
-/// Stand for what has no address: critical sections without a name, atomic updates, pieces of work.
+/// Stand for objects without an address: critical sections without a name, atomic updates, pieces of work.
 static CRITICAL: AtomicU8 = AtomicU8::new(0);
 static ATOMIC: AtomicU8 = AtomicU8::new(0);
 static PIECES: AtomicU8 = AtomicU8::new(0);
@@ -20,7 +21,7 @@ fn object(of: &'static AtomicU8) -> *const c_void {
     std::ptr::from_ref(of).cast()
 }
 
-/// A function of the runtime, looked up once: the next one of this name, or that of a runtime which was loaded for a
+/// A function of the runtime, looked up once: the next one of this name, or that of a runtime that was loaded for a
 /// plug-in alone.
 struct OfRuntime {
     name: &'static CStr,
@@ -53,7 +54,7 @@ impl OfRuntime {
     }
 }
 
-/// The program cannot go on without it.
+/// Ends the program, which cannot go on without this function.
 fn say_missing(name: &CStr) -> ! {
     for part in [c"redrt: no OpenMP runtime of this process has ", name, c"\n"] {
         // SAFETY: writes a C string, whose length this is.
@@ -99,7 +100,7 @@ macro_rules! runtime {
     }};
 }
 
-/// Enters what one thread is in at a time.
+/// Enters a region that one thread is in at a time.
 fn enter(of: *const c_void, real: impl Fn(), leave: impl Fn()) {
     let Some(thread) = current() else { return real() };
     let real = || {
@@ -146,7 +147,7 @@ entrances! {
     omp_set_nest_lock_(lock: Lock), omp_unset_nest_lock_, lock;
 }
 
-/// Tries to take a lock; what the call returns.
+/// Tries to take a lock, and returns the call's result.
 fn attempt(lock: Lock, real: impl Fn() -> c_int, surely: impl Fn(), leave: impl Fn()) -> c_int {
     let Some(thread) = current() else { return real() };
     let taken = Cell::new(0);
@@ -187,7 +188,7 @@ attempts! {
     omp_test_lock_, omp_set_lock_, omp_unset_lock_;
 }
 
-/// Asks for a piece of work. Who asks first gets the first.
+/// Asks for a piece of work. Pieces go to threads in the order of their requests.
 fn piece<T: Copy>(real: impl Fn() -> T) -> T {
     match current() {
         Some(thread) => in_turn(thread, real),
@@ -197,7 +198,7 @@ fn piece<T: Copy>(real: impl Fn() -> T) -> T {
 
 fn in_turn<T: Copy>(thread: Ordered, real: impl Fn() -> T) -> T {
     let last = OfObject::new(object(&PIECES));
-    // In the leader the order of the answers is that in which they are noted.
+    // In the leader, answers come in the order in which they are recorded.
     let held = Cell::new(None);
     let answer = Cell::new(None);
     let ask = || {
@@ -218,7 +219,7 @@ fn in_turn<T: Copy>(thread: Ordered, real: impl Fn() -> T) -> T {
     answer.get().unwrap_or_else(real)
 }
 
-/// An object that may be held already by who asks.
+/// An object that the asking thread may hold already.
 struct Within<'a> {
     last: &'a OfObject,
     held: &'a Cell<Option<super::places::Held>>,

@@ -1,16 +1,16 @@
-//! Who had a lock last.
+//! The last holder of each lock.
 
 use libc::pthread_mutex_t;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Where it is noted who had a lock last: a thread, and its operation.
+/// The place where a lock's last holder is recorded: a thread, and its operation.
 pub trait Last {
-    /// While this is held nobody else writes.
+    /// No other thread writes while the result is held.
     fn hold(&self) -> Held;
-    /// Who had it, if that is known.
+    /// The last holder, if it is known.
     fn read(&self) -> Option<(u64, u64)>;
-    /// This one has it now.
+    /// Records a new holder.
     fn write(&self, thread: u64, number: u64);
 }
 
@@ -25,8 +25,8 @@ impl Drop for Held {
     }
 }
 
-/// A mutex that the calling thread has. It is noted in the two words with which the C library keeps a list of robust
-/// ones (`__list` of `struct __pthread_mutex_s`), which others do not use.
+/// A mutex that the calling thread has. The holder is recorded in the two words with which the C library lists robust
+/// mutexes (`__list` of `struct __pthread_mutex_s`), unused in other ones.
 pub struct OfMutex(pub *mut pthread_mutex_t);
 
 const STAMP_OFFSET: usize = 24;
@@ -34,7 +34,7 @@ const STAMP_OFFSET: usize = 24;
 const SET_ASIDE: u64 = u64::MAX;
 
 impl OfMutex {
-    /// From now on it is not ordered.
+    /// Makes the mutex unordered from now on.
     pub fn set_aside(&self) {
         self.write(SET_ASIDE, u64::MAX);
     }
@@ -78,14 +78,14 @@ struct Row {
     number: AtomicU64,
 }
 
-/// Objects are found by their addresses. Two of one row count as one, in which more is ordered than has to be: each
+/// Objects are found by their addresses. Two in the same row count as one, which orders more than is needed: each
 /// operation really came after the one before it.
 const ROW_COUNT: usize = 256;
 static ROWS: [Row; ROW_COUNT] =
     [const { Row { is_held: AtomicBool::new(false), thread: AtomicU64::new(0), number: AtomicU64::new(0) } };
         ROW_COUNT];
 
-/// An object that has no room for it.
+/// An object without room for the record.
 #[derive(Clone, Copy)]
 pub struct OfObject(&'static Row);
 
@@ -116,7 +116,7 @@ impl Last for OfObject {
     }
 }
 
-/// Operations that come after nobody's.
+/// For operations without a predecessor.
 pub struct Nobody;
 
 impl Last for Nobody {

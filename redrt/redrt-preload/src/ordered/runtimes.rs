@@ -1,11 +1,12 @@
-//! Runtimes whose threads spin for a while before they wait, or that collect garbage: how often they take their own
-//! locks depends on time, and what the program computes does not depend on that order. Their locks are not ordered.
+//! Runtimes whose threads spin for a while before they wait, or that collect garbage: the number of times that they
+//! take their own locks depends on time, and the program's results do not depend on that order. Their locks are not
+//! ordered.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// How the names of their files begin: OpenMP of LLVM and Intel, OpenBLAS, BLIS, TBB, MKL; and those of runtimes that
-/// collect garbage, at moments of their own.
+/// Beginnings of their file names: OpenMP of LLVM and Intel, OpenBLAS, BLIS, TBB, MKL; and runtimes that collect
+/// garbage at moments of their own.
 const NAMES: [&[u8]; 13] = [
     b"libomp",
     b"libiomp",
@@ -22,13 +23,13 @@ const NAMES: [&[u8]; 13] = [
     b"libmono",
 ];
 
-/// Memory of those that are loaded: begin and end.
+/// Limit on the memory ranges of loaded runtimes: begin and end of each.
 const RANGE_COUNT: usize = 16;
 static RANGES: [[AtomicUsize; 2]; RANGE_COUNT] = [const { [const { AtomicUsize::new(0) }; 2] }; RANGE_COUNT];
-/// How many objects had been loaded when these were looked for last.
+/// Number of loaded objects at the last look.
 static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the name of this file, without its folder, begins with one of these.
+/// True when the file's name, without its directory, begins with one of these.
 pub fn is_one_of(path: *const c_char, names: &[&[u8]]) -> bool {
     if path.is_null() {
         return false;
@@ -43,7 +44,7 @@ fn is_named(path: *const c_char) -> bool {
     is_one_of(path, &NAMES)
 }
 
-/// Whether this code is in one of them.
+/// True when this code is in one of the runtimes.
 pub fn is_one(code: *const c_void) -> bool {
     // SAFETY: Dl_info is made of pointers, which may be null.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -51,16 +52,16 @@ pub fn is_one(code: *const c_void) -> bool {
     unsafe { libc::dladdr(code, &raw mut info) != 0 && is_named(info.dli_fname) }
 }
 
-/// Whether this memory is one's own.
+/// True when this memory is a runtime's own.
 #[inline]
 pub fn has(memory: *const c_void) -> bool {
     let ranges = RANGES.iter().map(|range| [0, 1].map(|at| range[at].load(Ordering::Relaxed)));
     ranges.take_while(|[_, end]| *end != 0).any(|[begin, end]| (begin..end).contains(&(memory as usize)))
 }
 
-/// Looks for those that were loaded since.
+/// Looks for runtimes that were loaded since the last look.
 pub fn look() {
-    // The program comes first.
+    // The program is the first object.
     let mut is_first = true;
     // SAFETY: the function below has this type, and takes a flag.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut is_first).cast()) };

@@ -1,4 +1,4 @@
-//! Programs that run as replicas do: below something called `redrtd`, with the library preloaded.
+//! Programs that run like replicas: below a process named `redrtd`, with the library preloaded.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ pub fn library() -> PathBuf {
     BUILT.get_or_init(build).clone()
 }
 
-/// Runs a program as a child of something called `redrtd`, as replicas are, and gives what it printed.
+/// Runs a program as a child of a process named `redrtd`, like a replica, and returns its output.
 pub fn run_as_replica(seed: &str, rank: &str, program: &str, arguments: &[&str]) -> String {
     let directory = tempfile::tempdir().unwrap();
     let daemon = directory.path().join("redrtd");
@@ -44,7 +44,7 @@ pub fn run_as_replica(seed: &str, rank: &str, program: &str, arguments: &[&str])
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Compiles a program in C. It is there as long as the directory.
+/// Compiles a program in C. The binary exists as long as the directory.
 pub fn compile(text: &str) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let (source, program) = (directory.path().join("program.c"), directory.path().join("program"));
