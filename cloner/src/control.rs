@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_does_not_answer_is_named_with_the_time_and_what_to_do() {
+    fn a_silent_process_is_named_with_the_time_and_a_remedy() {
         let (stream, _agent) = UnixStream::pair().unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let error = exchange(&stream, Ask::Hello, Request::default()).unwrap_err();

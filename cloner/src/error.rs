@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whether_another_attempt_is_worth_while_is_known_on_both_sides() {
+    fn both_sides_know_if_another_attempt_is_worth_while() {
         let reasons = [
             (Refusal::Seccomp, true),
             (Refusal::NoFirstThread, true),

@@ -350,7 +350,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn the_streams_that_a_process_is_given_are_known_however_long_the_path_of_its_socket_is() {
+    fn a_processs_streams_are_known_for_any_length_of_socket_path() {
         let directory = tempfile::tempdir().unwrap();
         let deep = directory.path().join("d".repeat(200));
         fs::create_dir(&deep).unwrap();

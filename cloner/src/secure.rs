@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_writer_follows_the_first_and_not_the_other_way_round() {
+    fn a_second_writer_follows_the_first_and_never_precedes_it() {
         let (keys, others) = pair();
         let first = written(keys.clone(), &[b"first".to_vec()], 0);
         let second = written(keys, &[b"second".to_vec()], 1);

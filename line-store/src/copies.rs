@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn partners_are_on_other_machines_and_in_other_racks_where_there_are_any() {
+    fn partners_are_on_other_machines_and_racks_if_there_are_any() {
         let plain = ["a", "b", "c"].map(|machine| place(machine, None));
         assert_eq!(chosen(&[0, 1, 2], &plain), [1, 2, 0].map(Some));
         let racks = [place("a", Some(0)), place("b", Some(0)), place("c", Some(1)), place("d", Some(1))];
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copy_of_a_line_that_is_built_on_another_is_where_that_one_has_its_own() {
+    fn a_chained_line_has_its_copy_with_that_of_its_base() {
         let places: Vec<_> = ["a", "b", "c"].map(|machine| place(machine, None)).into();
         let keepers = BTreeMap::from([(0, Some(2)), (1, None)]);
         let chosen = |places: &[Place]| {
@@ -216,8 +216,9 @@ mod tests {
         assert_eq!(copies.failed(0, 0), None);
     }
 
+    /// The loss of the copy's own host voids it too.
     #[test]
-    fn a_loss_of_either_end_voids_a_copy_and_of_its_source_none_that_is_kept() {
+    fn only_unkept_copies_are_voided_by_the_loss_of_their_source() {
         let mut lost = copies();
         assert_eq!(lost.host_lost(1).len(), 2);
         assert!(lost.are_done() && lost.keepers(3) == [None; 3]);
@@ -232,8 +233,9 @@ mod tests {
     }
 
     proptest! {
+        /// In any order of losses and failures.
         #[test]
-        fn whatever_is_lost_or_fails_a_kept_copy_is_never_on_the_machine_of_its_source(
+        fn a_kept_copy_is_never_on_the_machine_of_its_source(
             machines in prop::collection::vec(0..4_u8, 1..8),
             steps in prop::collection::vec((0..4_u8, 0..8_u32, 0..8_u32), 0..60),
         ) {

@@ -58,8 +58,9 @@ fn where_hosts_hardly_fail_one_replica_is_cheapest() {
     assert_eq!((best.memory_bytes, best.disk_bytes, best.corruption), (Some(1.024e12), None, Corruption::Unseen));
 }
 
+/// Nothing is saved.
 #[test]
-fn where_hosts_fail_often_and_nothing_is_saved_two_replicas_with_spares_win() {
+fn two_replicas_with_spares_win_where_hosts_fail_often() {
     // 64 hosts with an MTTF of ten days: one is lost every four hours.
     let advice = Question { mttf_s: 240.0 * HOUR, ..question() }.advise().unwrap();
     let best = &advice.rows[0];
@@ -70,7 +71,7 @@ fn where_hosts_fail_often_and_nothing_is_saved_two_replicas_with_spares_win() {
 }
 
 #[test]
-fn checkpoints_that_cost_little_beat_replicas_and_ones_that_cost_much_do_not() {
+fn only_cheap_checkpoints_beat_replicas() {
     let with = |checkpoint| Question { mttf_s: 240.0 * HOUR, checkpoint_s: Some(checkpoint), ..question() };
     let cheap = with(5.0).advise().unwrap();
     assert_eq!(cheap.rows[0].degree, 1.0);
@@ -81,8 +82,9 @@ fn checkpoints_that_cost_little_beat_replicas_and_ones_that_cost_much_do_not() {
     assert_eq!(with(7200.0).advise().unwrap().rows[0].degree, 2.0);
 }
 
+/// There is a host for each that is expected to be lost.
 #[test]
-fn checkpoints_of_the_runtime_have_their_options_in_the_command_and_a_host_for_each_that_is_lost() {
+fn advice_for_checkpoints_has_their_options_and_spare_hosts() {
     let save = SaveCost { stop_s: 0.1, time_s: 30.0, slowdown: 0.1 };
     let with = |question: Question| Question { mttf_s: 240.0 * HOUR, save: Some(save), ..question }.advise().unwrap();
     let advice = with(question());
@@ -109,7 +111,7 @@ fn checkpoints_of_the_runtime_have_their_options_in_the_command_and_a_host_for_e
 }
 
 #[test]
-fn what_checkpoints_of_the_runtime_cost_is_learned_from_runs_with_them() {
+fn the_cost_of_checkpoints_is_learned_from_runs_with_them() {
     let saved = Profile {
         checkpoints: 4,
         save_s: Some(6.0),
@@ -163,7 +165,7 @@ fn figures_that_cannot_be_are_named() {
 }
 
 #[test]
-fn more_failures_than_can_be_simulated_are_said_and_not_waited_for() {
+fn more_failures_than_can_be_simulated_are_reported_at_once() {
     let question = Question { mttf_s: 60.0, checkpoint_s: Some(1.0), deadline_s: Some(30.0 * HOUR), ..question() };
     let advice = question.advise().unwrap();
     assert!(advice.not_simulated > 0);

@@ -27,7 +27,7 @@ fn hierarchical(traffic: &Traffic, layout: &Layout) -> Clustering {
 }
 
 #[test]
-fn the_chain_is_divided_into_sixteen_clusters_of_four_consecutive_hosts() {
+fn the_chain_has_16_clusters_of_4_consecutive_hosts() {
     let clusters = partition(&HostGraph::new(&Traffic::chain(1024), &Layout::new(64, 16)), Weights::default());
     let expected: Vec<Vec<u32>> = (0..16).map(|first| (4 * first..4 * first + 4).collect()).collect();
     assert_eq!(clusters, expected);
@@ -65,7 +65,7 @@ fn recorded() -> Traffic {
 }
 
 #[test]
-fn clusters_of_a_recorded_job_are_hosts_that_are_next_to_each_other() {
+fn clusters_of_a_recorded_job_are_neighbouring_hosts() {
     let (traffic, layout) = (recorded(), Layout::new(16, 4));
     traffic.check(&layout).unwrap();
     let clusters = partition(&HostGraph::new(&traffic, &layout), Weights::default());
@@ -162,7 +162,7 @@ fn members_of_a_group_are_on_distinct_hosts_and_racks() {
 }
 
 #[test]
-fn every_rank_is_in_one_cluster_and_one_group_whatever_the_shape() {
+fn every_rank_is_in_one_cluster_and_one_group_in_any_shape() {
     for (hosts, per_host) in [(1, 3), (3, 1), (7, 2), (13, 4), (30, 1)] {
         let layout = Layout::new(hosts, per_host);
         // A ring with long links, so that nothing divides evenly.

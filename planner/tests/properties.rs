@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn time_to_an_interruption_of_single_hosts_is_their_mttf_over_their_number(count in 1..100_000_u32, mttf in 1.0..1e7_f64) {
+    fn single_hosts_are_interrupted_after_mttf_over_their_number(count in 1..100_000_u32, mttf in 1.0..1e7_f64) {
         let mtti = Spheres::uniform(f64::from(count), 1, mttf).mtti();
         prop_assert!((mtti * f64::from(count) / mttf - 1.0).abs() < 1e-6, "{}", mtti);
         // A sphere of two lives 3/2 as long as one node, a sphere of three 11/6.
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn replicating_more_ranks_never_shortens_the_time_to_an_interruption(
+    fn more_replicated_ranks_never_mean_an_earlier_interruption(
         count in 1..10_000_u32, share in 0.0..1.0_f64, more in 0.0..1.0_f64
     ) {
         let of = |share: f64| Spheres::partly_doubled(f64::from(count), share, 1000.0).mtti();
@@ -124,7 +124,7 @@ proptest! {
     }
 
     #[test]
-    fn at_the_corrected_first_point_a_failure_costs_the_same_either_way(
+    fn a_failure_at_the_corrected_first_point_costs_the_same(
         work in 100.0..1e5_f64, interval in 10.0..100.0_f64, checkpoint in 0.1..10.0_f64, restart in 0.0..50.0_f64, lost in 0.0..1.0_f64
     ) {
         let point = FirstPoint { work, interval, restart, lost_share: lost, relaunch: 0.0 };

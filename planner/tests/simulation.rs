@@ -51,7 +51,7 @@ fn checkpoints_take_the_time_that_daly_gives() {
 }
 
 #[test]
-fn first_checkpoints_that_come_late_take_the_time_of_the_closed_form() {
+fn late_first_checkpoints_take_the_time_of_the_closed_form() {
     for first in [10.0, 30.0] {
         let saving = Saving { interval: 5.0, first, stop: 0.1, background: 0.0, slowdown: 0.0 };
         let policy = Policy { work: 60.0, saving: Some(saving), ..single() };
@@ -61,7 +61,7 @@ fn first_checkpoints_that_come_late_take_the_time_of_the_closed_form() {
 }
 
 #[test]
-fn checkpoints_in_the_background_take_the_time_of_the_closed_form() {
+fn background_checkpoints_take_the_time_of_the_closed_form() {
     let saving = Saving { interval: 5.0, first: 0.0, stop: 0.01, background: 2.0, slowdown: 0.1 };
     let policy = Policy { work: 200.0, saving: Some(saving), ..single() };
     let outcomes = simulate(&policy, SEED, 10_000, 1e6);
@@ -104,7 +104,7 @@ fn replicas_without_replacement_take_the_time_of_the_exact_form() {
 }
 
 #[test]
-fn the_published_form_without_cloning_is_near_the_simulation_only_if_corrected() {
+fn only_the_corrected_published_form_is_near_the_simulation() {
     let (ranks, mttf, work) = (20_000, 50_000.0, 256.0);
     let policy = Policy { work, spheres: vec![(2, ranks)], mttf, restart: 0.5, ..single() };
     let outcomes = simulate(&policy, SEED, 4000, 1e6);
@@ -116,8 +116,9 @@ fn the_published_form_without_cloning_is_near_the_simulation_only_if_corrected()
     assert!(error(planner::Version::AsPublished) > 2.0 * error(Corrected));
 }
 
+/// Lost replicas are not replaced.
 #[test]
-fn partial_replication_without_replacement_takes_the_time_of_the_exact_form() {
+fn partial_replication_takes_the_time_of_the_exact_form() {
     let policy = Policy { work: 30.0, spheres: vec![(1, 500), (2, 500)], ..single() };
     let outcomes = simulate(&policy, SEED, 30_000, 1e6);
     agree("half of the ranks", &outcomes, policy.expected_time().unwrap());
@@ -139,8 +140,9 @@ fn windows_lose_spheres_at_the_rate_of_the_closed_form() {
     assert!(saved.expected_time().unwrap() < expected);
 }
 
+/// Replicas are replaced, and checkpoints taken.
 #[test]
-fn spheres_of_two_degrees_that_are_replaced_and_saved_take_the_time_of_the_closed_form() {
+fn spheres_of_two_degrees_take_the_time_of_the_closed_form() {
     let slow = Replacement { window: 2.0, stop: 0.05, slowdown: 0.1, ..INSTANT };
     let saving = Saving { interval: 8.0, first: 20.0, stop: 0.05, background: 1.0, slowdown: 0.1 };
     let spheres = vec![(1, 500), (2, 500)];

@@ -218,15 +218,17 @@ mod tests {
         Judged::Differ { finding: PathFinding::Outvoted(outvoted), others: outvoted, parted: outvoted }
     }
 
+    /// Its siblings are past that place.
     #[test]
-    fn a_leader_that_asks_for_one_outcome_more_is_outvoted_by_siblings_that_are_past_it() {
+    fn a_leader_with_one_outcome_more_is_outvoted() {
         let extra = asks(Call::Test, 8);
         assert_eq!(judged(&[extra, asks(Call::Observe, 10), Some(Claim::At(at(9)))]), outvoted(&[0]));
         assert_eq!(judged(&[extra, Some(Claim::At(at(9))), Some(Claim::At(at(30)))]), outvoted(&[0]));
     }
 
+    /// Its next request looks the same as its siblings'.
     #[test]
-    fn a_leader_that_leaves_one_out_is_outvoted_though_its_next_request_looks_the_same() {
+    fn a_leader_with_one_outcome_less_is_outvoted() {
         let (right, later) = (asks(Call::Change, 8), asks(Call::Change, 10));
         assert_eq!(judged(&[later, right, right]), outvoted(&[0]));
         assert_eq!(judged(&[Some(Claim::At(at(9))), right, right]), outvoted(&[0]));
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_all_that_differ_from_the_leader_have_parted() {
+    fn without_a_majority_all_others_than_the_leader_have_parted() {
         let differ = |indices: &[u16]| {
             let others = set(indices);
             Judged::Differ { finding: PathFinding::Undecidable, others, parted: others }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn every_live_replica_serves_each_receiver_and_exactly_one_supplies_it() {
+    fn each_receiver_has_exactly_one_supplier_of_all_live_replicas() {
         let world = World::uniform(1, 4);
         for mask in 1..16_u16 {
             let live: ReplicaSet = (0..4).filter(|bit| mask & (1 << bit) != 0).map(ReplicaIndex).collect();

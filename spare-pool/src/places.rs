@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_site_is_asked_for_as_much_memory_as_the_largest_replica_has() {
+    fn the_site_is_asked_for_the_memory_of_the_largest_replica() {
         let mut places = with_site();
         let ask = |number, memory_bytes| PlaceOrder::Ask { number, memory_bytes, apart_from: Vec::new(), only: None };
         places.obey(ask(1, MEMORY_BYTES + 1), NOW);

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_that_are_set_are_found_and_what_is_as_it_was_is_not_set() {
+    fn settings_are_found_and_unchanged_ones_not_set() {
         let of = |all: &'static [Setting], name: &str| all.iter().find(|one| one.name.contains(name)).unwrap();
         // A thread of its own, because its settings vanish with it.
         std::thread::spawn(move || {

@@ -223,7 +223,7 @@ fn an_embedder_can_refuse_a_cut() {
 }
 
 #[test]
-fn memory_that_changes_too_fast_is_a_failure_where_that_is_wanted() {
+fn memory_that_changes_too_fast_fails_the_copy_if_asked() {
     let undisturbed = Source::start(&torture(), &["29", "60"]).finish();
     let source = Source::start(&torture(), &["29", "60"]);
     let host = Host::start();
@@ -256,7 +256,7 @@ fn a_destination_without_memory_says_so() {
 }
 
 #[test]
-fn a_destination_that_may_not_open_the_programs_files_fails_to_restore() {
+fn a_destination_without_access_to_files_fails_to_restore() {
     // SAFETY: - `geteuid` takes no arguments and touches no memory.
     if unsafe { libc::geteuid() } != 0 {
         return eprintln!("skipped: another user is needed, and so root");

@@ -68,7 +68,7 @@ fn copied_from_host_to_host(user: Option<u32>, seed: &str) {
 }
 
 #[test]
-fn a_process_is_copied_from_host_to_host_also_after_the_link_was_down() {
+fn a_process_is_copied_between_hosts_after_the_link_was_down() {
     copied_from_host_to_host(None, "31");
 }
 

@@ -70,8 +70,9 @@ fn a_script_that_executes_a_program_in_its_place() {
     copied_once(&wrapper, &["30000"], &["--verify-memory"]);
 }
 
+/// It has yet to execute the program when it is copied first.
 #[test]
-fn a_copy_of_a_script_that_has_yet_to_execute_its_program_can_be_copied_then() {
+fn a_copied_script_can_be_copied_after_it_runs_its_program() {
     let program = compile("exceptions.cpp", &[]);
     let (arguments, gate) = (["100000"], workshop().join("gate"));
     let (shown, expected) = (program.display(), undisturbed(&program, &arguments));
@@ -138,8 +139,9 @@ fn an_image_in_a_file_becomes_a_process_as_often_as_wanted() {
     }
 }
 
+/// The file is replaced during the copy.
 #[test]
-fn a_program_whose_file_is_replaced_while_it_is_copied_is_copied_whole() {
+fn a_program_with_a_replaced_file_is_copied_whole() {
     let compiled = compile("torture.c", &["-lrt"]);
     let arguments = ["31", "60"];
     let expected = undisturbed(&compiled, &arguments);
@@ -250,7 +252,7 @@ fn a_user_without_privileges_can_do_all_of_it() {
 }
 
 #[test]
-fn an_embedder_holds_its_locks_over_the_cut_and_makes_its_sockets_anew() {
+fn an_embedder_holds_locks_over_the_cut_and_renews_sockets() {
     let host = Host::start();
     let source = Source::start_embedder(Path::new(env!("CARGO_BIN_EXE_cloner-test-embedder")), 0);
     let push = Push::run(source.pid, &host.address, &[]);

@@ -27,7 +27,7 @@ fn nothing_of_an_image_is_to_be_seen_on_the_way() {
 }
 
 #[test]
-fn an_encrypted_stream_that_is_cut_or_changed_never_becomes_a_copy() {
+fn a_cut_or_changed_encrypted_stream_never_becomes_a_copy() {
     let program = compile("torture.c", &["-lrt"]);
     let host = Host::start();
     let undisturbed = Source::start(&program, &["43", "60"]).finish();

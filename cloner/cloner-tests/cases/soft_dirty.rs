@@ -95,7 +95,7 @@ fn sh(script: &str, directory: &Path) {
 }
 
 #[test]
-fn soft_dirty_bits_find_what_was_written_where_nothing_better_does() {
+fn soft_dirty_bits_find_writes_where_nothing_better_exists() {
     let machine = match Machine::find() {
         Ok(machine) => machine,
         Err(why) => return eprintln!("skipped: {why}; scripts/setup-tests.sh installs what this test needs"),

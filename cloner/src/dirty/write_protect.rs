@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_thousands_of_separate_pieces_is_found_and_its_writes_too() {
+    fn thousands_of_separate_pieces_and_their_writes_are_found() {
         const PIECES: usize = 3000;
         let mut memory = Mapped::new(2 * PIECES * 4096).unwrap();
         assert_eq!(advise(&mut memory, 0, 2 * PIECES, libc::MADV_NOHUGEPAGE), 0);

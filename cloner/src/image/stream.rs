@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_source_that_gives_up_is_what_the_destination_fails_with() {
+    fn the_destination_fails_with_its_sources_reason() {
         let told = |why: &str| {
             let mut writer = FrameWriter::new(Vec::new());
             writer.send_mark(Kind::RoundEnd, 0, 0).unwrap();

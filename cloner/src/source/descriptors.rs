@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_has_ticked_unread_is_wound_up_with_all_its_ticks() {
+    fn a_timer_with_unread_ticks_is_restored_with_all_of_them() {
         use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::empty()).unwrap();
         let (first, each) = (std::time::Duration::from_nanos(1), std::time::Duration::from_secs(3600));

@@ -407,8 +407,9 @@ mod tests {
         assert_eq!(whole_block(&of_a_file[1..9]), None);
     }
 
+    /// Where a file has other bytes they travel in full.
     #[test]
-    fn zeros_and_what_is_kept_travel_as_marks_unless_a_file_has_something_there() {
+    fn zeros_and_kept_pages_travel_as_marks() {
         let bytes = [vec![0; 2 * PAGE], vec![5; PAGE], vec![0; PAGE]].concat();
         let cost = Cost::default();
         let mut below = PageDigests::default();

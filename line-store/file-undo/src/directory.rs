@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_as_they_were_where_the_log_is_in_another_file_system() {
+    fn undo_works_with_the_log_in_another_file_system() {
         match tempfile::tempdir_in("/dev/shm") {
             Ok(log) => change_and_go_back(Place::new(log)),
             Err(error) => println!("skipped: no directory in /dev/shm: {error}"),
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_down_is_told_and_what_is_older_is_forgotten() {
+    fn unrecorded_changes_are_reported_and_older_ones_forgotten() {
         let mut place = Place::new(tempfile::tempdir().unwrap());
         place.put("file", "1");
         let path = place.path("file");
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_back_by_records_or_saved_bytes_with_a_flipped_bit() {
+    fn records_and_bytes_with_a_flipped_bit_undo_nothing() {
         let (place, cut) = recorded();
         place.directory.check(cut).unwrap();
         let (log, saved) = (Disk::log_path(place.directory.path()), place.directory.period(4).join("d-0.0-0"));

@@ -110,7 +110,7 @@ mod tests {
         43 22 0:60 / /fast rw - beegfs beegfs_nodev rw\n";
 
     #[test]
-    fn a_file_system_of_a_network_is_known_on_another_host_by_its_server() {
+    fn a_network_file_system_is_known_by_its_server() {
         let (root, other) = (Mounts::parse("a\n", ROOT), Mounts::parse("b\n", OTHER));
         let seen = [(8, 1), (0, 51), (0, 43), (0, 60), (0, 99)];
         let seen = seen.map(|(major, minor)| other.is_seen_by(&root, makedev(major, minor)));

@@ -165,7 +165,7 @@ mod tests {
     use crate::recorder::{Change, Recorder};
 
     #[test]
-    fn a_disk_belongs_to_the_log_of_all_when_another_host_sees_it_too() {
+    fn a_disk_seen_by_another_host_belongs_to_the_log_of_all() {
         let (place, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let log = SharedLog::at(place.path().join("log"));
         let device = device_of(Subject::Named(elsewhere.path())).unwrap().unwrap();
@@ -185,7 +185,7 @@ mod tests {
     /// Two hosts write to the same block of a file, one after the other, and the second is lost. The content at the
     /// checkpoint must come back.
     #[test]
-    fn what_a_lost_host_has_changed_is_taken_back_where_others_see_it() {
+    fn changes_by_a_lost_host_on_a_shared_disk_are_undone() {
         let (files, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let log = SharedLog::at(place.path().join("log"));
         log.make(false).unwrap();

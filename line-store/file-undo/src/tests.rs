@@ -294,7 +294,7 @@ fn run(seed: u64, links_work: bool, mistake: Mistake) -> Result<(), String> {
 }
 
 #[test]
-fn what_was_there_at_a_cut_is_there_again_whatever_was_done_since_and_whoever_died() {
+fn files_of_the_cut_come_back_after_any_changes_and_deaths() {
     for seed in 0..5_000 {
         run(seed, true, Mistake::None).unwrap_or_else(|why| panic!("{why}"));
     }

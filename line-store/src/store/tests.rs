@@ -153,7 +153,7 @@ fn a_line_that_was_not_committed_is_never_found() {
 }
 
 #[test]
-fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
+fn a_damaged_line_is_reported_and_the_older_one_is_used() {
     let parent = tempfile::tempdir().unwrap();
     let store = Store::of_job(parent.path(), 1);
     taken(&store, 1);
@@ -185,7 +185,7 @@ fn of_a_damaged_line_the_reason_is_told_and_the_older_one_is_used() {
 }
 
 #[test]
-fn what_a_life_has_shown_is_known_to_the_next_one_unless_it_is_damaged() {
+fn the_next_life_knows_the_shown_output_unless_it_is_damaged() {
     let parent = tempfile::tempdir().unwrap();
     for key in [None, Some(Secret::new([7; 32]))] {
         let store = Store::of_job(parent.path(), 0xabc).with_key(key);
@@ -204,7 +204,7 @@ fn what_a_life_has_shown_is_known_to_the_next_one_unless_it_is_damaged() {
 }
 
 #[test]
-fn lines_that_are_newer_than_the_one_a_job_goes_on_from_count_no_more() {
+fn newer_lines_than_the_one_loaded_do_not_count_any_more() {
     let parent = tempfile::tempdir().unwrap();
     let store = Store::of_job(parent.path(), 0xabc);
     assert!(!store.abandon_newer(Generation(1)).unwrap());
@@ -253,7 +253,7 @@ fn an_encrypted_line_is_opened_with_its_key_alone() {
 }
 
 #[test]
-fn what_is_written_to_a_file_of_a_line_is_read_from_it_wherever_the_line_is() {
+fn bytes_of_a_lines_file_are_read_back_wherever_the_line_is() {
     let parent = tempfile::tempdir().unwrap();
     let store = Store::of_job(parent.path(), 1);
     for key in [None, Some(Secret::new([1; 32]))] {
@@ -289,8 +289,9 @@ fn a_manifest_whose_parts_do_not_fit_is_refused() {
     assert!(refused(|manifest| manifest.copies = vec![None, Some(2)]).contains("a copy is on a host"));
 }
 
+/// Replicas that lived at the cut come first.
 #[test]
-fn as_many_of_a_rank_go_on_from_its_image_as_are_to_and_those_that_lived_first() {
+fn the_wanted_number_of_replicas_goes_on_from_an_image() {
     let manifest = manifest(1);
     let live = |degrees: &[u16]| {
         let view = manifest.view_of_images(degrees);
@@ -340,7 +341,7 @@ fn the_places_of_a_line_that_is_deleted_go_with_it() {
 }
 
 #[test]
-fn the_store_of_a_job_is_found_by_its_own_name_or_that_of_the_directory_above_it() {
+fn a_jobs_store_is_found_by_its_name_or_its_parents() {
     let parent = tempfile::tempdir().unwrap();
     let [one, other] = [1, 2].map(|job| Store::of_job(parent.path(), job));
     assert!(matches!(Store::find(parent.path()), Err(Error::Empty(_))));

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_readings_are_the_leaders_and_one_that_it_has_not_come_to_is_awaited() {
+    fn followers_get_the_leaders_readings_and_await_later_ones() {
         let mut pair = Pair::new();
         assert_eq!(pair.follower_reads(at(7, 0, MAIN)), Timed::Wait);
         pair.leader_reads(at(7, 0, MAIN), 10);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_of_a_collector_at_moments_of_its_own_do_not_move_the_programs() {
+    fn a_collectors_readings_do_not_move_the_programs() {
         let mut pair = Pair::new();
         for (question, ns) in [(at(7, 0, COLLECTOR), 1), (at(7, 0, MAIN), 2), (at(8, 0, MAIN), 3)] {
             pair.leader_reads(question, ns);
@@ -225,8 +225,9 @@ mod tests {
         assert_eq!(pair.follower_reads(at(8, 0, MAIN)), Timed::Decided(shows(3)));
     }
 
+    /// It comes at the same moment in all replicas.
     #[test]
-    fn a_collection_at_the_same_moment_takes_no_reading_from_the_program() {
+    fn a_collection_takes_no_reading_from_the_program() {
         let mut pair = Pair::new();
         for (asker, ns) in [(MAIN, 1), (COLLECTOR, 2), (MAIN, 3)] {
             pair.leader_reads(at(7, 0, asker), ns);
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_whose_code_is_generated_later_in_one_replica_reads_the_same() {
+    fn code_generated_later_in_one_replica_reads_the_same() {
         let (interpreted, generated) =
             (Question::asker(7 << 32, 1 << 40, false), Question::asker(7 << 32, 2 << 40, true));
         let mut pair = Pair::new();
@@ -251,8 +252,9 @@ mod tests {
         assert_eq!(pair.follower_reads(at(9, 0, Question::asker(7 << 32, 2 << 40, false))), Timed::Wait);
     }
 
+    /// Its thread is not awaited again.
     #[test]
-    fn a_reading_is_alone_once_the_leader_has_gone_past_and_its_asker_is_not_awaited_again() {
+    fn a_reading_that_the_leader_has_passed_is_alone() {
         let mut pair = Pair::new();
         assert_eq!(pair.follower_reads(at(7, 0, COLLECTOR)), Timed::Wait);
         pair.leader_reads(at(8, 0, MAIN), 1);
@@ -315,8 +317,9 @@ mod tests {
         assert!(!pair.follower.lag.is_behind());
     }
 
+    /// Siblings get its own later readings.
     #[test]
-    fn a_new_leader_goes_on_after_what_its_predecessor_has_read_and_is_heard() {
+    fn a_new_leader_goes_on_after_its_predecessors_readings() {
         let mut pair = Pair::new();
         pair.leader_reads(at(7, 0, COLLECTOR), 1);
         pair.leader_reads(at(9, 0, MAIN), 2);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn replicas_that_go_different_ways_report_a_dispute_once_and_conclude_nothing_while_copies_stand_ready() {
+    fn parted_replicas_report_once_and_leave_it_to_ready_copies() {
         let (mut pair, _) = disputing();
         assert_eq!(speak(&mut pair), [PathFinding::Disputed, PathFinding::Disputed]);
         assert_eq!(pair[1].lookup(KEY, asks(Call::Observe)), Lookup::Wait);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn arbiters_outvote_the_leader_or_its_sibling_by_what_they_ask_for() {
+    fn arbiters_outvote_leader_or_sibling_by_their_requests() {
         for (call, wrong) in [(Call::Observe, 0), (Call::Clock, 1)] {
             let (mut all, copies) = disputing();
             speak(&mut all);

@@ -95,7 +95,7 @@ fn join_messages(rank_count: u32, partner_count: u32) -> u64 {
 }
 
 #[test]
-fn a_join_costs_messages_by_its_partners_and_not_by_the_size_of_the_job() {
+fn a_join_costs_messages_by_partners_and_not_by_job_size() {
     let mut per_partner = None;
     for rank_count in [1_000, 10_000, 100_000] {
         let counts: Vec<_> = [1, 4, 16, 64, 256].map(|partners| (partners, join_messages(rank_count, partners))).into();

@@ -92,7 +92,7 @@ fn payload_is_released_when_all_live_receivers_acknowledged() {
 }
 
 #[test]
-fn new_supplier_resumes_at_the_bookmark_before_it_knows_the_view() {
+fn new_supplier_resumes_at_the_bookmark_before_the_view() {
     let mut sender = replica((0, 1), 2);
     for key in 0..3 {
         send(&mut sender, key);
@@ -134,7 +134,7 @@ fn receiver_asks_the_next_supplier_and_absorbs_what_it_has() {
 }
 
 #[test]
-fn outvoted_payload_is_fetched_from_who_agrees_and_its_sender_named_once() {
+fn outvoted_payload_is_fetched_and_its_sender_named_once() {
     let mut receiver = replica((1, 0), 3);
     let [first, second, third] = [0, 1, 2].map(|index| ReplicaId::new(0, index));
     receiver.handle(first, offer(0, BAD)).unwrap();
@@ -252,7 +252,7 @@ fn behind(follower: &mut Replica) -> Vec<Frame> {
 }
 
 #[test]
-fn leader_that_polls_is_far_ahead_until_its_follower_has_caught_up() {
+fn polling_leader_is_far_ahead_until_its_follower_catches_up() {
     let stream = StreamId::Thread(0);
     let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));
     let mut index = 0;
@@ -287,8 +287,9 @@ fn receive() -> Question {
     Question { call: Call::Receive, arguments: 1, ..Question::default() }
 }
 
+/// A sibling that reports again counts again.
 #[test]
-fn leader_that_goes_ahead_of_one_sibling_waits_for_another_and_for_what_is_said_anew() {
+fn leader_ahead_of_one_sibling_waits_for_the_other() {
     let stream = StreamId::Thread(0);
     let says = |sibling: u16, leader: &mut Replica| {
         leader.handle(ReplicaId::new(0, sibling), Frame::Behind { streams: vec![stream] }).unwrap();
@@ -305,7 +306,7 @@ fn leader_that_goes_ahead_of_one_sibling_waits_for_another_and_for_what_is_said_
 }
 
 #[test]
-fn leader_does_not_wait_for_a_thread_of_its_follower_that_has_ended() {
+fn leader_does_not_wait_for_an_ended_thread_of_its_follower() {
     let stream = StreamId::Thread(0);
     let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));
     let mut read = |indices: std::ops::Range<u64>, follower: &mut Replica| {
@@ -326,7 +327,7 @@ fn leader_does_not_wait_for_a_thread_of_its_follower_that_has_ended() {
 }
 
 #[test]
-fn leader_is_far_ahead_until_its_follower_has_posted_most_of_the_receives_that_are_decided() {
+fn leader_is_far_ahead_until_most_decided_receives_are_posted() {
     let (context, other) = (ContextId(7), ContextId(8));
     let (mut leader, mut follower) = (replica((0, 0), 2), replica((0, 1), 2));
     let (mut decided, mut posted) = (0, 0);
@@ -504,7 +505,7 @@ fn an_arbiter_takes_nothing_that_nobody_can_judge() {
 /// Between its cut and its view a copy receives nothing. Its receiver has moved in between, and the new one wants
 /// messages that the old one had not settled by its own cut.
 #[test]
-fn a_copy_keeps_for_a_newcomer_what_only_one_that_has_left_could_want_at_the_cut() {
+fn a_copy_keeps_messages_for_the_successor_of_a_receiver() {
     let world = World::uniform(2, 2);
     let view = View::with_degrees(&world, &[1, 1]);
     let (protocol, verification) = (Protocol::Hash, Verification::Strict);
@@ -531,7 +532,7 @@ fn a_copy_keeps_for_a_newcomer_what_only_one_that_has_left_could_want_at_the_cut
 }
 
 #[test]
-fn a_sibling_may_speak_of_any_number_of_channels_in_the_course_of_a_job() {
+fn a_sibling_may_name_any_number_of_channels_during_a_job() {
     let mut sender = replica((0, 1), 3);
     let sibling = ReplicaId::new(0, 0);
     for number in 0..6000 {

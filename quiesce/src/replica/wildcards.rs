@@ -121,8 +121,9 @@ mod tests {
         }
     }
 
+    /// Its choice is decided anew.
     #[test]
-    fn a_leader_that_has_posted_another_receive_is_outvoted_and_its_choice_decided_anew() {
+    fn a_leader_with_another_receive_is_outvoted() {
         let mut all = trio();
         for (replica, calls) in all.iter_mut().zip([8, 7, 7]) {
             assert_eq!(replica.post_wildcard(CONTEXT, 0, at(calls)), None);
@@ -137,7 +138,7 @@ mod tests {
 
     /// By then the leader's places are the same as its siblings', and so are the receives.
     #[test]
-    fn a_leader_that_has_posted_one_more_before_is_outvoted_at_the_first_of_which_it_decides() {
+    fn a_leader_with_one_receive_more_is_outvoted_at_a_decision() {
         let mut all = trio();
         for (replica, calls) in all.iter_mut().zip([3, 7, 7]) {
             assert_eq!(replica.post_wildcard(CONTEXT, 0, at(calls)), None);
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_follower_that_has_posted_another_receive_is_outvoted_whenever_it_posts() {
+    fn a_follower_with_another_receive_is_outvoted_at_any_time() {
         for posts_first in [true, false] {
             let mut all = trio();
             all[0].post_wildcard(CONTEXT, 0, at(8));
@@ -170,7 +171,7 @@ mod tests {
 
     /// Seed 34114 of path-arbitration. The replica that differs knows of no decision yet, and claims its receive once.
     #[test]
-    fn who_has_a_source_answers_a_sibling_that_has_posted_another_receive() {
+    fn a_replica_with_a_source_answers_one_with_another_receive() {
         for posts_late in [false, true] {
             let mut all = trio();
             all[0].post_wildcard(CONTEXT, 0, at(7));
@@ -193,7 +194,7 @@ mod tests {
 
     /// Seed 208159 of path-arbitration. Which of the leaders has left the path is not known at that time.
     #[test]
-    fn a_source_that_a_later_leader_decides_for_another_receive_does_not_undo_the_first() {
+    fn a_later_leaders_decision_does_not_undo_the_first_source() {
         let world = World::uniform(1, 4);
         let [first, later] = [3, 0].map(|index| ReplicaId::new(0, index));
         let view = View::initial(&world).without(&[first]);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_has_ended_is_outvoted_by_those_that_wait_for_a_source() {
+    fn an_ended_leader_is_outvoted_by_waiters_for_a_source() {
         let mut all = trio();
         all[1..].iter_mut().for_each(|replica| _ = replica.post_wildcard(CONTEXT, 0, at(8)));
         all[1..].iter_mut().for_each(Replica::state_waits);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_of_receives_behind_a_place_where_a_lost_leader_has_left_the_path_are_void() {
+    fn sources_decided_after_a_lost_leader_parted_are_void() {
         let mut all = trio();
         let key = DecisionKey { stream: StreamId::Thread(0), index: 0 };
         all[0].decide(key, Question { call: Call::Clock, ..at(8) }, Outcome::Clock { clock: 0, ns: 1 });

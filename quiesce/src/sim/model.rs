@@ -635,7 +635,7 @@ fn departures(ways: &[Departure]) -> impl Iterator<Item = Option<(ReplicaId, u64
 }
 
 #[test]
-fn a_replica_that_asks_for_something_else_than_two_is_the_one_that_ends() {
+fn a_replica_with_another_question_than_two_is_the_one_to_end() {
     use Instruction::{PollOnce, Read, Write};
     let more = [Read, Write, PollOnce { context: CONTEXT }].map(Departure::More);
     let other = [Read, Write].map(Departure::Other);
@@ -646,7 +646,7 @@ fn a_replica_that_asks_for_something_else_than_two_is_the_one_that_ends() {
 }
 
 #[test]
-fn a_replica_that_sends_more_or_less_than_two_is_the_one_that_ends() {
+fn a_replica_that_sends_more_or_less_than_two_ends_alone() {
     for departs in departures(&[Departure::More(send(To::Rank(1))), Departure::Less, Departure::End]) {
         assert_right(&format!("{departs:?}"), work(vec![send(To::Rank(1))], departs, None));
     }

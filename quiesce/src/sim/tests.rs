@@ -95,7 +95,7 @@ fn every_seed_of_a_path_that_parts_ends_right() {
 
 /// Where replicas need not make the same calls, none is held to have left a path for being at another call.
 #[test]
-fn every_seed_of_paths_of_which_calls_are_not_counted_ends_right() {
+fn every_seed_of_paths_without_counted_calls_ends_right() {
     let options = Options { faults: Some(Faults::Path), uncounted: true, ..Options::default() };
     let total = all_end_right(count(), &options, " --faults path");
     assert_eq!(total.named, 0, "{total:?}");

@@ -129,8 +129,9 @@ mod tests {
         assert!(all.get(OutgoingId(u64::MAX)).is_none());
     }
 
+    /// Messages kept only for newcomers do not count.
     #[test]
-    fn sends_wait_while_too_much_is_unacknowledged_but_not_for_what_newcomers_need() {
+    fn sends_wait_while_too_much_is_unacknowledged() {
         let mut all = Outgoings::default();
         let room = EAGER_BYTES_MAX / OVERHEAD_BYTES;
         let kept: Vec<_> = (0..=room).map(|_| all.insert(outgoing())).collect();

@@ -273,8 +273,9 @@ mod tests {
         (0..).take_while(|_| yielding.goes_on(&switches)).count() as u32
     }
 
+    /// Public facts about the process do not lead to the name.
     #[test]
-    fn the_name_of_a_wake_socket_cannot_be_guessed_from_what_others_see() {
+    fn names_of_wake_sockets_cannot_be_guessed() {
         use redrt_types::Incarnation;
         let identity = |byte: u8, me, incarnation| Identity {
             job: 1,

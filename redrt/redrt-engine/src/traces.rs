@@ -215,8 +215,9 @@ mod tests {
         let own = std::env::current_exe().expect("this program is a file").display().to_string();
         assert!(trace.frames.iter().any(|frame| frame.file == own), "{trace:?}");
     }
+    /// An outcome that is being asked for has a stack.
     #[test]
-    fn outcomes_are_remembered_beside_messages_and_one_that_is_asked_for_now_has_a_stack() {
+    fn outcomes_are_remembered_beside_messages() {
         let mut traces = Traces::begin();
         let key = |index| DecisionKey { stream: StreamId::Thread(0), index };
         traces.note_outcome(key(3));

@@ -72,8 +72,9 @@ impl FromStr for Filter {
 mod tests {
     use super::*;
 
+    /// A level without a part is for all parts that are not named.
     #[test]
-    fn the_last_word_on_a_part_counts_and_one_without_a_part_is_for_the_others() {
+    fn the_last_level_of_a_part_counts() {
         let filter: Filter = "engine=trace, info,engine=debug".parse().unwrap();
         assert!(filter.shows("engine", Level::DEBUG) && !filter.shows("engine", Level::TRACE));
         assert!(filter.shows("redrtd", Level::INFO) && !filter.shows("redrtd", Level::DEBUG));

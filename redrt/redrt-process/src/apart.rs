@@ -119,8 +119,9 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
     }
 
+    /// Errors and panics there are returned.
     #[test]
-    fn what_is_opened_apart_is_not_open_here_and_errors_and_panics_are_told() {
+    fn files_opened_apart_are_not_open_here() {
         let fd = result(|| Ok(std::mem::ManuallyDrop::new(File::open("/dev/null")?).as_raw_fd())).unwrap();
         assert!(!is_open(fd, "/dev/null"));
         let here = File::open("/dev/null").unwrap();

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_stays_where_it_is_until_its_reader_has_said_that_it_has_it() {
+    fn a_piece_stays_in_place_until_its_reader_has_confirmed_it() {
         lend(true);
     }
 

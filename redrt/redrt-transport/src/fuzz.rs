@@ -242,7 +242,7 @@ fn receive(inbox: &mut Inbox, bounds: std::ops::Range<usize>) -> Option<bool> {
 proptest! {
     /// With any words overwritten in shared memory, both ends stay within their ring, and go on or close it.
     #[test]
-    fn a_segment_that_is_written_over_is_refused_or_read_within_its_bounds(operations in vec(operation(), 0..120)) {
+    fn an_overwritten_segment_is_refused_or_read_within_bounds(operations in vec(operation(), 0..120)) {
         with_segment(|segment, words| {
             let ring = segment.ring_words(ME, PEER);
             let bounds = words.as_ptr_range();

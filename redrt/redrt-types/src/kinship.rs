@@ -168,8 +168,9 @@ mod tests {
         assert_eq!(Kinship::default().weight(set(&[0, 2]), set(&[0, 1])), 1);
     }
 
+    /// One of them and a replica of another lineage count two.
     #[test]
-    fn a_copy_and_its_source_weigh_one_when_they_agree_and_two_beside_one_that_differs_from_either() {
+    fn a_copy_and_its_source_count_once_when_they_agree() {
         let kinship = copied(&[(2, 1)]);
         let all = set(&[0, 1, 2]);
         assert_eq!([set(&[1, 2]), set(&[0]), set(&[0, 1]), all].map(|votes| kinship.weight(votes, all)), [1, 1, 2, 2]);
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_with_somebody_outside_dissolves_a_clade_and_one_within_does_not() {
+    fn only_comparisons_with_outsiders_dissolve_a_clade() {
         let mut kinship = copied(&[(2, 1)]);
         kinship.prove(set(&[1, 2]), &[], CutNumber(2));
         assert_eq!(clades(&kinship), [[1, 2]]);

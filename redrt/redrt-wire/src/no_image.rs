@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_helper_says_is_lasting_and_its_words_are_harmless() {
+    fn only_a_helpers_reason_is_lasting_and_its_text_is_harmless() {
         let told = Told { sentence: "a\x1b[2Jb".into(), is_lasting: true }.heard_from("the source");
         assert_eq!(told.to_string(), "the source says: a [2Jb");
         assert!(NoImage::Helper(told.clone()).is_lasting());

@@ -356,8 +356,9 @@ impl Order {
 mod tests {
     use super::*;
 
+    /// A thread may still have to make an operation that the old leader reported.
     #[test]
-    fn a_successor_waits_for_the_thread_that_has_yet_to_make_what_was_told() {
+    fn a_successor_waits_for_a_thread_behind_the_reports() {
         let mut order = Order::new(false);
         let told = |thread| Progress { thread, until: 1, events: Vec::new() };
         order.learn(Batch(vec![told(1), told(2)]));

@@ -218,7 +218,7 @@ fn arbitrated(claims: [Option<u128>; 4]) -> Option<Vec<u16>> {
 
 /// The right payload is 7. A fault from before the copies were made is in original and copy.
 #[test]
-fn arbiters_name_who_went_wrong_since_they_were_made_and_nobody_else() {
+fn arbiters_name_only_replicas_that_went_wrong_after_the_cut() {
     let (good, bad) = (Some(7), Some(8));
     // The fault came after the copies were made.
     assert_eq!(arbitrated([bad, good, good, good]), Some(vec![0]));
@@ -273,7 +273,7 @@ fn beside_a_copy(claims: [u128; 3]) -> Option<Vec<u16>> {
 }
 
 #[test]
-fn a_copy_and_its_source_do_not_outvote_a_replica_that_has_nothing_in_common_with_them() {
+fn kin_do_not_outvote_a_replica_of_another_lineage() {
     let (good, bad) = (7, 8);
     assert_eq!(beside_a_copy([good, bad, bad]), None, "the source was corrupt before it was copied");
     assert_eq!(beside_a_copy([bad, good, good]), None, "nothing tells that from the other");

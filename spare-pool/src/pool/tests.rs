@@ -103,7 +103,7 @@ fn memory_that_is_lent_is_not_free() {
 }
 
 #[test]
-fn a_host_that_failed_rests_longer_each_time_and_is_bad_in_the_end() {
+fn a_failed_host_rests_longer_each_time_and_is_bad_at_last() {
     let mut pool = pool_of(&[("a", 1)]);
     let mut now = at(0);
     for rest in [10, 20] {
@@ -221,7 +221,7 @@ fn a_job_may_be_kept_to_its_share() {
 }
 
 #[test]
-fn a_job_that_vanishes_loses_its_leases_and_one_that_renews_does_not() {
+fn only_a_job_that_renews_keeps_its_leases() {
     let mut pool = Pool::new(Settings { watch: None, ..Settings::shared() });
     pool.add(Spare::new("a", 1), at(0));
     pool.add(Spare::new("b", 1), at(0));

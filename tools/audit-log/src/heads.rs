@@ -145,8 +145,9 @@ mod tests {
         assert_eq!((of("none"), of("syslog")), (HeadStore::Nowhere, HeadStore::Syslog));
     }
 
+    /// Each is one message.
     #[test]
-    fn the_systems_log_gets_each_head_in_one_message_and_holds_nobody_up() {
+    fn the_systems_log_gets_each_head_without_a_wait() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let note = Note::new(Path::new("/no/log"), "7", Head { number: 3, chain: Chain::START.next("x") });

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_in_the_log_and_its_head_is_noted_elsewhere() {
+    fn records_are_in_the_log_and_its_head_elsewhere() {
         let directory = tempfile::tempdir().unwrap();
         let (path, noted) = (directory.path().join("log"), directory.path().join("heads"));
         let mut recorder = start(&path, &noted);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_a_log_which_stands_still_has_no_room_for_are_counted() {
+    fn records_without_room_in_a_stopped_log_are_counted() {
         // An unread pipe takes some records, and then none.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");

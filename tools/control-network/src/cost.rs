@@ -74,8 +74,9 @@ fn cost(spheres: u32, fan_out: u32) -> Cost {
     }
 }
 
+/// It costs nothing more for each partner.
 #[test]
-fn a_failure_costs_a_logarithm_of_the_spheres_and_nothing_more_per_partner() {
+fn a_failure_costs_a_logarithm_of_the_number_of_spheres() {
     let sizes = [100, 1_000, 10_000, 100_000];
     println!("fan-out spheres   hosts  report  hops  messages  by one  resumes by one");
     for fan_out in [2, shape::FAN_OUT] {

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_goes_on_has_daemons_on_fewer_and_on_more_nodes_than_it_had() {
+    fn a_resumed_job_has_daemons_on_fewer_or_more_nodes() {
         // Two hosts on one node, and one host where there are two nodes.
         assert_eq!(shown(&["h1", "h1"], &[&["h1"]]), "0:h1 1:h1");
         assert_eq!(shown(&["h1"], &[&["h1", "h2"]]), "0:h1");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_was_added_from_outside_of_the_allocation_is_started_apart() {
+    fn a_host_from_outside_the_allocation_is_started_apart() {
         assert_eq!(shown(&["h1", "spare", "h2"], &[&["h1", "h2"]]), "0:h1 2:h2 1:elsewhere");
     }
 }

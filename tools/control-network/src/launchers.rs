@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_name_stands_for_comes_from_a_file_that_others_cannot_write() {
+    fn a_launcher_is_read_from_a_file_that_others_cannot_write() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("launchers");
         let files = [directory.path().join("none"), path.clone()];

@@ -279,8 +279,9 @@ mod tests {
         assert_eq!(rig.pass(60, [AHEAD, None, AHEAD]), [(1, vec![0, 2], 30, true)]);
     }
 
+    /// It never comes to its next call, and its siblings wait behind it.
     #[test]
-    fn a_replica_that_never_comes_to_its_next_call_is_told_of_when_its_siblings_wait_behind_it() {
+    fn a_replica_that_holds_up_its_siblings_is_reported() {
         let mut rig = Rig::new(None);
         rig.pass(2, [AT_WORK; 3]);
         assert_eq!(rig.pass(31, [AHEAD, AHEAD, AT_WORK]), [(2, vec![0, 1], 32, false)]);

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_under_way_is_waited_for_as_long_as_anything_moves() {
+    fn a_stall_waits_for_messages_as_long_as_anything_moves() {
         let counts_up = |wave: u32| [Some(passive(10 + u64::from(wave), 5)), Some(passive(5, 6))];
         assert_eq!(waves_until_stalled(counts_up), None);
         let goes_on = |wave: u32| [Some(Passive { places: wave.into(), ..passive(10, 5) }), Some(passive(5, 6))];

@@ -99,7 +99,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn who_goes_on_is_waited_for_four_times_as_long_as_its_siblings_took() {
+    fn a_late_replica_gets_four_times_its_siblings_time() {
         let mut stragglers = Stragglers::default();
         let deadline = |stragglers: &Stragglers, limit| stragglers.deadline(ReplicaId::new(0, 2), limit);
         stragglers.begin(100 * SECOND);

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_others_hear_and_the_root_does_not_reach_is_given_up() {
+    fn a_host_that_only_the_root_cannot_reach_is_given_up() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2]);
         arbiter.observed(Who::Root, 1, Sign::Silent);
         arbiter.observed(Who::Host(0), 1, Sign::Alive);

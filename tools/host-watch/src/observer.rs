@@ -155,8 +155,9 @@ mod tests {
         assert!(!duties.contains(&Duty::Report(7, Sign::Silent)), "{duties:?}");
     }
 
+    /// A neighbour that was never heard is not reported.
     #[test]
-    fn a_neighbour_never_heard_is_not_reported_but_a_host_attached_here_is() {
+    fn only_an_attached_host_is_reported_before_it_was_heard() {
         let mut observer = Observer::new(true);
         observer.watch([3, 5], [5, 7]);
         let duties = ticks(&mut observer, SUSPECT_TICKS);

@@ -392,7 +392,7 @@ fn short_silences_are_no_deaths() {
 }
 
 #[test]
-fn deaths_beside_short_silences_and_slow_connections_take_nobody_with_them() {
+fn deaths_beside_silences_and_slow_links_take_no_other_host() {
     for seed in 0..2000 {
         let delays = Delays { message: 1 + (seed % 5) as u32, connecting: 40 };
         let mut network = Network::new(seed, 2 + (seed % 9) as u32, 1 + (seed % 4) as u32, delays);

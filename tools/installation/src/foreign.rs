@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_needed_by_another_is_found_and_one_that_is_missing_too() {
+    fn indirectly_needed_and_missing_libraries_are_found() {
         let petsc = "\tlinux-vdso.so.1 (0x1)\n\tlibpetsc.so => /usr/lib/libpetsc.so (0x2)\n";
         let missing = format!("{petsc}\tlibmpi.so.40 => not found\n");
         assert_eq!(said(&missing), (Some(Abi::OpenMpi), "is built for Open MPI (libmpi.so.40)".into()));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_redrt_does_not_have_is_found_behind_one_that_it_has() {
+    fn a_foreign_library_is_found_behind_one_of_redrts() {
         let (cxx, old) = ("\tlibmpi.so.40 (0x1)\n\tlibmpi_cxx.so.1 (0x2)\n", "\tlibmpi.so.20 (0x1)\n");
         assert_eq!(said(cxx), (None, "is built for Open MPI (libmpi_cxx.so.1)".into()));
         assert_eq!(said("\tlibmpi_cxx.so.40 (0x1)\n").0, Some(Abi::OpenMpi));

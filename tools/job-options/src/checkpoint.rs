@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_that_has_ended_is_waited_for_until_it_has_put_its_things_away() {
+    fn an_ended_job_is_waited_for_until_its_files_are_put_away() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::of_job(directory.path(), 0xab);
         store.make().unwrap();

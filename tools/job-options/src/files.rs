@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_into_which_nobody_writes_is_not_waited_for_without_end() {
+    fn a_pipe_without_a_writer_is_not_waited_for_without_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = pipe(directory.path());
         let error = text_within(&open(&path).unwrap(), Duration::ZERO).unwrap_err();

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn options_give_way_to_what_excludes_them_and_wait_for_what_they_need() {
+    fn site_options_yield_to_conflicts_and_wait_for_requirements() {
         let degree = "[redrun]\ndegree = 2\nspares = 1\n";
         assert_eq!(before(&[degree], "--check-determinism true"), "--check-determinism true");
         assert_eq!(before(&[degree], "--protect auto true"), "--protect auto true");

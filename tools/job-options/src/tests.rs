@@ -338,7 +338,7 @@ fn help_manual_and_completions_are_made() {
 }
 
 #[test]
-fn a_spawned_job_has_the_options_and_hosts_of_the_one_that_spawns_it() {
+fn a_spawned_job_has_its_parents_options_and_hosts() {
     let spawned = |line: &str, hosts: Option<&str>, program: &str| {
         let job = parse_line(line).unwrap();
         let options = options_for_spawned(&job);

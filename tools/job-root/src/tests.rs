@@ -57,7 +57,7 @@ fn the_same_inputs_make_the_same_outputs() {
 }
 
 #[test]
-fn a_root_that_is_written_down_between_two_inputs_goes_on_as_if_it_had_not_been() {
+fn a_root_saved_between_two_inputs_goes_on_unchanged() {
     for seed in 0..30 {
         let recording = record(Scenario::of_seed(seed));
         let count = recording.inputs.len();
@@ -111,8 +111,9 @@ fn a_record_that_is_forgotten_makes_another_root() {
     }
 }
 
+/// The kill comes between any two inputs.
 #[test]
-fn a_root_that_is_killed_between_any_two_inputs_asks_again_what_was_not_answered() {
+fn a_killed_root_repeats_its_unanswered_requests() {
     let mut loss_count = 0;
     for seed in 0..200 {
         let (losses, wrong) = record_losses(Scenario::of_seed(seed).losing_roots(false), seed as usize);
@@ -133,7 +134,7 @@ fn a_root_that_is_killed_between_any_two_inputs_asks_again_what_was_not_answered
 /// When a job is lost, the store may or may not keep the checkpoint it works on. The job chooses its start only when
 /// that is known. Otherwise it would be loaded from one checkpoint, and its output cut at another.
 #[test]
-fn a_job_goes_back_to_the_newest_line_there_is_when_the_store_has_done_all_that_it_was_asked() {
+fn a_return_waits_for_the_store_and_takes_the_newest_line() {
     let mut return_count = 0;
     for seed in 0..600 {
         let (returns, wrong) = record_returns(Scenario::of_seed(seed).without_replicas());

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_of_a_source_go_on_where_they_were_or_where_its_image_can_be_had() {
+    fn siblings_of_a_source_stay_or_go_to_a_host_with_its_image() {
         let world = World::uniform(2, 3);
         let mut manifest = Manifest {
             view: View::with_degrees(&world, &[2, 2]),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_gets_the_images_that_are_loaded_there_with_what_they_are_built_on() {
+    fn each_host_gets_the_images_it_loads_and_their_bases() {
         let stored = |key: &str| Stored { key: key.into(), facts: Facts { bytes: 1, digest: key.into() } };
         let with = |generation, names: &[&str]| Manifest {
             generation: Generation(generation),

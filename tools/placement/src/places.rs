@@ -332,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_process_has_a_place_and_nobody_shares_a_core_without_need(
+        fn each_process_has_a_place_and_cores_are_shared_only_in_need(
             (sockets, nodes, cores, smt) in (1_usize..4, 1_usize..3, 1_usize..6, 1_usize..3),
             binding in binding(),
             count in 1_usize..40,

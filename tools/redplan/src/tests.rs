@@ -89,7 +89,7 @@ fn values_that_cannot_be_have_one_line_each() {
 }
 
 #[test]
-fn the_least_and_the_most_that_can_be_have_an_answer_or_one_line() {
+fn extreme_arguments_have_an_answer_or_one_line() {
     for line in COMMANDS {
         for option in &options(line) {
             for value in ["0", "1e-300", "1", "1e300", "4294967295", "18446744073709551615"] {

@@ -25,7 +25,7 @@ fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {
 }
 
 #[test]
-fn jobs_that_lose_processes_and_connections_have_the_results_that_mpi_promises() {
+fn jobs_with_losses_have_the_results_that_mpi_promises() {
     let all = right(&Options::default(), 0..1000);
     assert!(all.losses > 200 && all.breaks > 50 && all.parts > 40 && all.lines > 300 && all.returns > 180, "{all:?}");
     assert!(all.signals > 300, "{all:?}");
@@ -46,7 +46,7 @@ fn replicas_of_programs_that_poll_do_not_stay_behind() {
 }
 
 #[test]
-fn a_replica_that_leaves_the_path_of_two_siblings_costs_no_result_and_none_of_them() {
+fn a_replica_that_parts_from_two_siblings_costs_only_itself() {
     let options = Options { leaves: true, degree: Some(3), ..Options::default() };
     let all = right(&options, 0..400);
     // In most runs a replica leaves the path of its siblings, and mostly the siblings that remain know who was right.

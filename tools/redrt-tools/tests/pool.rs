@@ -248,7 +248,7 @@ fn a_job_is_told_to_leave_and_what_it_has_lost() {
 }
 
 #[test]
-fn leases_last_while_they_are_renewed_and_end_when_the_job_vanishes() {
+fn leases_last_while_renewed_and_end_when_the_job_vanishes() {
     let site = Site::new(&["--lease-time", "0.4"]);
     site.add(&["h1"]);
     let (mut one, mut other) = (site.job(1), site.job(2));

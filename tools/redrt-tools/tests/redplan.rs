@@ -72,7 +72,7 @@ fn advice_ends_with_a_line_to_paste_and_says_what_it_assumed() {
 }
 
 #[test]
-fn what_a_job_takes_in_one_way_is_predicted_by_formula_simulation_and_for_given_losses() {
+fn times_are_predicted_by_formula_simulation_and_given_losses() {
     let job = ["predict", "--work", "35s", "-n", "2", "--beta", "0.1", "--restart", "3s"];
     let saved = ["--checkpoint", "10s", "--save-time", "1s", "--save-stop", "1s", "--save-slowdown", "0"];
     let time = |more: &[&str]| {
@@ -94,7 +94,7 @@ fn what_a_job_takes_in_one_way_is_predicted_by_formula_simulation_and_for_given_
 }
 
 #[test]
-fn a_profile_of_a_run_that_was_disturbed_tells_no_time_and_says_why() {
+fn a_profile_of_a_disturbed_run_has_no_time_but_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("failed.json");
     let profile = |more: &str| {
@@ -136,7 +136,7 @@ fn advice_takes_the_time_of_runs_from_profiles() {
 }
 
 #[test]
-fn the_chain_of_1024_ranks_has_sixteen_clusters_within_the_baseline() {
+fn a_chain_of_1024_ranks_has_16_clusters_within_the_baseline() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (clusters, radar) = (path("clusters.json"), path("radar.svg"));
@@ -271,7 +271,7 @@ fn write_log(path: &Path, number: u64, degrees: [u64; 2], loses: bool) {
 }
 
 #[test]
-fn what_audit_logs_and_profiles_say_is_kept_once_and_advice_uses_it() {
+fn facts_of_logs_and_profiles_are_kept_once_and_used_in_advice() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (store, profile) = (path("deep/plan.redb"), path("p.json"));

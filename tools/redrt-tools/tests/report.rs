@@ -98,8 +98,9 @@ fn write_logs() -> (tempfile::TempDir, PathBuf) {
     (directory, logs)
 }
 
+/// It corrupts messages in several jobs.
 #[test]
-fn a_host_that_corrupts_in_several_jobs_is_named_with_the_command_that_drains_it() {
+fn a_corrupting_host_is_named_with_the_command_to_drain_it() {
     let (_directory, logs) = write_logs();
     let output = redreport(&[&logs.display().to_string()]);
     let text = said(&output);
@@ -173,7 +174,7 @@ fn injected_faults_count_if_that_is_asked_for() {
 }
 
 #[test]
-fn json_has_all_and_several_reports_of_a_message_are_one_verdict() {
+fn in_json_all_reports_of_a_message_are_one_verdict() {
     let (_directory, logs) = write_logs();
     let report: Value = serde_json::from_slice(&redreport(&["--json", &logs.display().to_string()]).stdout).unwrap();
     assert_eq!(report["jobs"][0]["verdicts"].as_array().map(Vec::len), Some(2));
@@ -251,7 +252,7 @@ fn told_of(jobs: &[Verdicts<'_>]) -> (String, Value) {
 }
 
 #[test]
-fn what_follows_a_rank_from_host_to_host_is_the_programs_and_no_hosts_fault() {
+fn differences_that_follow_a_rank_are_the_programs_fault() {
     let (text, report) = told_of(&[(["n1", "n2", "n3"], 3, &[(2, Some(0)), (2, Some(1)), (2, Some(2))])]);
     assert!(text.contains(" with tag 7: it follows rank 2 of ./app from host to host (n1, n2 and n3)"), "{text}");
     assert!(!text.contains("scontrol") && text.contains("nothing found on 3 hosts"), "{text}");
@@ -272,7 +273,7 @@ fn what_several_ranks_have_on_one_host_is_the_hosts() {
 }
 
 #[test]
-fn a_difference_that_spreads_casts_suspicion_on_the_hosts_of_its_beginning_only() {
+fn a_difference_that_spreads_blames_only_its_first_hosts() {
     let spread: Vec<_> = (0..8).map(|number| (number % 4, None)).collect();
     let (text, report) = told_of(&[(["n1", "n2", "n3"], 2, &spread)]);
     assert!(text.contains("n1: suspected 1 times, always with n2") && !text.contains("n3: suspected"), "{text}");
@@ -325,7 +326,7 @@ fn a_line_of_output_counts_as_a_message() {
 }
 
 #[test]
-fn a_changed_log_is_reported_with_exit_code_1_and_a_cut_one_is_said_to_be() {
+fn a_changed_log_gives_exit_code_1_and_a_cut_one_is_named() {
     let (_directory, logs) = write_logs();
     let (one, two) = (logs.join("1.jsonl"), logs.join("2.jsonl"));
     let text = std::fs::read_to_string(&one).unwrap();
@@ -358,8 +359,9 @@ fn a_head_that_was_noted_finds_what_was_cut_off() {
     assert_eq!(redreport(&["verify", "--head", &head, &name]).status.code(), Some(1));
 }
 
+/// The cut is before the first mismatch.
 #[test]
-fn a_log_that_was_cut_before_its_first_mismatch_emptied_or_left_open_is_not_called_unchanged() {
+fn a_cut_emptied_or_open_log_is_not_called_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let (path, noted) = (directory.path().join("log"), directory.path().join("heads"));
     write_job(&path, 1, 1, false);

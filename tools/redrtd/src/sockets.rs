@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_elsewhere_where_names_of_sockets_would_be_too_long() {
+    fn a_directory_moves_if_its_sockets_names_would_be_too_long() {
         let parent = tempfile::tempdir().unwrap();
         let directory_bytes = parent.path().as_os_str().len() + 1;
         let long = |bytes: usize| {

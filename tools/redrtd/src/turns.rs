@@ -99,7 +99,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_line_right_after_one_that_was_given_up_waits_for_the_helper_that_was_killed() {
+    fn a_line_after_a_given_up_one_waits_for_the_killed_helper() {
         let mut turns = Turns::new();
         let (first, second, third) = (Generation(1), Generation(2), Generation(3));
         assert_eq!(turns.begin(0, first, "first"), Some("first"));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_that_has_said_its_last_word_is_waited_for_and_not_told_of() {
+    fn a_helper_after_its_last_message_is_awaited_silently() {
         let mut turns = Turns::new();
         assert_eq!(turns.begin(4, Generation(1), ()), Some(()));
         turns.done(4);
@@ -139,7 +139,7 @@ mod tests {
     proptest! {
         /// The coordinator begins a checkpoint when the one before was kept or given up; helpers end at any time.
         #[test]
-        fn each_process_has_one_helper_and_each_line_hears_of_all_its_processes(
+        fn each_process_has_one_helper_and_lines_learn_of_all(
             steps in prop::collection::vec((0..4_u8, 0..3_usize), 1..80),
         ) {
             let mut turns = Turns::new();

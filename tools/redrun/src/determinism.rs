@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_was_ended_before_all_was_compared_is_not_called_deterministic() {
+    fn a_program_not_compared_in_full_is_not_called_deterministic() {
         for (compared, ended_well, known) in
             [(7, true, Some(true)), (0, true, None), (7, false, None), (0, false, None)]
         {
@@ -267,8 +267,9 @@ mod tests {
         }
     }
 
+    /// They are shown in the report.
     #[test]
-    fn readings_of_clocks_by_a_runtime_are_shown_and_make_no_program_nondeterministic() {
+    fn a_runtimes_clocks_make_no_program_nondeterministic() {
         let frames = vec![redrt_wire::trace::Frame { file: "/lib/libgc.so.1".into(), offset: 0x1234 }];
         let replica = ReplicaId::new(1, 0);
         let one = ReadingAlone { replica, clock: 2, thread: 0, trace: Trace { time_ns: 1, frames } };

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_on_its_way_is_told_of_for_each_message_and_ranks_that_differ_once() {
+    fn flips_in_flight_are_reported_each_and_parted_ranks_once() {
         let mut folding = Folding::default();
         let changed = |sequence| mismatch(Finding::TransportCorrupt, None, sequence);
         let shown = [changed(1), changed(1), changed(2)].map(|report| folding.show(&report));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_is_not_taken_is_told_of_once_for_each_reason() {
+    fn a_checkpoint_not_taken_is_reported_once_for_each_reason() {
         let mut folding = Folding::default();
         let failed = |generation, why: &str| Report::LineFailed {
             generation: Generation(generation),

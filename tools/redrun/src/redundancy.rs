@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_name_the_share_the_worst_ranks_and_what_nobody_replaced() {
+    fn the_lines_name_the_share_the_worst_ranks_and_the_missing() {
         let mut redundancy = Redundancy::default();
         redundancy.observe(seconds(0), [(2, 2), (2, 3), (1, 2)]);
         redundancy.observe(seconds(2), [(2, 2), (3, 3), (1, 2)]);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_added_up_and_those_of_an_earlier_checkpoint_are_not() {
+    fn only_images_of_the_same_checkpoint_are_added_up() {
         let of = |round, done_bytes| Progress { round, done_bytes, total_bytes: 1 << 30, bytes_per_second: 1 << 27 };
         let mut saving = Saving::default();
         assert_eq!(saving.total(Generation(1)), None);

@@ -140,7 +140,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     #[test]
-    fn what_was_read_and_not_written_down_is_there_for_who_comes_next() {
+    fn unrecorded_input_is_there_for_the_next_root() {
         let directory = tempfile::tempdir().unwrap();
         let mut spool = Spool::create(directory.path(), 0).unwrap();
         let keeper = spool.pipe.try_clone().unwrap();

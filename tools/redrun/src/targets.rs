@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_found_while_it_runs_and_what_a_killed_one_left_is_removed() {
+    fn running_jobs_are_found_and_entries_of_killed_ones_removed() {
         let directory = tempfile::tempdir().unwrap();
         let names = || {
             let names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());

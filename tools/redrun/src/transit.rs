@@ -224,8 +224,9 @@ mod tests {
         }
     }
 
+    /// Its predecessor may have been killed at each step.
     #[test]
-    fn one_that_comes_back_knows_what_was_shown_at_each_step_at_which_the_other_may_have_been_killed() {
+    fn a_root_that_comes_back_knows_the_shown_bytes_at_any_step() {
         let (mut seen, mut transit) = begin();
         assert_eq!(transit.pass(&seen.to_target, b"shown").unwrap(), 5);
         assert_eq!(seen.come_back().shown_bytes(), 5);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_has_kept_the_pipe_what_was_on_its_way_is_shown_again_rather_than_lost() {
+    fn without_a_keeper_bytes_in_the_pipe_are_shown_again() {
         let (seen, mut transit) = begin();
         assert_eq!(transit.pass(&seen.to_target, b"shown").unwrap(), 5);
         transit.stage(b"next").unwrap();

@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_while_a_terminal_is_gone_is_shown_on_the_next_in_order() {
+    fn output_without_a_terminal_is_shown_on_the_next_in_order() {
         let pair = nix::pty::openpty(None, None).unwrap();
         let (mut master, slave) = (File::from(pair.master), File::from(pair.slave));
         let writer = detachable(slave);
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_gone_does_not_end_a_job_that_can_be_detached() {
+    fn the_loss_of_its_reader_ends_no_detachable_job() {
         let (reader, file) = pipe();
         drop(reader);
         wait_until_nobody_reads(&file);

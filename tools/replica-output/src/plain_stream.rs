@@ -110,7 +110,7 @@ mod tests {
         /// A text that is the same after each return to the newest image is shown once, however few digests are kept,
         /// and even if images are made while it is compared.
         #[test]
-        fn a_text_that_is_the_same_is_shown_once_however_often_it_is_gone_back_to(
+        fn an_unchanged_text_is_shown_once_after_any_returns(
             text in proptest::collection::vec(prop_oneof![2 => b'a'..b'c', 1 => Just(b'\n')], 0..400),
             steps in proptest::collection::vec((0usize..400, any::<bool>()), 0..20),
             pieces_max in 16usize..64,

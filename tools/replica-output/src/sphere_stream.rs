@@ -222,7 +222,7 @@ mod tests {
         /// A clock shows another time after a return. Everything from the first differing line on is shown, in whole
         /// lines.
         #[test]
-        fn what_is_another_text_after_a_return_is_shown_from_its_line_on(
+        fn a_text_that_differs_after_a_return_is_shown_from_its_line(
             old in proptest::collection::vec(prop_oneof![3 => b'a'..b'c', 1 => Just(b'\n')], 1..60),
             rest in proptest::collection::vec(prop_oneof![3 => b'a'..b'c', 1 => Just(b'\n')], 0..60),
             cut in 0usize..60, ahead in 0usize..10, lost in 0usize..60, same in 0usize..60, is_voted in any::<bool>(),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_has_what_its_process_had_printed_from_the_begin_of_the_line_that_is_not_shown_whole() {
+    fn an_image_has_output_from_the_first_line_not_shown_whole() {
         let mut stream = SphereStream::new(Release::Voted, INDICES, ShownText::kept(1));
         let mut out = Vec::new();
         stream.push(INDICES[0], b"one\ntwo\nthr", &mut out);

@@ -251,8 +251,9 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     }
 
+    /// No other writer gets the old ones.
     #[test]
-    fn what_takes_the_place_of_all_records_is_there_for_who_comes_next_and_no_other_writer_can_have_the_old_ones() {
+    fn a_snapshot_replaces_all_records_for_the_next_root() {
         let (_directory, path) = place();
         let mut journal = Journal::create(&path, b"first").unwrap();
         journal.append(&[1; 5000]).unwrap();
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_being_written_is_cut_off_and_what_is_damaged_is_left_as_it_is() {
+    fn a_torn_end_is_cut_off_and_damage_is_left_alone() {
         let (_directory, path) = place();
         drop(Journal::create(&path, b"first").unwrap());
         let sound = std::fs::read(&path).unwrap();

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_being_written_is_left_out_at_whichever_byte_its_writer_was_killed() {
+    fn a_record_torn_at_any_byte_is_left_out() {
         let records: [&[u8]; 3] = [b"all that was before", b"", b"third"];
         let whole = journal(&records);
         let ends: Vec<_> = (1..=3).map(|count| journal(&records[..count]).len()).collect();

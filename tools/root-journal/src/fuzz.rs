@@ -22,8 +22,9 @@ proptest! {
         }
     }
 
+    /// The latter where the journal is damaged.
     #[test]
-    fn records_are_read_as_they_were_written_and_those_of_a_damaged_journal_never_otherwise(
+    fn records_are_read_unchanged_or_not_at_all(
         records in vec(vec(any::<u8>(), 0..40), 1..12),
         damage in damage(),
     ) {

@@ -423,7 +423,7 @@ fn play(seed: u64, mistake: Option<Mistake>) -> (Option<String>, u64) {
 }
 
 #[test]
-fn nothing_that_was_kept_is_lost_and_somebody_always_leads_in_the_end() {
+fn no_kept_record_is_lost_and_a_member_leads_in_the_end() {
     let mut roots = 0;
     for seed in 0..60 {
         let (wrong, count) = play(seed, None);
@@ -489,7 +489,7 @@ fn grown([first, second, third]: [Id; 3]) -> BTreeMap<Id, Member> {
 }
 
 #[test]
-fn three_become_voters_together_and_one_that_is_lost_is_replaced() {
+fn three_become_voters_together_and_a_lost_one_is_replaced() {
     let mut members = three();
     assert_eq!(members[&1].voters(), [1, 2, 3]);
     assert_eq!(members[&3].places().len(), 3);
@@ -544,7 +544,7 @@ fn goes_on_without_the_first(mistake: Option<Mistake>) -> bool {
 }
 
 #[test]
-fn three_that_are_said_to_decide_go_on_when_one_is_lost_at_that_moment() {
+fn three_voters_survive_a_loss_at_the_report_that_they_decide() {
     assert!(goes_on_without_the_first(None));
     assert!(!goes_on_without_the_first(Some(Mistake::DecidesEarly)), "the planted mistake is not found");
 }
@@ -571,7 +571,7 @@ fn two_that_stand_together_do_not_do_so_for_ever() {
 }
 
 #[test]
-fn when_who_leads_is_lost_another_has_the_records_within_two_timeouts() {
+fn a_lost_leaders_records_are_with_another_in_two_timeouts() {
     let mut members = three();
     let record = |text: &str| vec![ByteBuf::from(text)];
     let first = members.get_mut(&1).expect("it is there");
@@ -593,7 +593,7 @@ fn when_who_leads_is_lost_another_has_the_records_within_two_timeouts() {
 }
 
 #[test]
-fn no_root_begins_while_the_end_that_another_has_proposed_is_on_its_way_or_after_it() {
+fn no_root_begins_during_or_after_a_proposed_end() {
     let mut members = three();
     let first = members.get_mut(&1).expect("it is there");
     assert!(first.may_begin_root());
@@ -604,7 +604,7 @@ fn no_root_begins_while_the_end_that_another_has_proposed_is_on_its_way_or_after
 }
 
 #[test]
-fn what_the_root_before_has_proposed_is_not_counted_as_kept_of_the_next_one() {
+fn a_former_roots_proposals_do_not_count_for_the_next() {
     let mut members = three();
     let record = |text: &str| vec![ByteBuf::from(text)];
     for root in ["one", "other"] {

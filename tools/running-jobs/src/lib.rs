@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_temporary_files_that_is_gone_is_not_made_again() {
+    fn a_lost_temporary_directory_is_not_made_again() {
         let parent = tempfile::tempdir().unwrap();
         let gone = parent.path().join("gone");
         assert!(write_into(&gone.join("jobs"), 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).is_err());
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_a_root_that_does_not_answer_stays_as_long_as_its_job_lives() {
+    fn a_silent_roots_socket_stays_while_its_job_lives() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("jobs");
         let entry = write_into(&directory, 1, "h2", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_others_can_read_or_that_is_elsewhere_is_not_believed() {
+    fn an_entry_readable_by_others_or_elsewhere_is_rejected() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("jobs");
         let entry = write_into(&directory, 1, "h", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();

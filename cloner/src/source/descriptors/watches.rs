@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_found_under_the_number_that_it_was_added_under_before() {
+    fn a_file_is_found_under_its_former_watch_number() {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
         let (first, _one) = nix::unistd::pipe().unwrap();
         let (second, _two) = nix::unistd::pipe().unwrap();

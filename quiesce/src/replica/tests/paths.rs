@@ -57,7 +57,7 @@ fn only(index: u16) -> ReplicaSet {
 /// Seed 28600: the successor of a leader that has left the path had asked before it knew of the decision, and knew of
 /// the dispute by then.
 #[test]
-fn a_new_leader_that_asked_before_it_knew_of_a_void_decision_decides_anew() {
+fn a_new_leader_decides_anew_after_a_void_decision() {
     let [mut leader, mut next, mut third] = trio();
     assert_eq!(leader.lookup(thread(0), at(Call::Cancel, 10)), Lookup::MustDecide);
     leader.decide(thread(0), at(Call::Cancel, 10), Outcome::Flag(false));
@@ -75,7 +75,7 @@ fn a_new_leader_that_asked_before_it_knew_of_a_void_decision_decides_anew() {
 
 /// Seed 109734: a replica that waits for a later outcome has taken the earlier ones, and makes no statement about them.
 #[test]
-fn a_word_on_a_later_outcome_is_the_one_that_was_missing_on_those_before() {
+fn a_ballot_on_a_later_outcome_counts_for_earlier_ones() {
     let [mut leader, mut second, mut stray] = trio();
     leader.decide(thread(0), at(Call::Test, 17), Outcome::NotReady);
     pass(&mut leader, &mut second);
@@ -119,7 +119,7 @@ fn what_is_said_of_two_messages_of_a_channel_is_said_once() {
 }
 
 #[test]
-fn replicas_that_write_different_bytes_at_each_write_keep_the_latest_of_that_only() {
+fn of_writes_that_always_differ_only_the_latest_is_kept() {
     let mut both = [0, 1].map(|index| replica((0, index), 2));
     for index in 0..1000 {
         let [leader, follower] = &mut both;
@@ -160,7 +160,7 @@ fn a_payload_that_does_not_come_is_asked_for_again() {
 
 /// Seed 373882: the same for a payload that was fetched, because its first supplier was outvoted or is gone.
 #[test]
-fn a_payload_that_was_fetched_and_does_not_come_is_fetched_again() {
+fn a_fetched_payload_that_does_not_come_is_fetched_again() {
     let mut receiver = replica((1, 0), 3);
     let [first, second, third] = [0, 1, 2].map(|index| ReplicaId::new(0, index));
     receiver.handle(first, offer(0, BAD)).unwrap();
@@ -205,7 +205,7 @@ fn where_many_channels_lag_a_few_messages_are_asked_about() {
 /// In a program with a window, the leader polled once more and asked for nothing else. Its siblings served no request
 /// until their threads had made as many calls, and these waited for a rank that waited to be served.
 #[test]
-fn when_requests_are_served_is_void_if_the_thread_that_says_so_has_left_the_path() {
+fn the_serving_moment_of_a_thread_off_the_path_is_void() {
     let mut all = trio();
     let (served, thread) = (StreamId::Thread(1 << 60), StreamId::Thread(0));
     let [first, second, poll] =
@@ -247,7 +247,7 @@ fn a_thread_that_has_ended_holds_nothing_against_its_leader() {
 
 /// Seed 19040 of the library's simulator: a replica that is further in its program cancels another receive, and cannot.
 #[test]
-fn a_ballot_for_another_receive_does_not_count_and_shows_who_has_left_the_path() {
+fn a_ballot_for_another_receive_shows_who_has_parted() {
     for comes_first in [true, false] {
         let mut all = trio();
         let (theirs, own) = (at(Call::Cancel, 16), at(Call::Cancel, 15));
@@ -273,7 +273,7 @@ fn a_ballot_for_another_receive_does_not_count_and_shows_who_has_left_the_path()
 
 /// Both have reported the difference, and the leader's side is taken.
 #[test]
-fn a_leader_of_two_does_not_wait_for_the_ballot_of_one_that_cancels_another_receive() {
+fn a_leader_of_two_does_not_wait_for_a_sibling_off_the_path() {
     let mut pair = [0, 1].map(|index| replica((0, index), 2));
     let (theirs, own) = (at(Call::Cancel, 16), at(Call::Cancel, 15));
     pair[1].cast_ballot(thread(0), theirs, 0);

@@ -29,8 +29,9 @@ fn card(process: u32, host_number: u32) -> Card {
     Card { process: ProcessIndex(process), host_number, host: format!("n{host_number}"), pid: 1, endpoints: Vec::new() }
 }
 
+/// The successor, on another host, has the dead process's place.
 #[test]
-fn what_a_dead_process_has_left_is_not_taken_for_words_of_its_successor_on_another_host() {
+fn frames_of_a_dead_process_are_not_its_successors() {
     let file = tempfile::tempfile().expect("the temporary directory can be written");
     file.set_len(Segment::bytes(2) as u64).expect("it can grow");
     let segment = Segment::map(file.as_raw_fd(), 2).expect("it can be mapped");
@@ -55,7 +56,7 @@ fn what_a_dead_process_has_left_is_not_taken_for_words_of_its_successor_on_anoth
 }
 
 #[test]
-fn a_copy_takes_nothing_from_a_process_that_its_view_does_not_have_yet() {
+fn a_copy_takes_no_frame_of_a_process_that_its_view_lacks() {
     let segment = Segment::fresh(2);
     let (world, process) = (World::new(vec![1, 1]), ProcessIndex(1));
     let mut copy = links(segment, 0);
@@ -69,8 +70,9 @@ fn a_copy_takes_nothing_from_a_process_that_its_view_does_not_have_yet() {
     assert_eq!(heard(&mut copy), Some(process));
 }
 
+/// The successor has the place of a dead process.
 #[test]
-fn a_connection_with_one_that_has_the_place_of_a_dead_process_begins_anew() {
+fn a_connection_with_a_successor_begins_anew() {
     let (mut links, process) = (links(Segment::fresh(2), 0), ProcessIndex(1));
     links.close(process, Incarnation(0));
     assert!(!links.begin_epoch(process, 1), "it is dead");
@@ -184,8 +186,9 @@ fn two_that_have_opened_a_connection_each_share_one() {
     }
 }
 
+/// It moves before its peer knows of the peer's own connection.
 #[test]
-fn one_that_moves_before_the_other_knows_of_its_own_connection_is_followed() {
+fn a_process_that_moves_early_is_followed() {
     let mut two = Two::new(false);
     let at_0 = two.open(1, 20);
     two.links[0].take_receiver(at_0);

@@ -51,7 +51,7 @@ fn run_ahead(job: &mut Job, progress: fn(&mut Job)) -> usize {
 }
 
 #[test]
-fn who_talks_to_itself_waits_for_a_follower_that_does_not_come_as_far() {
+fn a_rank_that_talks_to_itself_waits_for_a_late_follower() {
     let mut job = Job::new(2);
     let ahead = run_ahead(&mut job, Job::progress);
     assert!(early_count(&mut job.engines[1]) <= ahead && ahead <= AHEAD_MAX, "{ahead}");
@@ -82,7 +82,7 @@ fn who_talks_to_itself_waits_for_a_follower_that_hears_nothing() {
 }
 
 #[test]
-fn a_new_leader_goes_through_what_is_decided_without_waiting_and_then_waits() {
+fn a_new_leader_waits_only_after_the_decided_operations() {
     let mut job = Job::new(3);
     run_ahead(&mut job, Job::progress);
     let view = View::initial(&job.engines[0].world.clone()).without(&[ReplicaId::new(0, 0)]);
@@ -104,7 +104,7 @@ fn a_new_leader_goes_through_what_is_decided_without_waiting_and_then_waits() {
 
 /// The leader's thread may have ended: then a vote would find two paths, and nobody to say which is right.
 #[test]
-fn a_follower_that_waits_for_a_reading_alone_asks_nobody_to_judge() {
+fn a_follower_that_waits_for_a_reading_calls_no_vote() {
     let mut job = Job::new(2);
     let thread = StreamId::Thread(0);
     assert!(matches!(job.engines[1].ask_reading(thread, 1, &Patience::default()), Reading::Wait));

@@ -181,7 +181,7 @@ impl Job {
 }
 
 #[test]
-fn messages_of_all_kinds_arrive_in_order_over_a_network_of_unix_sockets() {
+fn messages_of_all_kinds_arrive_in_order_over_unix_sockets() {
     for degree in 1..=3 {
         for way in Way::all() {
             let mut job = Job::new(degree);

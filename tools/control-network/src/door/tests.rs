@@ -47,7 +47,7 @@ fn stranger(from: [u8; 4], to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_client_that_knows_a_secret_comes_in_under_its_number_and_its_name() {
+fn a_client_with_the_secret_is_admitted_with_number_and_name() {
     let mut door = door(&[1, 2], 4);
     let address = door.address();
     for (number, key) in [(0, 1), (1, 2)] {
@@ -66,8 +66,9 @@ fn a_client_that_knows_a_secret_comes_in_under_its_number_and_its_name() {
     assert_eq!(connecting.join().unwrap().unwrap_err().kind(), ErrorKind::PermissionDenied);
 }
 
+/// No caller waits for it.
 #[test]
-fn what_is_dialled_is_connected_refused_or_late_and_nobody_waits() {
+fn a_dialled_address_connects_refuses_or_times_out() {
     let (mut here, mut there) = (door(&[1], 0), door(&[1], 0));
     here.dial(7, there.address(), PATIENCE);
     let mut is_accepted = false;
@@ -137,7 +138,7 @@ fn a_flood_of_strangers_costs_a_bound_and_keeps_nobody_out() {
 }
 
 #[test]
-fn replayed_greetings_come_to_nothing_are_bounded_and_keep_nobody_out() {
+fn replayed_greetings_fail_are_bounded_and_keep_nobody_out() {
     let mut door = door(&[1], 0);
     let (_, greeting) = Connecting::begin(&secret(1).sealing(true)).unwrap();
     let mut replays = Vec::new();

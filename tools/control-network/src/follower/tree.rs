@@ -433,7 +433,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn what_comes_by_the_daemon_above_is_what_the_root_that_is_followed_says(steps in steps()) {
+    fn messages_by_the_daemon_above_are_those_of_the_followed_root(steps in steps()) {
         prop_assert_eq!(play(&steps, None), None);
     }
 }

@@ -158,7 +158,7 @@ fn more_memory_than_a_round_looks_at_is_not_believed() {
 }
 
 #[test]
-fn memory_that_is_too_much_for_a_round_is_gone_on_with_in_the_next() {
+fn memory_too_large_for_a_round_goes_on_in_the_next() {
     let mut rig = Rig::new(2);
     let order = rig.order(&[5, 5]);
     for index in [0, 1] {
@@ -181,7 +181,7 @@ fn passes(findings: &[Finding]) -> Vec<(Vec<u16>, u64, Vec<Vec<u16>>)> {
 }
 
 #[test]
-fn a_copy_and_its_source_do_not_outvote_a_page_of_a_replica_that_has_nothing_in_common_with_them() {
+fn kin_do_not_outvote_the_page_of_another_lineage() {
     let mut rig = Rig::new(3);
     assert_eq!(differences(&rig.round(&[&[1, 2], &[1, 2], &[1, 2]])), []);
     rig.kinship.join(ReplicaIndex(2), ReplicaIndex(1), CutNumber(1));

@@ -62,8 +62,9 @@ fn copies_of_both_replicas_stand_ready_and_nobody_counts_them() {
     assert!(end.contains("host 2: abandon") && end.ends_with("release"), "{end}");
 }
 
+/// The copy that stays is not one of the remaining replica.
 #[test]
-fn they_are_let_in_together_and_who_is_named_is_replaced_by_the_copy_that_shares_nothing_with_the_other() {
+fn arbiters_join_together_and_one_replaces_the_named_replica() {
     let mut table = held();
     assert_eq!(
         table.disputed("1.0"),
@@ -192,8 +193,9 @@ impl StepTable {
     }
 }
 
+/// The named replica goes.
 #[test]
-fn copies_are_let_in_where_two_go_different_ways_and_who_is_named_goes_whatever_the_policy_is() {
+fn copies_judge_two_that_parted_under_any_policy() {
     for (on_sdc, strike) in [(OnSdc::Heal, "strike 1 of 3 for 0.0, "), (OnSdc::Report, "strike 1 of 3 for 0.0, ")] {
         let mut table = held();
         table.coordinator.settings.on_sdc = on_sdc;

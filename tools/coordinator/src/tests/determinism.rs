@@ -55,7 +55,7 @@ impl StepTable {
 }
 
 #[test]
-fn both_senders_of_a_message_are_asked_once_and_what_was_sent_first_comes_first() {
+fn both_senders_of_a_message_are_asked_once_and_in_order() {
     let mut table = StepTable::new(&[2, 2]);
     table.coordinator.check_determinism();
     let both = |number| vec![(ReplicaId::new(1, 0), sending(number)), (ReplicaId::new(1, 1), sending(number))];

@@ -36,7 +36,7 @@ fn a_loss_makes_a_view_and_takes_back_finalizing() {
 }
 
 #[test]
-fn a_loss_after_finalizing_completes_the_barrier_only_in_the_new_view() {
+fn a_loss_after_finalizing_ends_the_barrier_in_the_new_view() {
     check(
         &[2],
         &[

@@ -59,7 +59,7 @@ fn only_heal_and_abort_end_what_is_wrong() {
 }
 
 #[test]
-fn the_place_of_what_was_wrong_is_taken_by_a_copy_of_a_sound_sibling() {
+fn a_copy_of_a_sound_sibling_replaces_a_wrong_replica() {
     let mut table = recovering_with(&[3, 1], OnSdc::Heal, 3);
     table.found("1.0", "0.1", Action::Outvoted);
     assert_eq!(table.step("0.1 signal 9"), "stream 0.1 lost, lost 0.1, view 1, host 2: receive 0.1 from 0.2");
@@ -77,7 +77,7 @@ fn nobody_goes_for_what_changed_on_its_way_or_cannot_be_decided() {
 }
 
 #[test]
-fn a_receiver_that_has_taken_the_wrong_payload_goes_too_and_its_host_gets_no_strike() {
+fn a_receiver_of_a_wrong_payload_goes_without_a_strike() {
     let mut table = recovering(&[3, 2]);
     assert_eq!(table.found("1.1", "0.1", Action::Delivered), "kill 0.1, strike 1 of 3 for 0.1, kill 1.1");
     // The last replica of a rank must stay.
@@ -85,7 +85,7 @@ fn a_receiver_that_has_taken_the_wrong_payload_goes_too_and_its_host_gets_no_str
 }
 
 #[test]
-fn a_receiver_that_cannot_be_given_a_message_as_it_was_sent_goes_if_it_has_a_sibling() {
+fn a_receiver_without_the_right_message_goes_beside_a_sibling() {
     let mut table = recovering(&[1, 2]);
     let withheld = |receiver| mismatch(receiver, "0.0", Finding::TransportCorrupt, Action::Withheld);
     table.coordinator.handle(table.now, withheld("1.1"));
@@ -95,7 +95,7 @@ fn a_receiver_that_cannot_be_given_a_message_as_it_was_sent_goes_if_it_has_a_sib
 }
 
 #[test]
-fn a_host_with_too_many_strikes_is_drained_of_one_replica_after_the_other() {
+fn a_host_with_too_many_strikes_is_drained_replica_by_replica() {
     let mut table = recovering_with(&[3, 3], OnSdc::Heal, 2);
     assert_eq!(table.found("1.0", "0.1", Action::Outvoted), "kill 0.1, strike 1 of 2 for 0.1");
     // 1.1 is on the same host, and is ended for its own fault. Nothing else is there.
@@ -164,7 +164,7 @@ fn a_line_of_output_counts_as_a_message() {
 /// After a message that no vote could decide, replicas of a rank may have parted. A majority then does not prove which
 /// of them are right.
 #[test]
-fn who_is_outvoted_after_a_message_that_nobody_could_judge_goes_without_blame() {
+fn an_outvoted_replica_goes_without_blame_after_an_open_vote() {
     let mut table = recovering_with(&[3, 3], OnSdc::Heal, 3);
     table.coordinator.handle(table.now, mismatch("1.0", "0.1", Finding::Undecidable, Action::Refetched));
     assert_eq!(table.said().join(", "), "");

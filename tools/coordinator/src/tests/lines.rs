@@ -102,7 +102,7 @@ impl StepTable {
 const KILLED: Exit = Exit::Signal(9);
 
 #[test]
-fn nobody_goes_on_before_all_are_copied_and_none_is_copied_before_all_are_stopped() {
+fn all_are_stopped_then_copied_and_then_go_on() {
     let mut table = table(&[1, 1, 1], Schedule::Asked);
     assert_eq!(table.want(false), "open 1");
     assert_eq!(table.store(1, StoreNews::Opened), "");
@@ -125,7 +125,7 @@ fn nobody_goes_on_before_all_are_copied_and_none_is_copied_before_all_are_stoppe
 }
 
 #[test]
-fn a_loss_before_all_are_copied_makes_a_line_void_and_one_after_that_does_not() {
+fn only_a_loss_before_all_are_copied_voids_a_line() {
     for steps in 0..6 {
         let mut table = table(&[2, 2], Schedule::Asked);
         assert_eq!(table.want(false), "open 1");
@@ -142,8 +142,9 @@ fn a_loss_before_all_are_copied_makes_a_line_void_and_one_after_that_does_not() 
     }
 }
 
+/// Its siblings are neither stopped nor missed.
 #[test]
-fn one_replica_of_each_rank_is_saved_and_its_siblings_are_neither_stopped_nor_missed() {
+fn one_replica_of_each_rank_is_saved() {
     let mut table = table(&[2, 2, 3], Schedule::Asked);
     table.want(false);
     let sources = table.coordinator.line_sources().to_vec();
@@ -197,7 +198,7 @@ fn no_line_is_taken_of_two_planes_of_ranks_that_share_memory() {
 }
 
 #[test]
-fn a_host_that_is_lost_while_its_images_are_written_makes_a_line_void() {
+fn the_loss_of_a_host_during_its_writes_voids_a_line() {
     let mut table = table(&[2, 2], Schedule::Asked);
     table.want(false);
     table.take(1, 5);
@@ -227,7 +228,7 @@ fn processes_that_do_not_stop_in_time_are_let_go() {
 }
 
 #[test]
-fn a_job_goes_back_to_the_newest_line_when_a_rank_is_lost_and_ends_without_one() {
+fn a_job_that_loses_a_rank_goes_back_or_ends_without_a_line() {
     let mut first = table(&[1, 1], Schedule::Asked);
     assert_eq!(first.lose("1.0", KILLED), "");
     first.now += KILL_GRACE;
@@ -253,7 +254,7 @@ fn a_program_that_ends_by_itself_is_not_started_again() {
 }
 
 #[test]
-fn a_job_goes_back_when_the_last_replica_of_a_rank_is_killed_after_its_end() {
+fn a_kill_of_a_ranks_last_replica_at_its_end_makes_a_return() {
     let after_release = |exit: Exit| {
         let mut table = table(&[1, 2], Schedule::Asked);
         table.want(false);
@@ -295,7 +296,7 @@ fn a_job_goes_back_while_it_is_loaded_and_not_for_ever() {
 }
 
 #[test]
-fn copies_that_go_on_from_a_line_are_told_their_view_and_that_nobody_is_awaited() {
+fn copies_from_a_line_get_their_view_and_await_nobody() {
     let mut table = going_back(0);
     assert_eq!(table.step("0.0 ready"), "");
     assert_eq!(table.step("1.0 ready"), "2 cards");
@@ -312,15 +313,16 @@ fn copies_that_go_on_from_a_line_are_told_their_view_and_that_nobody_is_awaited(
 }
 
 #[test]
-fn an_image_that_cannot_be_loaded_sends_the_job_to_an_older_line() {
+fn an_unreadable_image_sends_the_job_to_an_older_line() {
     let mut table = going_back(0);
     let input = Input::NotStarted { replica: ReplicaId::new(1, 0), message: "torn".into() };
     assert_eq!(table.lines([input]), "kill all");
     assert_eq!(table.all_gone(), "restart 7 x0");
 }
 
+/// Output after its checkpoint is not shown.
 #[test]
-fn a_job_that_is_suspended_ends_with_its_own_code_and_what_it_prints_meanwhile_is_not_shown() {
+fn a_suspended_job_ends_with_its_own_code() {
     let mut table = table(&[1, 1], Schedule::Asked);
     table.want(true);
     table.take(1, 3);
@@ -361,7 +363,7 @@ fn lines_are_taken_at_their_interval_and_a_cheap_one_more_often() {
 }
 
 #[test]
-fn a_line_that_waits_for_processes_which_have_not_called_mpi_init_is_told_of_once() {
+fn a_line_that_waits_for_mpi_init_is_reported_once() {
     let with = |schedule| {
         let line = LineSettings { schedule, first: None, next: Generation(1), restored: None, restart_count: 0 };
         let mut table = StepTable::with(Settings { line: Some(line), ..settings(&[1, 1]) });
@@ -389,7 +391,7 @@ fn a_line_that_waits_for_processes_which_have_not_called_mpi_init_is_told_of_onc
 }
 
 #[test]
-fn no_line_is_taken_before_the_first_is_due_unless_somebody_asks() {
+fn only_a_request_takes_a_line_before_the_first_is_due() {
     let schedule = Schedule::Every(Duration::from_secs(60));
     let with = |restored: Option<Generation>| {
         let line = LineSettings {
@@ -423,7 +425,7 @@ fn no_line_is_taken_before_the_first_is_due_unless_somebody_asks() {
 }
 
 #[test]
-fn who_writes_nothing_and_a_store_that_does_not_answer_hold_no_line_for_ever() {
+fn silent_writers_and_stores_hold_no_line_for_ever() {
     let written = "failed: nothing more was written of 0.0, 1.0 for 10 min";
     let store = "failed: the disk of --checkpoint-dir, or a host that is to keep a copy, has not answered for 10 min";
     for (steps, why) in [(0, store), (1, written), (5, written), (6, store)] {
@@ -439,7 +441,7 @@ fn who_writes_nothing_and_a_store_that_does_not_answer_hold_no_line_for_ever() {
 }
 
 #[test]
-fn images_that_grow_take_their_time_and_those_that_do_not_are_no_longer_waited_for() {
+fn only_images_that_grow_are_waited_for() {
     let mut table = table(&[1], Schedule::Asked);
     table.want(false);
     table.take(1, 1);
@@ -485,7 +487,7 @@ fn a_line_that_is_kept_after_it_was_given_up_counts() {
 }
 
 #[test]
-fn a_job_goes_back_when_its_store_has_said_what_became_of_a_line_that_was_being_kept() {
+fn a_return_waits_until_the_store_has_kept_or_lost_a_line() {
     for (is_kept, end) in [(true, "restart 2 x1"), (false, "restart 1 x1")] {
         let mut table = table(&[1, 1], Schedule::Asked);
         table.want(false);

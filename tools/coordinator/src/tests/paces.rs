@@ -182,8 +182,9 @@ fn run(seed: u64, fault: Fault, mistake: Mistake) -> Result<(), String> {
 
 const SEEDS: u64 = 8;
 
+/// A slow host is named.
 #[test]
-fn a_replica_that_stops_or_loops_is_retired_and_a_slow_host_is_named() {
+fn a_stopped_or_looping_replica_is_retired() {
     for fault in [Fault::None, Fault::Stops, Fault::Loops, Fault::SlowHost] {
         for seed in 0..SEEDS {
             assert_eq!(run(seed, fault, Mistake::None), Ok(()));

@@ -51,7 +51,7 @@ fn a_source_that_others_vouch_for_is_cut() {
 }
 
 #[test]
-fn a_source_that_nobody_vouches_for_is_not_copied_while_another_is() {
+fn an_unproven_source_is_not_copied_if_another_is_proven() {
     let mut table = compared(4);
     ready(&mut table, "0.3", 1);
     table.step("wait 0");

@@ -17,7 +17,7 @@ const CLONED: [(&str, &str); 11] = [
 ];
 
 #[test]
-fn a_lost_replica_is_replaced_and_its_copy_finalizes_with_the_others() {
+fn the_copy_of_a_lost_replica_finalizes_with_the_others() {
     let rest = [
         ("0.0 finalizing 2", ""),
         ("0.1 finalizing 2", ""),
@@ -110,7 +110,7 @@ fn a_failed_clone_is_tried_again_after_a_rest() {
 
 /// A replica that the kernel killed for want of memory is not copied to a host where the next one would be killed.
 #[test]
-fn a_copy_waits_until_its_host_has_the_memory_and_that_is_said_once() {
+fn a_copy_waits_for_memory_and_that_is_reported_once() {
     let mut table = recovering(&[2, 1]);
     // All other hosts are gone, so that the copy can only go where memory ran out.
     table.places.remove("c", table.now);
@@ -188,7 +188,7 @@ fn without_a_spare_the_job_goes_on() {
 }
 
 #[test]
-fn a_rank_counts_as_short_from_the_loss_until_its_copy_is_in_step() {
+fn a_rank_is_short_from_the_loss_until_its_copy_is_in_step() {
     let mut table = recovering(&[2, 2]);
     table.step("wait 10");
     for (step, _) in CLONED {
@@ -234,7 +234,7 @@ fn clones_under_way_are_given_up_when_all_finalize() {
 }
 
 #[test]
-fn a_connection_that_broke_with_the_dead_is_not_held_against_the_copy() {
+fn a_connection_broken_with_the_dead_does_not_blame_the_copy() {
     let suspect = |table: &mut StepTable, by: &str, replica: &str| {
         let input = Input::Agent(
             by.parse().unwrap(),

@@ -72,7 +72,7 @@ fn what_a_job_does_not_have_is_told_once_for_each_function() {
 }
 
 #[test]
-fn a_replica_that_lacks_descriptors_ends_alone_while_its_rank_has_another() {
+fn a_replica_without_descriptors_ends_alone_beside_a_sibling() {
     for degree in [2, 1] {
         let mut table = StepTable::new(&[2, degree]);
         for replica in table.coordinator.world().replicas().collect::<Vec<_>>() {

@@ -3,7 +3,7 @@
 use crate::input::{INPUT_BYTES_MAX, StandardInput};
 
 #[test]
-fn what_images_had_of_standard_input_is_what_was_read_before_processes_were_stopped() {
+fn images_have_the_input_read_before_the_processes_stopped() {
     let mut input = StandardInput::new(0, true);
     input.launched([0, 1].into_iter());
     input.note_read(&[0; 1000]);
@@ -14,7 +14,7 @@ fn what_images_had_of_standard_input_is_what_was_read_before_processes_were_stop
 }
 
 #[test]
-fn a_job_that_goes_back_reads_on_however_much_it_had_read_before() {
+fn a_job_that_goes_back_reads_on_in_its_input() {
     let mut input = StandardInput::new(1 << 30, true);
     input.launched([0, 1].into_iter());
     assert_eq!(input.in_flight_bytes(), 0);
@@ -41,7 +41,7 @@ fn nobody_waits_for_input_where_nobody_reads() {
 }
 
 #[test]
-fn what_was_read_since_the_line_is_given_again_and_what_is_read_meanwhile_comes_after_it() {
+fn input_since_the_line_is_repeated_before_new_input() {
     let mut input = StandardInput::new(0, true);
     assert!(input.note_read(b"one"));
     input.line_begins();

@@ -96,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn a_lasting_refusal_is_told_as_such_through_all_that_is_said_around_it() {
+fn a_lasting_refusal_stays_one_within_any_text() {
     let lasting = || cloner::Error::refused(cloner::Phase::Prepare, cloner::Refusal::Seccomp);
     let heard = std::io::Error::other(lasting().told().heard_from("the source"));
     let errors = [

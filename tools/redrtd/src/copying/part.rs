@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn files_arrive_as_they_were_and_any_change_on_the_way_is_an_error() {
+    fn files_arrive_unchanged_or_with_an_error() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let files = ["0.image", "1.image", "host-0.memory"].map(str::to_owned);
         let contents = [vec![1; (2 << 20) + 77], vec![2; 4096], vec![]];

@@ -191,8 +191,9 @@ mod tests {
         Record::Returned(Box::new(Returned { secret: Secret::generate().unwrap(), hosts: Vec::new(), kept, count: 1 }))
     }
 
+    /// Bytes of standard input are counted over all lives.
     #[test]
-    fn daemons_and_messages_are_those_of_their_life_and_what_was_read_is_counted_over_all() {
+    fn daemons_and_messages_belong_to_one_life() {
         let launch = || order(&ToDaemon::Launch(Box::new(launch())));
         let heard = || Record::Counted { host: 0 };
         let (first, second) = (
@@ -215,8 +216,9 @@ mod tests {
         assert_eq!(before.lives.iter().map(of).collect::<Vec<_>>(), [(false, 1, 2, true), (true, 1, 1, true)]);
     }
 
+    /// Here only the root has the launch on record.
     #[test]
-    fn a_life_whose_daemons_were_not_told_to_launch_is_not_launched_though_the_root_was_told_so() {
+    fn a_launch_counts_only_once_daemons_got_it() {
         let before = Before::of(vec![launched(), order(&ToDaemon::KillAll), typed(b"one")]).unwrap();
         assert!(!before.lives[0].is_launched);
         assert_eq!(before.lives[0].records.len(), 2);

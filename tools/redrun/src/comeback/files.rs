@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_one_file_by_both_streams_does_not_lie_over_each_other() {
+    fn both_streams_into_one_file_overwrite_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("both");
         let both = kept(&path, false);

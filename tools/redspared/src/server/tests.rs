@@ -148,8 +148,9 @@ fn comes_back(job: &mut Client) -> bool {
     false
 }
 
+/// Later connections need no proof.
 #[test]
-fn a_job_proves_whose_it_is_once_and_its_later_connections_need_no_munge() {
+fn a_job_proves_its_user_once_by_munge() {
     let directory = tempfile::tempdir().unwrap();
     let munge = commands(directory.path(), 0);
     let (address, secrets) = serve(directory.path(), Some(munge.clone()));

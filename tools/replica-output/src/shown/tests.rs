@@ -40,7 +40,7 @@ fn right<'a>(shown: &[u8], again: &'a [u8]) -> (&'a [u8], bool) {
 proptest! {
     /// Random texts, cut at a random place, gone back from, and repeated with other lines from some place on.
     #[test]
-    fn what_is_printed_again_is_shown_from_the_first_line_that_differs(
+    fn output_after_a_return_is_shown_from_its_first_new_line(
         old in text(), rest in text(), image_at in 0usize..80, same in 0usize..80, piece_bytes in 1usize..20,
     ) {
         let image_at = line_begin(&old, image_at.min(old.len()));
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn a_line_that_was_shown_in_part_is_gone_on_with_if_it_is_the_same() {
+fn a_line_shown_in_part_goes_on_if_it_is_the_same() {
     for (again, shown_then, departs) in
         [("one\ntwo and\n", " and\n", false), ("one\ntwine\n", "twine\n", true), ("one\nt", "", false)]
     {
@@ -140,8 +140,9 @@ fn nothing_is_kept_of_a_job_that_cannot_go_back() {
     assert_eq!(out, b"one\none\n");
 }
 
+/// It prints no message about that.
 #[test]
-fn a_job_that_was_resumed_and_knows_nothing_begins_with_a_line_of_its_own_and_says_nothing() {
+fn a_resumed_job_without_a_record_begins_with_a_new_line() {
     let mut shown = ShownText::kept(1).lacking_past();
     let mut out = Vec::new();
     shown.go_back(3);

@@ -175,8 +175,9 @@ fn a_text_that_is_another_one_altogether_is_given_up() {
     assert!(found.len() > MISSES_MAX as usize && found.iter().all(|one| one.given_up.is_empty()));
 }
 
+/// It costs a bounded amount of memory.
 #[test]
-fn a_replica_that_stands_still_holds_no_majority_up_and_costs_bounded_memory() {
+fn a_stopped_replica_holds_up_no_majority() {
     let mut stream = voted(3);
     let mut out = Vec::new();
     let line = vec![b'x'; 1 << 20];
