@@ -26,7 +26,7 @@ impl Particle {
         Self { position: [scattered(7), scattered(29)], charge, identity }
     }
 
-    /// What `other` does to it.
+    /// The force of `other` on this particle.
     fn force_of(&self, other: &Self) -> [f64; 2] {
         if self.identity == other.identity {
             return [0.0; 2];

@@ -1,41 +1,41 @@
-//! Which events are shown.
+//! The choice of events to show.
 
 use std::str::FromStr;
 use tracing::Level;
 use tracing::metadata::LevelFilter;
 
-/// A level for each part that is named, and one for all others.
+/// A level for each named part, and one for all others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Filter {
     parts: Vec<(String, LevelFilter)>,
     others: LevelFilter,
 }
 
-/// Why nobody can know what is to be shown.
+/// Errors in the variable.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FilterError {
     /// A word that is no level.
     #[error("REDRT_LOG: '{0}' is no level: it is error, warn, info, debug, trace or off")]
     Level(String),
-    /// A level for nothing.
+    /// A level for an unknown part.
     #[error("REDRT_LOG: '{0}' names no part: it is engine, runtime, redrun or redrtd")]
     Part(String),
 }
 
-/// What events have as their target.
+/// Targets of events.
 const PARTS: [&str; 4] = ["engine", "runtime", "redrun", "redrtd"];
 
 impl Filter {
-    /// Whether an event of this part and level is shown.
+    /// True when an event of this part and level is shown.
     #[must_use]
     pub fn shows(&self, part: &str, level: Level) -> bool {
         let named = self.parts.iter().find(|(name, _)| name == part);
-        // Other crates have events too, which are of no interest here.
+        // Events of other crates are not for developers of redrt.
         let others = if PARTS.contains(&part) { self.others } else { LevelFilter::OFF };
         named.map_or(others, |(_, filter)| *filter) >= level
     }
 
-    /// The most that is shown of any part.
+    /// The most detailed level of any part.
     #[must_use]
     pub fn most(&self) -> LevelFilter {
         self.parts.iter().map(|(_, filter)| *filter).fold(self.others, Ord::max)

@@ -1,11 +1,11 @@
-//! What developers see of what goes on: `REDRT_LOG=engine=debug,redrun=trace` shows the events of these parts, a line
-//! each on standard error.
+//! Events for developers: `REDRT_LOG=engine=debug,redrun=trace` shows the events of these parts, a line each on
+//! standard error.
 //!
 //! The parts are the targets of events: `engine`, `runtime`, `redrun`, `redrtd`. Without the variable there is no
 //! subscriber, and an event costs a look at one word.
 //!
-//! The subscriber is our own. Within a replica it may not ask for the time of day, which is a decision of the leader,
-//! nor for anything of the C library's heap.
+//! The subscriber is our own. Within a replica it must not read the time of day, which is a decision of the leader, nor
+//! allocate from the C library's heap.
 #![forbid(unsafe_code)]
 
 mod filter;
@@ -18,15 +18,15 @@ use tracing::metadata::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The environment variable that says what is shown.
+/// The environment variable with the choice of events.
 pub const VARIABLE: &str = "REDRT_LOG";
 
-/// Where events go.
+/// Functions that the events are written with.
 #[derive(Clone, Copy)]
 pub struct Sink {
-    /// Who speaks.
+    /// Name of the process in each line.
     pub who: fn() -> String,
-    /// A time in nanoseconds.
+    /// Time of an event in nanoseconds.
     pub now_ns: fn() -> u64,
     /// Shows a line.
     pub show: fn(&str),
@@ -35,11 +35,11 @@ pub struct Sink {
 /// Shows events from now on, if the environment asks for any. The first call counts.
 ///
 /// # Errors
-/// When nobody can know what is asked for. Then nothing is shown.
+/// When the variable cannot be read. Then no event is shown.
 pub fn begin(sink: Sink) -> Result<(), FilterError> {
     let Ok(text) = std::env::var(VARIABLE) else { return Ok(()) };
     let lines = Lines { filter: text.parse()?, sink };
-    // An embedding program may have one already, which then shows them.
+    // An embedding program may have a subscriber already, which then shows the events.
     let _ = tracing::subscriber::set_global_default(lines);
     Ok(())
 }
@@ -66,7 +66,7 @@ impl Subscriber for Lines {
         (self.sink.show)(&line.0);
     }
 
-    // There are events only.
+    // Spans are not used.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -84,7 +84,7 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // A String takes all that is written.
+        // Writing to a String cannot fail.
         let _ = match field.name() {
             "message" => write!(self.0, " {value:?}"),
             name => write!(self.0, " {name}={value:?}"),

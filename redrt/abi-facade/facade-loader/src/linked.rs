@@ -16,7 +16,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 static BEGIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = begin;
 
 extern "C" fn begin(_count: c_int, words: *const *const c_char, _environment: *const *const c_char) {
-    // Started through the dynamic linker's name, a program has no linker of its own: the linker would be executed again.
+    // Started through the dynamic linker's name, a program has no linker of its own: the linker would be executed.
     // SAFETY: - getauxval takes a number.
     if unsafe { libc::getauxval(libc::AT_BASE) } == 0 {
         return;
