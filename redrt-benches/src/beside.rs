@@ -25,7 +25,7 @@ struct Row {
     runs: Vec<Vec<f64>>,
 }
 
-/// A table.
+/// A table of figures of several libraries.
 #[derive(Clone, Debug)]
 pub struct Beside {
     title: String,

@@ -18,7 +18,7 @@ pub struct Machine {
     pub kernel: String,
     /// Name of the distribution.
     pub system: String,
-    /// Compilers.
+    /// Names and versions of the compilers.
     pub compilers: String,
     /// Commit of the tree, with a mark when it has been changed since.
     pub commit: String,

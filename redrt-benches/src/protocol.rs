@@ -26,7 +26,7 @@ struct Row {
     digest_ns: Vec<f64>,
 }
 
-/// Rows by length.
+/// Costs by the length of messages.
 #[derive(Clone, Debug, Default)]
 pub struct Protocol(BTreeMap<u64, Row>);
 

@@ -82,7 +82,7 @@ fn a_rankfile_says_what_a_process_may_use() {
     let of = |replica: &str| bindings.iter().find(|line| line.contains(&format!(" {replica} on "))).copied();
     assert!(of("0.0").is_some_and(|line| line.ends_with(&format!(" {all}"))), "{ended}");
     assert!(of("1.0").is_some_and(|line| line.ends_with(&format!(" {one}"))), "{ended}");
-    // Processes have what is reported.
+    // The reported bindings are the real ones.
     let mut expected = vec![&all[..], &one];
     expected.sort_unstable();
     assert_eq!(lists(&ended), expected, "{ended}");

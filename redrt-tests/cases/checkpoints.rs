@@ -104,7 +104,7 @@ fn a_job_goes_back_whenever_a_rank_is_lost() {
 }
 
 /// Socket of a process's cloner agent. Daemons that were killed in other tests may have left sockets of the same name,
-/// which nobody listens to.
+/// without a listener.
 fn socket_of(pid: i32) -> Option<PathBuf> {
     let temporary = std::fs::read_dir(std::env::temp_dir()).expect("there is one").flatten();
     let mut paths = temporary.map(|entry| entry.path().join(format!("{pid}.sock")));

@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
             usleep(1000);
             continue;
         }
-        // A shell appends, and what it starts does: by its own calls, and by a stream.
+        // A shell appends, and so do the programs that it starts: by calls of their own, and by a stream.
         snprintf(command, sizeof command, "echo %d >> %s/shell.%d", step, argv[1], rank);
         run(command);
         snprintf(command, sizeof command, "echo %d | sed p >> %s/filter.%d", step, argv[1], rank);

@@ -18,7 +18,7 @@ static long long now(void) {
 
 static void line(FILE *to, int number) {
     long long at = now();
-    /* Of another length each time. */
+    /* The width differs from time to time. */
     int width = (int)(at / 1000 % 40);
     fprintf(to, "rank %d line %d at %lld %*s%lld %d\n", rank, number, at, width, "", at, number);
 }

@@ -151,7 +151,7 @@ fn a_job_that_is_resumed_shows_what_its_last_life_has_not_shown() {
     }
 }
 
-/// The resumed job does not know what was shown after the checkpoint: those lines come again, and are whole.
+/// The resumed job does not know which lines were shown after the checkpoint: those lines come again, and are whole.
 #[test]
 fn a_resumed_job_begins_with_a_whole_line() {
     let directory = store();

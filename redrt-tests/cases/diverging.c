@@ -1,5 +1,5 @@
 /* One replica of each rank reads clocks that the others do not read, which no program may do: the job must neither
- * hang nor go on in silence. Which replica that is depends on who makes the file first (with --files=all).
+ * hang nor go on in silence. It is the replica that makes the file first (with --files=all).
  *
  *   diverging DIRECTORY [thread|lock|loop|end] */
 #include "../programs/check.h"

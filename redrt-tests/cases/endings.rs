@@ -1,4 +1,4 @@
-//! How jobs end: aborts, crashes, time limits, signals, and the loss of a whole rank.
+//! Ends of jobs: aborts, crashes, time limits, signals, and the loss of a whole rank.
 
 use redrt_tests::{Ended, Job, Program, compile_source, prefix};
 use std::process::Command;

@@ -99,7 +99,7 @@ fn the_command_line_overrides_a_file_of_options() {
     job(&[]).ended_with(2).said("REDRT_CONFIG= leaves them out");
 }
 
-/// MPI-5.0 section 11.5.
+/// MPI-5.0 section 11.5 defines the option for it.
 #[test]
 fn communicators_begin_with_the_error_handler_of_mpiexec() {
     let source = r#"

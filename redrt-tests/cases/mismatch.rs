@@ -87,8 +87,8 @@ fn a_mistake_is_told_with_both_calls_and_where_they_are() {
     );
 }
 
-/// That a member will never call it cannot be known in advance. When all wait, it is known, with the call that each is
-/// in.
+/// In advance no one can know that a member will never call it. When all members wait it is certain, and the call of
+/// each is known.
 #[test]
 fn a_collective_that_not_all_call_is_a_deadlock_that_names_it() {
     let program = compile_case("mismatch");

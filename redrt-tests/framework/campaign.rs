@@ -1,6 +1,6 @@
 //! Campaigns: many jobs, each with one fault at a moment drawn from a seed, and the outcome of each.
 //!
-//! A kill must change nothing of what a program prints. A flip must be reported against the right replica, and at r ≥ 3
+//! A kill must not change a program's output. A flip must be reported against the right replica, and at r ≥ 3
 //! change nothing either. A reset connection must cost nobody. Every job that does otherwise is kept with the command
 //! that repeats it.
 

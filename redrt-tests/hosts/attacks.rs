@@ -10,7 +10,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 const ATTACK: &str = include_str!("attack.py");
-/// User `nobody`, who has no rights anywhere.
+/// The user `nobody`, without rights anywhere.
 const NOBODY: &str = "65534";
 /// More silent connections than the descriptors that a daemon may have by default.
 const SILENT_COUNT: &str = "1100";

@@ -86,7 +86,7 @@ const REWRITTEN: [&str; 23] = [
 ];
 
 /// A subject that is a clause ("Whether a thread waits.") has to be read twice: comments begin with a noun or a verb
-/// ("True while a thread waits."). Help texts are for users, and say what an option does.
+/// ("True while a thread waits."). Help texts are for users, and describe options.
 #[test]
 fn no_comment_begins_with_a_clause_as_its_subject() {
     const CLAUSES: [&str; 6] = ["What", "Who", "Whom", "Whose", "Whether", "Those"];

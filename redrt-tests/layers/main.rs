@@ -394,7 +394,7 @@ fn each_function_that_programs_call_marks_the_library_at_work() {
     assert!(count >= 4, "{count} functions were found");
 }
 
-/// A page in no list is found by nobody.
+/// Readers find a page by a list or a link only.
 #[test]
 fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
     let list = std::fs::read_to_string(root().join("docs/SUMMARY.md")).expect("it is there");

@@ -220,7 +220,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     for (int members = 1; members <= size; members++) {
         MPI_Comm comm;
-        /* In another order than in the world. */
+        /* Ranks in another order than in the world. */
         MPI_Comm_split(MPI_COMM_WORLD, rank < members ? 0 : MPI_UNDEFINED, (rank * 7) % size, &comm);
         for (int round = 0; comm != MPI_COMM_NULL && round < rounds; round++)
             for (int k = round % parts; k < (int)(sizeof counts / sizeof *counts); k += parts) {

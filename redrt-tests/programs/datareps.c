@@ -294,7 +294,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    /* The same in all replicas, another in each job. */
+    /* A number that all replicas agree on, and that differs between jobs. */
     uint64_t name;
     if (rank == 0 && getrandom(&name, sizeof name, 0) == sizeof name) {
         const char *folder = getenv("TMPDIR");

@@ -305,7 +305,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    /* The same in all replicas, another in each job. */
+    /* A number that all replicas agree on, and that differs between jobs. */
     if (rank == 0 && getrandom(&number, sizeof number, 0) == sizeof number) {
         const char *folder = getenv("TMPDIR");
         snprintf(path, sizeof path, "%s/redrt-files-%016llx", folder ? folder : "/tmp", (unsigned long long)number);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const SECRET: &str = "c10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10e";
 
-/// Measure clones.
+/// Measure the cost of clones.
 #[derive(Parser)]
 struct Arguments {
     /// An installation of redrt

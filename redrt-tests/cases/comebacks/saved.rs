@@ -130,7 +130,7 @@ fn a_root_is_killed_while_its_job_goes_back_to_a_checkpoint() {
     }
 }
 
-/// Without the keeper, a root that comes back would not know what was shown of the bytes in the pipe, and would show
+/// Without the keeper, a root that comes back would not know how many bytes of the pipe were shown, and would show
 /// them again.
 #[test]
 fn the_keeper_of_output_outlives_a_return_to_a_checkpoint() {

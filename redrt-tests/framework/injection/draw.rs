@@ -6,7 +6,7 @@ use crate::alone::Alone;
 use crate::programs::Program;
 
 impl Campaign {
-    /// As many trials as were asked for. Any first part of them has all programs, degrees and places.
+    /// The campaign's number of trials. Any first part of them has all programs, degrees and places.
     pub(super) fn draw(&self) -> Vec<Trial> {
         let mut random = Random::new(self.seed);
         let cells = || {

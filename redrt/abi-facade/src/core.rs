@@ -26,7 +26,7 @@ pub struct CoreStatus {
 }
 
 impl CoreStatus {
-    /// Bytes received.
+    /// Number of received bytes, joined from its two halves.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         u64::from(self.bytes_low as u32) | u64::from(self.bytes_high as u32) << 32

@@ -26,7 +26,7 @@ pub fn unpack(layout: &Layout, destination: *mut u8, position: u64, data: &[u8])
     assert!(position + data.len() as u64 <= layout.size(), "the stream has {} bytes", layout.size());
     let packed = data.as_ptr().cast_mut();
     // SAFETY: - the layout's bytes at destination are writable: the program's promise.
-    //         - `data` holds data.len() bytes and is only read; being borrowed, it is not what is written.
+    //         - `data` holds data.len() bytes and is only read; being borrowed, it does not overlap the written memory.
     //         - the range ends within the stream: asserted above.
     unsafe { copy_range::<Unpack>(layout, destination, position, packed, data.len() as u64) };
 }

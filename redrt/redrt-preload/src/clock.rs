@@ -41,7 +41,7 @@ const FAMILY_COUNT: usize = 3;
 pub enum Family {
     /// Time of day.
     Wall = 0,
-    /// Since some beginning.
+    /// Time since an unspecified beginning.
     Monotonic = 1,
     /// Processor time, from 0 on.
     Processor = 2,
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
         return 0;
     }
     real::next!(clock_gettime(clock => clockid_t, time => *mut timespec) -> i32, {
-        // SAFETY: - the caller has promised what clock_gettime asks for.
+        // SAFETY: - the arguments are valid for `clock_gettime`, by contract.
         real::with_errno(unsafe {
             real::system_call(libc::SYS_clock_gettime, [clock.into(), time as libc::c_long, 0, 0, 0, 0])
         }) as i32

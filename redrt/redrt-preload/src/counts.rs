@@ -116,7 +116,7 @@ pub unsafe extern "C" fn getrusage(who: c_int, usage: *mut rusage) -> c_int {
 
 /// Shows the use of a child that has ended.
 fn show_child(child: pid_t, usage: *mut rusage) {
-    // SAFETY: null, or valid for writing, as the caller of `wait4` has promised.
+    // SAFETY: null, or valid for writing, by contract of `wait4`.
     let Some(usage) = (unsafe { usage.as_mut() }).filter(|_| child > 0) else { return };
     if agree(OF_PROCESS, usage) == Author::Nobody {
         *usage = NOTHING;

@@ -85,8 +85,8 @@ fn put_path(process: pid_t, file: &[u8], path: &mut [u8]) {
 fn read_proc<'a>(process: pid_t, file: &[u8], buffer: &'a mut [u8]) -> &'a [u8] {
     let mut path = [0u8; 32];
     put_path(process, file, &mut path);
-    // SAFETY: path is zero-terminated, for it was zeroed and is longer than what was put; buffer is valid for its
-    // length.
+    // SAFETY: path is zero-terminated: it was zeroed, and is longer than the bytes put into it; buffer is valid for
+    //         its length.
     let count = unsafe {
         let open = [libc::AT_FDCWD.into(), path.as_ptr() as i64, libc::O_CLOEXEC.into(), 0, 0, 0];
         let fd = real::system_call(libc::SYS_openat, open);

@@ -118,12 +118,12 @@ unsafe fn fill_buffer(buffer: *mut c_void, length: usize) -> bool {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: u32) -> isize {
-    // SAFETY: - the caller has promised what getrandom asks for.
+    // SAFETY: - the arguments are valid for `getrandom`, by contract.
     if unsafe { fill_buffer(buffer, length) } {
         return length as isize;
     }
     let arguments = [buffer as i64, length as i64, i64::from(flags), 0, 0, 0];
-    // SAFETY: - the caller has promised what getrandom asks for.
+    // SAFETY: - the arguments are valid for `getrandom`, by contract.
     real::with_errno(unsafe { real::system_call(libc::SYS_getrandom, arguments) }) as isize
 }
 
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: usize, flags: u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getentropy(buffer: *mut c_void, length: usize) -> c_int {
     // A longer request is an error, which the C library reports.
-    // SAFETY: - the caller has promised what getentropy asks for.
+    // SAFETY: - the arguments are valid for `getentropy`, by contract.
     if length <= 256 && unsafe { fill_buffer(buffer, length) } {
         return 0;
     }
@@ -158,7 +158,7 @@ pub extern "C" fn arc4random() -> u32 {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn arc4random_buf(buffer: *mut c_void, length: usize) {
-    // SAFETY: - the caller has promised what arc4random_buf asks for.
+    // SAFETY: - the arguments are valid for `arc4random_buf`, by contract.
     if !unsafe { fill_buffer(buffer, length) } {
         next!(arc4random_buf(buffer => *mut c_void, length => usize) -> (), ());
     }

@@ -41,7 +41,7 @@ macro_rules! next {
             let function = unsafe {
                 std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($type),*) -> $result>(address)
             };
-            // SAFETY: the arguments are those the caller of the interposed function vouches for.
+            // SAFETY: the arguments are valid, by contract of the interposed function.
             unsafe { function($($argument),*) }
         }
     }};
@@ -68,7 +68,7 @@ pub fn set_errno(error: i32) {
 pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> c_long {
     let [a, b, c, d, e, f] = arguments;
     let result;
-    // SAFETY: the registers are those of the Linux system call convention; the caller vouches for the rest.
+    // SAFETY: the registers follow Linux's system call convention; the arguments are valid, by contract.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -89,7 +89,7 @@ pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> c_long {
 pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> c_long {
     let [a, b, c, d, e, f] = arguments;
     let result;
-    // SAFETY: the registers are those of the Linux system call convention; the caller vouches for the rest.
+    // SAFETY: the registers follow Linux's system call convention; the arguments are valid, by contract.
     unsafe {
         std::arch::asm!(
             "svc 0",

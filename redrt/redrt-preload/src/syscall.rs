@@ -22,12 +22,12 @@ pub unsafe extern "C" fn syscall(
 ) -> c_long {
     match number {
         libc::SYS_futex => return futex([a, b, c, d, e, f]),
-        // SAFETY: - the caller has promised what the system call asks for.
+        // SAFETY: - the arguments are valid for the system call, by contract.
         libc::SYS_getrandom => return unsafe { random::getrandom(a as *mut c_void, b as usize, c as u32) as c_long },
         libc::SYS_getpid => return identity::getpid().into(),
         libc::SYS_gettid => return identity::gettid().into(),
         _ => {
-            // SAFETY: - the caller has promised what the system call asks for.
+            // SAFETY: - the arguments are valid for the system call, by contract.
             if let Some(result) = unsafe { clock([number, a, b, c, d]) } {
                 return result;
             }
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn syscall(
         _ => a,
     };
     let second = if number == libc::SYS_tgkill { identity::real_id(b as i32).into() } else { b };
-    // SAFETY: - the caller has promised what the system call asks for.
+    // SAFETY: - the arguments are valid for the system call, by contract.
     real::with_errno(unsafe { real::system_call(number, [first, second, c, d, e, f]) })
 }
 
@@ -91,14 +91,14 @@ fn futex(arguments: [c_long; 6]) -> c_long {
         None
     };
     let Some(shown) = shown else {
-        // SAFETY: - the caller has promised what the system call asks for.
+        // SAFETY: - the arguments are valid for the system call, by contract.
         return real::with_errno(unsafe { real::system_call(libc::SYS_futex, arguments) });
     };
     let on_wall = operation as c_int & libc::FUTEX_CLOCK_REALTIME != 0;
     let family = if on_wall { Family::Wall } else { Family::Monotonic };
     let real = clock::real_deadline(family, shown);
     let shifted = [address, operation, value, &raw const real as c_long, second, bits];
-    // SAFETY: - the caller has promised what the system call asks for; the shifted deadline lives until it returns.
+    // SAFETY: - the arguments are valid for the system call, by contract; the shifted deadline lives until it returns.
     let result = unsafe { real::system_call(libc::SYS_futex, shifted) };
     if result == -c_long::from(libc::ETIMEDOUT) {
         clock::reach(family, shown);

@@ -101,9 +101,9 @@ pub struct Call {
     pub path: *const c_char,
     /// Directory of a relative `other_path`, or the number of a descriptor.
     pub other: c_int,
-    /// Another path.
+    /// The second path of a call with two.
     pub other_path: *const c_char,
-    /// A descriptor.
+    /// The descriptor that the call is about.
     pub fd: c_int,
     /// Flags of the call.
     pub flags: c_int,

@@ -91,7 +91,7 @@ fn may_change(call: &Call) -> bool {
 /// True unless the call is about a terminal, a pipe or a device.
 fn is_file(call: &Call) -> bool {
     if !call.path.is_null() {
-        // SAFETY: the program vouches for a string.
+        // SAFETY: a string, by contract of the interposed function.
         return !unsafe { CStr::from_ptr(call.path) }.to_bytes().starts_with(b"/dev/");
     }
     // SAFETY: all zeros are a status.

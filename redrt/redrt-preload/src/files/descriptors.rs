@@ -235,7 +235,7 @@ macro_rules! maps {
                 ask(&mut Call { fd, flags, mode: protection as u32, ..Call::new(Operation::Map) });
             }
             let arguments = [address as c_long, length as c_long, protection.into(), flags.into(), fd.into(), offset];
-            // SAFETY: - the caller has promised what mmap asks for. Made directly: this runs before symbols can be
+            // SAFETY: - the arguments are valid for `mmap`, by contract. Made directly: this runs before symbols can be
             //           looked up.
             real::with_errno(unsafe { real::system_call(libc::SYS_mmap, arguments) }) as *mut c_void
         }
@@ -257,7 +257,7 @@ macro_rules! moves {
                 real::set_errno(libc::EINVAL);
                 return -1;
             }
-            // SAFETY: null, or a number, as the caller has promised.
+            // SAFETY: null, or valid for reading a number, by contract.
             let offset = unsafe { ($at as *const off_t).as_ref() }.map_or(-1, |at| *at);
             let mut call = Call { fd: $to, offset, length: $length as i64, flags: $flags, ..Call::new(Operation::Fill) };
             if let Some(result) = ask(&mut call) {

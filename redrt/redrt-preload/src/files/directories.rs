@@ -50,9 +50,9 @@ unsafe fn open_agreed(directory: c_int, path: *const c_char) -> Option<*mut DIR>
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
-    // SAFETY: - the caller has promised what opendir asks for.
+    // SAFETY: - the arguments are valid for `opendir`, by contract.
     let path = unsafe { identity::real_path(path) };
-    // SAFETY: - the caller has promised what opendir asks for.
+    // SAFETY: - the arguments are valid for `opendir`, by contract.
     unsafe { open_agreed(libc::AT_FDCWD, path) }
         .unwrap_or_else(|| next!(opendir(path => *const c_char) -> *mut DIR, std::ptr::null_mut()))
 }
@@ -106,10 +106,10 @@ macro_rules! reads {
             real::set_errno(before);
             let filled = if found.is_null() { found } else { entry };
             if !found.is_null() {
-                // SAFETY: an entry is followed by as much memory as a whole one takes; the program vouches for its own.
+                // SAFETY: an entry is followed by memory for a whole one; the program's is valid, by contract.
                 unsafe { entry.write_unaligned(found.read_unaligned()) };
             }
-            // SAFETY: the program vouches for the place of the result.
+            // SAFETY: the place of the result is valid for writing, by contract.
             unsafe { *result = filled };
             error
         }
@@ -192,7 +192,7 @@ unsafe fn scan(
         }
         // SAFETY: an entry of the directory, which lives until the next is read.
         let length = usize::from(unsafe { (&raw const (*entry).d_reclen).read() });
-        // SAFETY: null, or made by realloc; length is what is copied.
+        // SAFETY: null, or made by realloc; `length` bytes are copied.
         let (grown, copy) =
             unsafe { (libc::realloc(found.cast(), (count + 1) * size_of::<*mut dirent64>()), libc::malloc(length)) };
         if !grown.is_null() {
@@ -222,14 +222,14 @@ unsafe fn scan(
     }
     real::set_errno(before);
     if let Some(compare) = compare.filter(|_| count > 1) {
-        // SAFETY: the comparison of elements of a list of pointers, which is what the C library passes to it.
+        // SAFETY: the function compares elements of a list of pointers, and the C library passes such elements.
         let compare = unsafe {
             std::mem::transmute::<Compare, unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>(compare)
         };
         // SAFETY: this many elements were written.
         unsafe { libc::qsort(found.cast(), count, size_of::<*mut dirent64>(), Some(compare)) };
     }
-    // SAFETY: the program vouches for the place of the list.
+    // SAFETY: the place of the list is valid for writing, by contract.
     unsafe { *list = found };
     count as c_int
 }
@@ -246,7 +246,7 @@ macro_rules! scans {
             $($directory: $type,)? path: *const c_char, list: *mut *mut *mut dirent64,
             filter: Option<Filter>, compare: Option<Compare>,
         ) -> c_int {
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             let Some(opened) = (unsafe { open_agreed($at, path) }) else {
                 return next!($name(
                     $($directory => $type,)? path => *const c_char, list => *mut *mut *mut dirent64,
@@ -256,7 +256,7 @@ macro_rules! scans {
             if opened.is_null() {
                 return -1;
             }
-            // SAFETY: - the caller has promised what the C library's function asks for, with the directory that was
+            // SAFETY: - the arguments are valid for the C library's function, by contract, with the directory that was
             //           opened.
             let count = unsafe { scan(opened, list, filter, compare) };
             let error = real::errno();
@@ -296,12 +296,12 @@ type OnError = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
 const WITH_FUNCTIONS: c_int = 1 << 6;
 
 unsafe extern "C" fn status_of(path: *const c_char, status: *mut Status) -> c_int {
-    // SAFETY: - the caller has promised what stat asks for.
+    // SAFETY: - the arguments are valid for `stat`, by contract.
     unsafe { paths::stat(path, status) }
 }
 
 unsafe extern "C" fn link_status_of(path: *const c_char, status: *mut Status) -> c_int {
-    // SAFETY: - the caller has promised what lstat asks for.
+    // SAFETY: - the arguments are valid for `lstat`, by contract.
     unsafe { paths::lstat(path, status) }
 }
 
@@ -327,9 +327,9 @@ macro_rules! globs {
             if flags & WITH_FUNCTIONS != 0 || found.is_null() || !asks() {
                 return real(flags, found);
             }
-            // SAFETY: not null, and the program's, who vouches for it; read and written as a whole.
+            // SAFETY: not null, so valid, by contract; read and written as a whole.
             let before = unsafe { found.read() };
-            // SAFETY: not null, and the program's, who vouches for it and does not use it during the call.
+            // SAFETY: not null, so valid, by contract; the program does not use it during the call.
             unsafe {
                 (*found).close = closedir as *mut c_void;
                 (*found).read = readdir64 as *mut c_void;

@@ -56,7 +56,7 @@ pub fn begin() {
     children::begin();
 }
 
-/// In a forked child nobody answers, until it changes a file.
+/// Called in a forked child: calls are not answered until the child changes a file.
 pub fn leave_alone() {
     ANSWER.store(std::ptr::null_mut(), Ordering::Release);
     children::begin();
@@ -74,7 +74,7 @@ fn ask(call: &mut Call) -> Option<i64> {
     // SAFETY: only functions of this type are stored.
     let answer = unsafe { std::mem::transmute::<*mut c_void, Answer>(answer) };
     let before = real::errno();
-    // SAFETY: the call lives until it returns; its pointers are the program's, who vouches for them.
+    // SAFETY: the call lives until it returns; its pointers are valid, by contract of the interposed function.
     let answered = state::in_hook(|| unsafe { answer(call) });
     IS_WAITED_FOR.set(answered == 2);
     let answered = answered == 1;
@@ -115,8 +115,7 @@ impl<T: 'static> Told for *const T {
         if TypeId::of::<T>() != TypeId::of::<c_char>() {
             return self;
         }
-        // SAFETY: - strings of the calls here are null or zero-terminated: the program has promised what the C library
-        //           asks for.
+        // SAFETY: - strings of the calls here are null or zero-terminated: by contract of the C library.
         unsafe { identity::real_path(self.cast()).cast() }
     }
 }

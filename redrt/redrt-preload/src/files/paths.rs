@@ -122,9 +122,9 @@ macro_rules! opens {
         pub unsafe extern "C" fn $name(
             $($directory: $type,)? path: *const c_char, flags: c_int, mode: mode_t
         ) -> c_int {
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             let path = unsafe { identity::real_path(path) };
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             if let Some(fd) = unsafe { open_agreed($at, path, flags, mode) } {
                 return fd;
             }
@@ -155,7 +155,7 @@ const CREATING: c_int = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: - the caller has promised what creat asks for.
+    // SAFETY: - the arguments are valid for `creat`, by contract.
     unsafe { open(path, CREATING, mode) }
 }
 
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
-    // SAFETY: - the caller has promised what creat64 asks for.
+    // SAFETY: - the arguments are valid for `creat64`, by contract.
     unsafe { open(path, CREATING, mode) }
 }
 
@@ -218,7 +218,7 @@ macro_rules! temporaries {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(template: *mut c_char $(, $argument: c_int)*) -> c_int {
             let flags = ($flags & !libc::O_ACCMODE) | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             unsafe { make_temporary(template, $suffix, || open(template, flags, 0o600)) }
         }
     )+ };
@@ -241,7 +241,7 @@ temporaries! {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
-    // SAFETY: - the caller has promised what mkdtemp asks for.
+    // SAFETY: - the arguments are valid for `mkdtemp`, by contract.
     let made = unsafe { make_temporary(template, 0, || mkdir(template, 0o700)) };
     if made < 0 { std::ptr::null_mut() } else { template }
 }

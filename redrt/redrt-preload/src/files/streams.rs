@@ -231,11 +231,11 @@ macro_rules! opens {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             let path = unsafe { identity::real_path(path) };
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             match unsafe { open_agreed(path, mode) } {
-                // SAFETY: - the caller has promised what the C library's function asks for; the mode was read.
+                // SAFETY: - the arguments are valid for the C library's function, by contract; the mode was read.
                 Some(fd) if fd >= 0 => unsafe { stream_of(fd, mode) },
                 Some(_) => std::ptr::null_mut(),
                 None => {
@@ -259,7 +259,7 @@ opens!(fopen fopen64);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if is_known(fd) && !mode.is_null() {
-        // SAFETY: - the caller has promised what fdopen asks for.
+        // SAFETY: - the arguments are valid for `fdopen`, by contract.
         return unsafe { stream_of(fd, mode) };
     }
     next!(fdopen(fd => c_int, mode => *const c_char) -> *mut FILE, std::ptr::null_mut())
@@ -274,9 +274,9 @@ macro_rules! reopens {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             let path = unsafe { identity::real_path(path) };
-            // SAFETY: - the caller has promised what the C library's function asks for.
+            // SAFETY: - the arguments are valid for the C library's function, by contract.
             let agreed = unsafe { open_agreed(path, mode) };
             let path = match agreed {
                 Some(fd) if fd >= 0 => c"/dev/null".as_ptr(),

@@ -106,7 +106,7 @@ impl Walk {
             return -1;
         }
         let mut place = Ftw { base: base as c_int, level };
-        // SAFETY: the program vouches for its function.
+        // SAFETY: the function takes these arguments, by contract of `ftw` and `nftw`.
         unsafe {
             match self.visitor {
                 Visitor::Full(visit) => visit(path.as_ptr(), status, kind, &raw mut place),
@@ -233,7 +233,7 @@ macro_rules! walks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, visit: Simple, descriptors: c_int) -> c_int {
             if asks() {
-                // SAFETY: - the caller has promised what the C library's function asks for.
+                // SAFETY: - the arguments are valid for the C library's function, by contract.
                 return unsafe { walk(path, Visitor::Simple(visit), 0) };
             }
             next!($name(path => *const c_char, visit => Simple, descriptors => c_int) -> c_int, -1)
@@ -246,7 +246,7 @@ macro_rules! walks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $full(path: *const c_char, visit: Full, descriptors: c_int, flags: c_int) -> c_int {
             if asks() {
-                // SAFETY: - the caller has promised what the C library's function asks for.
+                // SAFETY: - the arguments are valid for the C library's function, by contract.
                 return unsafe { walk(path, Visitor::Full(visit), flags) };
             }
             next!($full(path => *const c_char, visit => Full, descriptors => c_int, flags => c_int) -> c_int, -1)

@@ -126,7 +126,7 @@ macro_rules! entrances {
             let (real, leave) = (runtime!($name($($type)?) -> ()), runtime!($leave($($type)?) -> ()));
             enter(
                 $of,
-                // SAFETY: the arguments are those that the caller vouches for.
+                // SAFETY: the arguments are valid for the runtime's function, by contract.
                 || unsafe { real($($argument)?) },
                 // SAFETY: the same; it was entered.
                 || unsafe { leave($($argument)?) },
@@ -177,7 +177,7 @@ macro_rules! attempts {
         pub unsafe extern "C" fn $name(lock: Lock) -> c_int {
             let real = runtime!($name(Lock) -> c_int);
             let (set, unset) = (runtime!($set(Lock) -> ()), runtime!($unset(Lock) -> ()));
-            // SAFETY: the lock is one that the caller vouches for.
+            // SAFETY: the lock is valid for the runtime's functions, by contract.
             attempt(lock, || unsafe { real(lock) }, || unsafe { set(lock) }, || unsafe { unset(lock) })
         }
     )+ };
@@ -248,7 +248,7 @@ macro_rules! pieces {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             let real = runtime!($name($($type),*) -> $result);
-            // SAFETY: the arguments are those that the caller vouches for.
+            // SAFETY: the arguments are valid for the runtime's function, by contract.
             piece(|| unsafe { real($($argument),*) })
         }
     )+ };
