@@ -348,8 +348,8 @@ pub fn lock_seats(path: &Path) -> SeatsLock {
 }
 
 impl SeatSocket {
-    /// Removes the socket if `is_dead` still holds with the sockets locked: a root that comes back may have replaced it.
-    /// It stays while anything of the job lives: where hosts share the directory, a root on another host may listen.
+    /// Removes the socket if `is_dead` still holds with the sockets locked, as a root that comes back may have replaced
+    /// it. It stays while anything of the job lives: a root on another host may listen if hosts share the directory.
     pub fn cross_out(&self, is_dead: impl FnOnce() -> bool) {
         let Some(directory) = self.path.parent().filter(|directory| !lives_in(directory, &self.job)) else { return };
         // If another process has the lock, the socket is left to a later look.
