@@ -317,3 +317,19 @@ fn memory_that_is_written_to_a_file_by_all_is_said_to_be() {
     assert_eq!(found["mapped"], [b'x'; 4096]);
     assert!(ended.err.contains("through mapped memory is written by every replica"), "{ended}");
 }
+
+/// Programs of distributions are hardened: compilers call functions that check the size of the buffer.
+#[test]
+fn files_agree_by_other_names_of_the_functions() {
+    let alone = run(Job::new(2, &compile_case("hardened")));
+    let alone = (alone.0.ended_well(), alone.1);
+    let text = "rank 0: 0 round rankrou, ";
+    assert!(alone.0.out.contains(text), "{}", alone.0);
+    for transport in ["shm", "tcp"] {
+        let (ended, files) = run(Job::new(2, &compile_case("hardened")).degree(3).transport(transport));
+        let ended = ended.ended_well().printed(&alone.0.out);
+        assert_eq!(ended.events("mismatch").count(), 0, "{ended}");
+        assert_eq!(ended.number("divergences"), 0, "{ended}");
+        assert!(files == alone.1, "{ended}");
+    }
+}

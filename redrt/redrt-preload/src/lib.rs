@@ -20,6 +20,7 @@
 //! So it takes no locks, allocates nothing and uses nothing of Rust's standard library that would call an interposed
 //! function. `docs/determinism.md` lists the calls that are deliberately left alone.
 
+mod aliases;
 mod clock;
 mod clock_state;
 mod counts;

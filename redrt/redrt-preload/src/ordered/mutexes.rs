@@ -130,3 +130,25 @@ pub unsafe extern "C" fn pthread_mutex_init(_: *mut pthread_mutex_t, _: *const p
     // The return address becomes the third argument.
     std::arch::naked_asm!("mov x2, x30", "b {init}", init = sym init)
 }
+
+/// Another name of [`pthread_mutex_init`], which gets the same caller.
+///
+/// # Safety
+/// As for the function of the C library.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pthread_mutex_init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
+    std::arch::naked_asm!("jmp {same}", same = sym pthread_mutex_init)
+}
+
+/// Another name of [`pthread_mutex_init`], which gets the same caller.
+///
+/// # Safety
+/// As for the function of the C library.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __pthread_mutex_init(_: *mut pthread_mutex_t, _: *const pthread_mutexattr_t) -> c_int {
+    std::arch::naked_asm!("b {same}", same = sym pthread_mutex_init)
+}

@@ -1,5 +1,7 @@
 //! Programs that run like replicas: below a process named `redrtd`, with the library preloaded.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
