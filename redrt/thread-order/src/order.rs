@@ -25,8 +25,10 @@ pub struct Event {
     pub after: Vec<Operation>,
     /// True if the thread has the lock afterwards.
     pub takes: bool,
-    /// Result of the call: 0 or an error number.
+    /// Result of the call: 0 or an error number; on a channel whatever the call returned.
     pub result: i32,
+    /// What the call found, in bytes of the caller's: of a wait for several descriptors those that were ready.
+    pub found: Vec<u8>,
 }
 
 /// A thread's operations since the previous batch.
@@ -269,10 +271,20 @@ impl Order {
     /// Records an operation that a thread of the leader has made. `after`: the latest operations of other threads that
     /// had the lock, if this one takes it.
     pub fn record(&mut self, thread: u64, after: Vec<Operation>, takes: bool, result: i32) -> Operation {
+        self.record_found(thread, after, takes, (result, &[]))
+    }
+
+    fn record_found(
+        &mut self,
+        thread: u64,
+        after: Vec<Operation>,
+        takes: bool,
+        (result, found): (i32, &[u8]),
+    ) -> Operation {
         let of = self.thread(thread);
         // The event is there before the operation counts: a cut may be made at any moment.
-        if !after.is_empty() || !takes || result != 0 {
-            of.events.push_back(Event { number: of.counts.made() + 1, after, takes, result });
+        if !after.is_empty() || !takes || result != 0 || !found.is_empty() {
+            of.events.push_back(Event { number: of.counts.made() + 1, after, takes, result, found: found.to_vec() });
         }
         Operation { thread, number: of.counts.go() }
     }
@@ -280,11 +292,26 @@ impl Order {
     /// Records that a thread of the leader is the next one to post on a channel, which others use too. Its post may
     /// leave once this operation is in a batch.
     pub fn record_on(&mut self, channel: u64, thread: u64) -> Operation {
+        self.record_outcome(channel, thread, 0, &[])
+    }
+
+    /// Records that a thread of the leader has made the next call on a channel, with its result and what it found.
+    pub fn record_outcome(&mut self, channel: u64, thread: u64, result: i32, found: &[u8]) -> Operation {
         let last = self.channels.get(&channel).filter(|last| last.thread != thread);
         let after = last.copied().into_iter().collect();
-        let operation = self.record(thread, after, true, 0);
+        #[cfg(test)]
+        let result = if self.mistake == Some(Mistake::OutcomeUntold) { 0 } else { result };
+        #[cfg(test)]
+        let after = if self.mistake == Some(Mistake::ChannelUntold) { Vec::new() } else { after };
+        let operation = self.record_found(thread, after, true, (result, found));
         self.channels.insert(channel, operation);
         operation
+    }
+
+    /// What the leader's call found that is this thread's next operation.
+    #[must_use]
+    pub fn found(&self, thread: u64) -> &[u8] {
+        self.threads.get(&thread).and_then(Thread::next_event).map_or(&[], |event| &event.found)
     }
 
     /// Counts that a thread is the next one on a channel, as in the leader.

@@ -39,6 +39,10 @@ pub enum Mistake {
     LeadsUntaken,
     /// Threads send by one channel as they come.
     SendsAsItComes,
+    /// The leader sends no result of an attempt on a channel.
+    OutcomeUntold,
+    /// The leader's calls on a channel lack the call that came before.
+    ChannelUntold,
     /// Operations of a thread that is gone are forgotten.
     GoneUnknown,
 }
@@ -307,6 +311,8 @@ fn planted_mistakes_are_found() {
         ComesInTurn,
         LeadsUntaken,
         SendsAsItComes,
+        OutcomeUntold,
+        ChannelUntold,
         GoneUnknown,
     ] {
         assert!((0..40_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");

@@ -14,6 +14,12 @@ const TIMED_OUT: i32 = 110;
 /// Channel by which all threads send.
 const CHANNEL: u64 = 7;
 
+/// The pipe, and its room.
+const PIPE: u64 = 8;
+const PIPE_ROOM: usize = 3;
+/// `EAGAIN`, as a negative result.
+const WOULD_BLOCK: i32 = -11;
+
 /// Visible output of a thread.
 pub type Said = Vec<(u64, u64)>;
 
@@ -57,6 +63,8 @@ pub struct Process {
     locks: [Lock; 2],
     /// Number of messages sent.
     sent: u64,
+    /// Items in the pipe.
+    pipe: VecDeque<u64>,
     /// Round of the barrier, and number of threads that have come in it.
     barrier: (u64, usize),
     threads: Vec<Thread>,
@@ -89,7 +97,7 @@ impl Process {
         };
         let threads = (0..program.0).map(thread).collect();
         let (held, memory, locks) = (VecDeque::new(), [0; VARIABLES], Default::default());
-        Self { order, held, program, memory, locks, sent: 0, barrier: (0, 0), threads }
+        Self { order, held, program, memory, locks, sent: 0, pipe: VecDeque::new(), barrier: (0, 0), threads }
     }
 
     /// Makes a copy, which follows.
@@ -247,6 +255,48 @@ impl Process {
         Some(result == LAST)
     }
 
+    /// Makes a call on the pipe that never waits, by `attempt`, in the leader's order. Returns its result; `None` for
+    /// not yet.
+    fn exchange(&mut self, thread: usize, attempt: impl FnOnce(&mut Self) -> i32) -> Option<i32> {
+        let number = thread as u64;
+        match self.next(number) {
+            Step::Wait => None,
+            Step::Free => {
+                let result = attempt(self);
+                self.order.record_outcome(PIPE, number, result, &[result as u8]);
+                Some(result)
+            }
+            Step::Decided { result, .. } => {
+                let is_found = self.order.found(number) == [result as u8];
+                assert!(is_found || self.has(Mistake::OutcomeUntold), "a result comes with what was found");
+                // A call that failed is not tried: it would have succeeded if it came later.
+                if result > 0 {
+                    attempt(self);
+                }
+                self.order.follow_on(PIPE, number);
+                Some(result)
+            }
+        }
+    }
+
+    fn write(&mut self, thread: usize) -> i32 {
+        if self.pipe.len() >= PIPE_ROOM {
+            return WOULD_BLOCK;
+        }
+        let Registers { me, number, .. } = self.threads[thread].own;
+        self.pipe.push_back(me << 8 | number);
+        1
+    }
+
+    fn drain(&mut self, thread: usize) -> i32 {
+        let count = self.pipe.len().min(2);
+        let own = &mut self.threads[thread].own;
+        for item in self.pipe.drain(..count) {
+            own.value = own.value.rotate_left(7) ^ item;
+        }
+        if count == 0 { WOULD_BLOCK } else { count as i32 }
+    }
+
     /// Runs one instruction of a thread; true if it could. `leads`: this process decides. `is_over`: a timed wait may
     /// end now. Also returns the batch that visible output depends on.
     pub fn step(&mut self, thread: usize, leads: bool, is_over: bool) -> (bool, Option<Batch>) {
@@ -331,6 +381,14 @@ impl Process {
                 let value = self.threads[thread].own.value;
                 self.threads[thread].said.push((self.sent, value));
             }
+            Instruction::Write => match self.exchange(thread, |process| process.write(thread)) {
+                Some(result) => self.threads[thread].own.got = result > 0,
+                None => return (false, None),
+            },
+            Instruction::Drain => match self.exchange(thread, |process| process.drain(thread)) {
+                Some(result) => self.threads[thread].own.number = result.max(0) as u64,
+                None => return (false, None),
+            },
             Instruction::End => {
                 self.threads[thread].has_ended = true;
                 self.order.leave(thread as u64);

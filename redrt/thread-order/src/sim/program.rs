@@ -27,6 +27,10 @@ pub enum Instruction {
     Output,
     /// The same by a channel that all threads use: the message's number on the channel is visible too.
     Send,
+    /// Writes to a pipe with room for three items. Sets `got` if there was room.
+    Write,
+    /// Reads all that the pipe has, at most two items: `number` says how many.
+    Drain,
     End,
 }
 
@@ -174,11 +178,39 @@ const SENDER: &[Instruction] = &[
     End,
 ];
 
-pub const PROGRAMS: [Program; 6] = [
+/// Writes to a pipe without waiting, and counts the times that it was full.
+const FILLER: &[Instruction] = &[
+    Write,
+    JumpIf(|_, own| own.got, 4),
+    Do(|_, own| own.value = mix(own.value, 55)),
+    Jump(0),
+    Do(|memory, own| {
+        memory[own.me as usize] += 1;
+        own.number += 1;
+    }),
+    Output,
+    JumpIf(|_, own| own.number < 6, 0),
+    End,
+];
+
+/// Reads from it without waiting, and counts the times that it was empty.
+const DRAINER: &[Instruction] = &[
+    Drain,
+    Do(|memory, own| {
+        own.value = mix(own.value, own.number);
+        memory[3] += own.number;
+    }),
+    Output,
+    JumpIf(|memory, _| memory[3] < 12, 0),
+    End,
+];
+
+pub const PROGRAMS: [Program; 7] = [
     (3, |_| WORKER),
     (4, |thread| if thread < 2 { CONSUMER } else { PRODUCER }),
     (3, |_| ATTEMPT),
     (4, |thread| if thread < 2 { READER } else { WRITER }),
     (3, |_| ROUND),
     (3, |_| SENDER),
+    (3, |thread| if thread < 2 { FILLER } else { DRAINER }),
 ];
