@@ -16,7 +16,11 @@ fn is_ordered() -> bool {
 }
 
 fn job(degree: u16, arguments: &[&str]) -> Job {
-    let script = root().join("redrt-tests/cases/interpreter.py").display().to_string();
+    job_of("interpreter.py", degree, arguments)
+}
+
+fn job_of(script: &str, degree: u16, arguments: &[&str]) -> Job {
+    let script = root().join("redrt-tests/cases").join(script).display().to_string();
     let library = prefix().join("lib/libmpi_abi.so.1").display().to_string();
     let job = Job::new(2, "python3".as_ref()).arguments(&[&script, &library]).arguments(arguments).degree(degree);
     job.limit(Duration::from_secs(120))
@@ -52,4 +56,18 @@ fn threads_of_python_go_on_alike_after_their_leader_is_lost() {
     let options = ["--inject", "kill:1.0@0.4s", "--spares", "1"];
     let ended = job(2, &["60"]).options(&options).run().ended_with(0).printed("Python's threads agree\n");
     assert_eq!(ended.number("divergences"), 0, "{ended}");
+}
+
+/// Tasks, timers, executors and a child. The loop is woken by a pair of sockets, with the interpreter's lock released.
+#[test]
+fn event_loops_of_python_do_the_same_in_all_replicas() {
+    if !is_ordered() {
+        return;
+    }
+    let killed = ["--inject", "kill:1.0@0.5s"];
+    for (degree, rounds, options) in [(1, "8", &[][..]), (2, "8", &[]), (3, "8", &[]), (2, "24", &killed)] {
+        let job = job_of("asynchronous.py", degree, &[rounds]).options(options);
+        let ended = job.run().ended_with(0).printed("the loops agree\n");
+        assert_eq!((ended.number("mismatches"), ended.number("divergences")), (0, 0), "{ended}");
+    }
 }

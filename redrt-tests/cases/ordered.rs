@@ -35,6 +35,16 @@ fn threads_get_locks_of_all_kinds_in_the_same_order() {
     }
 }
 
+/// How much a read finds, what is full, and what a wait finds ready, also of what a child says.
+#[test]
+fn threads_reach_each_other_by_descriptors_alike() {
+    let killed = ["--inject", "kill:0.0@0.2s", "--spares", "1"];
+    for (degree, rounds, options) in [(1, "30", &[][..]), (2, "60", &[]), (3, "30", &[]), (2, "300", &killed)] {
+        let job = Job::new(2, &compile_case("descriptors")).degree(degree);
+        agreed(&job.options(options).arguments(&[rounds]).run().ended_with(0).printed("threads agree\n"));
+    }
+}
+
 #[test]
 fn threads_take_locks_alike_after_their_leader_is_lost() {
     for killed in ["0.0", "1.1"] {

@@ -13,7 +13,8 @@
 
 use crate::abi::MPI_THREAD_MULTIPLE;
 use crate::runtime::lock_events::{
-    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS,
+    PARTED, REPEATED, TAKES,
 };
 use crate::runtime::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
@@ -31,6 +32,9 @@ use thread_order::{Batch, Notes, Operation, Order, Step};
 /// The stream of the order. No thread has this number: numbers of threads are 0 or hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"locks   "));
 const QUESTION: Question = Question { call: Call::Turn, arguments: 0, data: 0, place: Place::NOWHERE };
+
+/// Channel of all calls on the process's descriptors. No communicator has it: their contexts are hashes.
+const DESCRIPTORS: u64 = u64::from_be_bytes(*b"descript");
 
 /// Longest time for which a leader that does not call MPI keeps operations to itself.
 const TELL_INTERVAL: Duration = Duration::from_millis(1);
@@ -389,6 +393,15 @@ fn part() {
     redrt_engine::cell().lock().report_divergence(Parting::Locks);
 }
 
+/// Copies what the leader's call found that a thread is about to repeat.
+fn copy_found(thread: u64, found: &mut Found) {
+    found.length = 0;
+    if let Some(order) = &*order() {
+        // More than there is room for was never recorded.
+        found.push(order.found(thread));
+    }
+}
+
 /// Handles an event of `lock_events`. Threads of the program call it, from the preloaded library.
 pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> u64 {
     // SAFETY: - null, or valid for reads during the call: the preloaded library passes a local variable's address.
@@ -402,7 +415,15 @@ pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> 
     let thread = operation.thread;
     match event {
         ENTERS => enter(thread),
-        BEFORE => before(thread),
+        BEFORE => {
+            let answer = before(thread);
+            // SAFETY: - null, or valid for writes during the call: the address of a local variable of the preloaded
+            //           library, which nothing else uses meanwhile.
+            if let Some(found) = unsafe { operation.found.as_mut() }.filter(|_| answer & DECIDED != 0) {
+                copy_found(thread, found);
+            }
+            answer
+        }
         AHEAD => {
             await_followers(thread);
             0
@@ -432,6 +453,20 @@ pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> 
         }
         FOLLOWED => {
             let made = order().as_mut().map_or(0, |order| order.follow(thread).number);
+            wake_waiting();
+            made
+        }
+        EXCHANGED => {
+            // SAFETY: - null, or valid for reads during the call, as above.
+            let found = unsafe { operation.found.as_ref() }.map_or(&[][..], Found::bytes);
+            let mut order = order();
+            let Some(order) = order.as_mut().filter(|order| order.leads()) else { return 0 };
+            let made = order.record_outcome(DESCRIPTORS, thread, operation.result, found);
+            note_untold();
+            made.number
+        }
+        REPEATED => {
+            let made = order().as_mut().map_or(0, |order| order.follow_on(DESCRIPTORS, thread).number);
             wake_waiting();
             made
         }

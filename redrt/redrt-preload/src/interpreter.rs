@@ -234,6 +234,11 @@ pub fn note_thread(start: usize) {
     }
 }
 
+/// True if the calling thread has run in the interpreter, whose threads are ordered.
+pub fn orders_thread() -> bool {
+    HAS_THREADS.load(Ordering::Relaxed) && THREAD.get().is_known
+}
+
 /// Records the end of the calling thread.
 pub fn end_thread() {
     if THREAD.get().is_known {

@@ -25,6 +25,11 @@ pub const PARTED: c_int = 6;
 pub const AHEAD: c_int = 7;
 /// A thread ends: it makes no more operations.
 pub const LEAVES: c_int = 8;
+/// A thread of a leader has made a call on the process's descriptors, with this result, and found something. The answer
+/// is as for [`MADE`].
+pub const EXCHANGED: c_int = 9;
+/// A thread has repeated the leader's call on descriptors.
+pub const REPEATED: c_int = 10;
 
 /// An answer: the operation needs no decision. 0 means that locks are not ordered.
 pub const FREE: u64 = 1;
@@ -46,11 +51,47 @@ pub struct LockOperation {
     pub flags: u64,
     /// Result of the call.
     pub result: c_int,
+    /// What a call on descriptors has found; for [`BEFORE`] the place for what the leader's call found. Null for locks.
+    pub found: *mut Found,
+}
+
+/// Capacity of [`Found`], in bytes.
+pub const FOUND_BYTES_MAX: usize = 252;
+
+/// What a call on descriptors has found, in bytes that only the preloaded library interprets.
+#[repr(C)]
+pub struct Found {
+    /// Number of bytes in use.
+    pub length: u32,
+    /// The bytes.
+    pub bytes: [u8; FOUND_BYTES_MAX],
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Self { length: 0, bytes: [0; FOUND_BYTES_MAX] }
+    }
+}
+
+impl Found {
+    /// The bytes in use.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..(self.length as usize).min(FOUND_BYTES_MAX)]
+    }
+
+    /// Appends bytes. Returns false, and appends none, if there is no room.
+    pub fn push(&mut self, bytes: &[u8]) -> bool {
+        let begin = self.length as usize;
+        let Some(room) = self.bytes.get_mut(begin..begin + bytes.len()) else { return false };
+        room.copy_from_slice(bytes);
+        self.length += bytes.len() as u32;
+        true
+    }
 }
 
 impl LockOperation {
     /// An event of this thread, without an operation.
     pub fn of(thread: u64) -> Self {
-        Self { thread, last_thread: 0, last_number: 0, flags: 0, result: 0 }
+        Self { thread, last_thread: 0, last_number: 0, flags: 0, result: 0, found: std::ptr::null_mut() }
     }
 }

@@ -2,6 +2,7 @@
 //! time, and slept or waited time is added to the sequence.
 
 use crate::clock::{Family, advance, reach, real_deadline, to_ns};
+use crate::ordered::Timeout;
 use crate::real::next;
 use crate::{interpreter, ordered};
 use libc::{c_int, clockid_t, timespec};
@@ -250,6 +251,11 @@ pub extern "C" fn sleep(seconds: u32) -> u32 {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int {
+    let timeout = Timeout::of_ms(timeout_ms);
+    // SAFETY: - the caller's promise is passed on.
+    if let Some(result) = unsafe { ordered::poll(fds, count, timeout, std::ptr::null()) } {
+        return result;
+    }
     let result = next!(poll(fds => *mut libc::pollfd, count => libc::nfds_t, timeout_ms => c_int) -> c_int, -1);
     if result == 0 {
         advance(i64::from(timeout_ms) * 1_000_000);
@@ -292,13 +298,20 @@ pub unsafe extern "C" fn select(
     timeout: *mut libc::timeval,
 ) -> c_int {
     // SAFETY: null or valid for reading, by contract. Linux counts it down, so it is read before.
-    let asked_ns = unsafe { timeout.as_ref() }.map_or(0, |time| time.tv_sec * 1_000_000_000 + time.tv_usec * 1000);
+    let asked_ns = unsafe { timeout.as_ref() }.map(|time| time.tv_sec * 1_000_000_000 + time.tv_usec * 1000);
+    // The time that is left differs between replicas: none is told.
+    // SAFETY: - the caller's promise is passed on.
+    if let Some(result) =
+        unsafe { ordered::select(count, [read, write, except], Timeout::of(asked_ns), std::ptr::null()) }
+    {
+        return result;
+    }
     let result = next!(select(
         count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
         timeout => *mut libc::timeval
     ) -> c_int, -1);
     if result == 0 {
-        advance(asked_ns);
+        advance(asked_ns.unwrap_or(0));
     }
     result
 }
@@ -316,6 +329,10 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    // SAFETY: - the caller's promise is passed on.
+    if let Some(result) = unsafe { ordered::select(count, [read, write, except], Timeout::of_time(timeout), mask) } {
+        return result;
+    }
     let result = next!(pselect(
         count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
         timeout => *const timespec, mask => *const libc::sigset_t
@@ -323,26 +340,6 @@ pub unsafe extern "C" fn pselect(
     if result == 0 {
         // SAFETY: null or valid for reading, by contract.
         unsafe { advance_by(timeout) };
-    }
-    result
-}
-
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
-    epoll: c_int,
-    events: *mut libc::epoll_event,
-    count: c_int,
-    timeout_ms: c_int,
-) -> c_int {
-    let result = next!(epoll_wait(
-        epoll => c_int, events => *mut libc::epoll_event, count => c_int, timeout_ms => c_int
-    ) -> c_int, -1);
-    if result == 0 {
-        advance(i64::from(timeout_ms) * 1_000_000);
     }
     result
 }

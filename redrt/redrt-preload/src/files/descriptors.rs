@@ -3,7 +3,7 @@
 use super::call::{Call, Operation};
 use super::{ask, interpose, is_known, returned};
 use crate::real::{self, next};
-use crate::{spared, state};
+use crate::{ordered, spared, state};
 use libc::{c_int, c_long, c_uint, c_void, iovec, off_t};
 
 /// True when the caller, the program, may not close this descriptor, as it is not the program's own.
@@ -98,6 +98,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         real::set_errno(libc::EBADF);
         return -1;
     }
+    ordered::forget(fd);
     match ask(&mut Call { fd, ..Call::new(Operation::Close) }) {
         Some(result) => result as c_int,
         None => next!(close(fd => c_int) -> c_int, -1),
@@ -202,10 +203,14 @@ locks!(lockf lockf64);
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
-    match control(fd, command, argument) {
+    let result = match control(fd, command, argument) {
         Some(result) => result as c_int,
         None => next!(fcntl(fd => c_int, command => c_int, argument => c_long) -> c_int, -1),
+    };
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && result >= 0 {
+        ordered::duplicated(fd, result);
     }
+    result
 }
 
 /// Replaces the C library's, which is variadic: an absent argument is not read.
@@ -214,10 +219,14 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
-    match control(fd, command, argument) {
+    let result = match control(fd, command, argument) {
         Some(result) => result as c_int,
         None => next!(fcntl64(fd => c_int, command => c_int, argument => c_long) -> c_int, -1),
+    };
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && result >= 0 {
+        ordered::duplicated(fd, result);
     }
+    result
 }
 
 /// Interposes functions that map files.

@@ -19,7 +19,7 @@ mod ranges;
 mod streams;
 mod trees;
 
-use crate::{identity, real, state};
+use crate::{identity, ordered, real, state};
 use call::{Answer, Call, Operation};
 pub use descriptors::close;
 use libc::{c_char, c_int, c_void};
@@ -149,13 +149,20 @@ macro_rules! interpose {
                 ..$crate::files::call::Call::new($crate::files::call::Operation::$operation)
             };
             match $crate::files::ask(&mut call) {
-                Some(result) => result as $result,
+                Some(result) => {
+                    $crate::files::note_duplicate(&call, result);
+                    result as $result
+                }
                 None => {
+                    if let Some(result) = $crate::ordered::transfer(&call) {
+                        return result as $result;
+                    }
                     let result = $crate::real::next!($name($($argument => $type),*) -> $result, {
                         $crate::real::set_errno(libc::ENOSYS);
                         -1
                     });
                     $crate::files::returned(result as i64);
+                    $crate::files::note_duplicate(&call, result as i64);
                     result
                 }
             }
@@ -163,3 +170,11 @@ macro_rules! interpose {
     )+ };
 }
 use interpose;
+
+/// Called after a call: a descriptor that was duplicated is known as its original is.
+#[inline]
+fn note_duplicate(call: &Call, result: i64) {
+    if call.operation == Operation::Duplicate && result >= 0 {
+        ordered::duplicated(call.fd, result as c_int);
+    }
+}

@@ -3,7 +3,7 @@
 use super::call::{Call, Operation};
 use super::{ask, interpose, returned};
 use crate::real::{self, next};
-use crate::{identity, random};
+use crate::{identity, ordered, random};
 use libc::{c_char, c_int, c_uint, mode_t, off_t, stat as Status, statx as ExtendedStatus};
 
 interpose! {
@@ -126,11 +126,14 @@ macro_rules! opens {
             let path = unsafe { identity::real_path(path) };
             // SAFETY: - the arguments are valid for the C library's function, by contract.
             if let Some(fd) = unsafe { open_agreed($at, path, flags, mode) } {
+                ordered::forget(fd);
                 return fd;
             }
             let fd =
                 next!($name($($directory => $type,)? path => *const c_char, flags => c_int, mode => mode_t) -> c_int, -1);
             returned(fd.into());
+            // The C library may have closed a pipe of this number by itself, as `fclose` does.
+            ordered::forget(fd);
             fd
         }
     )+ };

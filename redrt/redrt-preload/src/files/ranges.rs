@@ -1,7 +1,7 @@
 //! Closing descriptors by ranges: spared ones stay open.
 
 use crate::real::{self, next};
-use crate::{spared, state};
+use crate::{ordered, spared, state};
 use libc::{c_int, c_uint};
 
 fn close_range_really(first: c_uint, last: c_uint, flags: c_int) -> bool {
@@ -19,6 +19,9 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     let is_program = state::job().is_some_and(|job| job.is_first_process());
     if first > last || !is_program {
         return if close_range_really(first, last, flags) { 0 } else { -1 };
+    }
+    if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
+        ordered::forget_range(first, last);
     }
     // Files that replicas agree on are closed one by one, as the library must know.
     if super::asks() && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {

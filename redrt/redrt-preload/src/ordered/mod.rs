@@ -8,19 +8,27 @@
 
 mod c11;
 mod conditions;
+mod descriptors;
+mod epolls;
+mod exchange;
 mod mutexes;
 mod objects;
 mod openmp;
 mod places;
+mod readiness;
 mod runtimes;
+mod transfers;
 
 pub use c11::TIMED_OUT as C11_TIMED_OUT;
 pub use conditions::wait;
+pub use descriptors::{duplicated, forget, forget_range};
 pub use mutexes::lock;
 pub use objects::{hold_read, hold_written, semaphore};
+pub use readiness::{Timeout, poll, select};
+pub use transfers::transfer;
 
 use crate::lock_events::{
-    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,
 };
 use crate::{interpreter, state};
 use libc::{c_int, c_void, pthread_key_t};
@@ -77,7 +85,7 @@ pub fn creates_thread(number: u64) -> bool {
     if interpreter::is_there() {
         // The interpreter's threads have an order of their own, except for their messages.
         if interpreter::has_threads() {
-            ask(BEGINS, &LockOperation::of(number));
+            NOTES.store(ask(BEGINS, &LockOperation::of(number)) as *mut Notes, Ordering::Release);
         }
         return false;
     }
@@ -110,10 +118,11 @@ fn leave_at_end() {
     static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
     unsafe extern "C" fn ends(round: *mut c_void) {
         let round = round as usize;
-        match ORDERED.get() {
+        match ORDERED.get().or_else(exchange::entered) {
             Some(_) if round < ROUNDS => set(round + 1),
             Some(Ordered { number, .. }) => {
                 ORDERED.set(None);
+                exchange::leave();
                 ask(LEAVES, &LockOperation::of(number));
             }
             None => {}
@@ -137,6 +146,7 @@ fn leave_at_end() {
 /// No thread of this process is ordered any more: it is a forked child.
 pub fn leave_alone() {
     IS_ON.store(false, Ordering::Release);
+    NOTES.store(std::ptr::null_mut(), Ordering::Release);
 }
 
 /// While `is_paused`, the calling thread's operations on locks are not ordered. Returns the former value.
@@ -247,7 +257,12 @@ impl Ordered {
 
     /// Waits for the turn of its next operation.
     fn before(self) -> Next {
-        let answer = ask(BEFORE, &LockOperation::of(self.number));
+        self.before_with(std::ptr::null_mut())
+    }
+
+    /// The same for a call on descriptors, with a place for what the leader's call found.
+    fn before_with(self, found: *mut Found) -> Next {
+        let answer = ask(BEFORE, &LockOperation { found, ..LockOperation::of(self.number) });
         if answer & DECIDED != 0 {
             return Next::Decided { takes: answer & TAKES != 0, result: (answer >> 32) as c_int };
         }
@@ -290,7 +305,7 @@ impl Ordered {
     fn say(self, before: Option<(u64, u64)>, takes: bool, result: c_int) -> Option<u64> {
         let (last_thread, last_number) = before.unwrap_or_default();
         let flags = if takes { TAKES } else { 0 };
-        let operation = LockOperation { thread: self.number, last_thread, last_number, flags, result };
+        let operation = LockOperation { last_thread, last_number, flags, result, ..LockOperation::of(self.number) };
         Some(ask(MADE, &operation)).filter(|number| *number != 0)
     }
 

@@ -1,0 +1,175 @@
+//! Calls on descriptors by which threads of a process reach each other, and waits for them.
+//!
+//! Whether a read finds bytes, or a wait finds a descriptor ready, depends on the other threads. So these calls are made
+//! in one order, each with its outcome: the leader attempts a call without blocking and records it before anybody makes
+//! the next one; between attempts it waits for the descriptor. A follower repeats a call when its turn has come. Calls
+//! that failed are not repeated.
+//!
+//! ```text
+//!   leader    hold ─ attempt ─ would block ─ release ─ poll … hold ─ attempt ─ record ─ release
+//!   follower  wait for the turn ─ repeat: read just as many bytes, find just these descriptors ready ─ count
+//! ```
+//! Threads of an interpreter take part too: between two segments with its lock they are ordered by nothing else.
+
+use super::{IS_ON, IS_PAUSED, NOTES, Next, ORDERED, Ordered, ask, enter, leave_at_end};
+use crate::lock_events::{AHEAD, EXCHANGED, Found, LockOperation, PARTED, REPEATED};
+use crate::{interpreter, real, state, threads};
+use libc::c_int;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thread_order::Shortcut;
+
+thread_local! {
+    /// The calling thread of an interpreter, once it has made such a call.
+    static ENTERED: Cell<Option<Ordered>> = const { Cell::new(None) };
+    /// True during a call: a signal handler that makes another one is not ordered.
+    static IS_EXCHANGING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Held by the thread of a leader that attempts a call.
+static IS_HELD: AtomicBool = AtomicBool::new(false);
+
+/// Releases [`IS_HELD`].
+struct Held;
+
+impl Held {
+    fn take() -> Self {
+        while IS_HELD.swap(true, Ordering::Acquire) {
+            // SAFETY: - sched_yield has no arguments.
+            unsafe { libc::sched_yield() };
+        }
+        Self
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        IS_HELD.store(false, Ordering::Release);
+    }
+}
+
+/// The calling thread of an interpreter, if it takes part.
+pub(super) fn entered() -> Option<Ordered> {
+    ENTERED.get()
+}
+
+/// The calling thread of an interpreter takes part no more.
+pub(super) fn leave() {
+    ENTERED.set(None);
+}
+
+/// The calling thread, if its calls on descriptors are ordered.
+pub(super) fn current() -> Option<Ordered> {
+    if NOTES.load(Ordering::Relaxed).is_null() || IS_EXCHANGING.get() || IS_PAUSED.get() {
+        return None;
+    }
+    // A child that shares this memory until it runs another program is not ordered.
+    state::job().filter(state::JobFacts::is_first_process)?;
+    if let Some(thread) = ORDERED.get().filter(|_| IS_ON.load(Ordering::Relaxed)) {
+        return Some(thread);
+    }
+    if !interpreter::orders_thread() {
+        return None;
+    }
+    if ENTERED.get().is_none() {
+        ENTERED.set(enter(threads::number()));
+        leave_at_end();
+    }
+    ENTERED.get()
+}
+
+/// Outcome of a call: not negative, or a negative error number.
+pub type Outcome = i64;
+
+/// The outcome of an attempt that would have to wait.
+pub const WOULD_BLOCK: Option<Outcome> = None;
+
+/// One call.
+pub struct Exchange<P, A, W, R> {
+    /// Makes the call as it is, without order.
+    pub plainly: P,
+    /// Makes the call without blocking, and notes what it finds. [`WOULD_BLOCK`] asks for a wait.
+    pub attempt: A,
+    /// Waits until an attempt may succeed. An outcome ends the call: its time is over, or a signal came.
+    pub wait: W,
+    /// Makes the call with the leader's outcome. Fails with an outcome of its own if that is not possible here, as the
+    /// replicas have parted.
+    pub repeat: R,
+}
+
+impl<P, A, W, R> Exchange<P, A, W, R>
+where
+    P: FnOnce() -> Outcome,
+    A: FnMut(&mut Found) -> Option<Outcome>,
+    W: FnMut() -> Option<Outcome>,
+    R: FnOnce(Outcome, &Found) -> Result<Outcome, Outcome>,
+{
+    /// Makes the call in its turn.
+    pub(super) fn perform(self, thread: Ordered) -> Outcome {
+        IS_EXCHANGING.set(true);
+        let outcome = self.perform_in_turn(thread);
+        IS_EXCHANGING.set(false);
+        outcome
+    }
+
+    fn perform_in_turn(mut self, thread: Ordered) -> Outcome {
+        let mut found = Found::default();
+        // An outcome that is not recorded yet.
+        let mut done = None;
+        loop {
+            match thread.counts.shortcut() {
+                Shortcut::Unordered => return done.unwrap_or_else(self.plainly),
+                Shortcut::Leads => {
+                    if thread.notes.is_far_ahead.load(Ordering::Relaxed) {
+                        ask(AHEAD, &LockOperation::of(thread.number));
+                    }
+                    let held = Held::take();
+                    if done.is_none() {
+                        found.length = 0;
+                        done = (self.attempt)(&mut found);
+                    }
+                    let Some(outcome) = done else {
+                        drop(held);
+                        done = (self.wait)();
+                        continue;
+                    };
+                    if record(thread, outcome, &mut found) {
+                        return outcome;
+                    }
+                }
+                // Also a call that needs no question: its outcome is 0, and the library says so.
+                Shortcut::Follows | Shortcut::Ask => match before(thread, &mut found) {
+                    Next::Unordered => return done.unwrap_or_else(self.plainly),
+                    Next::Free => {}
+                    Next::Decided { result, .. } => {
+                        let outcome = Outcome::from(result);
+                        // This process was copied in the midst of a call that its source has recorded.
+                        let repeated = done.map_or_else(|| (self.repeat)(outcome, &found), Ok);
+                        ask(REPEATED, &LockOperation::of(thread.number));
+                        return repeated.unwrap_or_else(|own| {
+                            ask(PARTED, &LockOperation::of(thread.number));
+                            own
+                        });
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Records a call of a leader. Returns false if this process follows now.
+fn record(thread: Ordered, outcome: Outcome, found: &mut Found) -> bool {
+    let operation = LockOperation { result: outcome as c_int, found, ..LockOperation::of(thread.number) };
+    ask(EXCHANGED, &operation) != 0
+}
+
+/// Waits until a thread may make its next call. Fetches what the leader's call found.
+fn before(thread: Ordered, found: &mut Found) -> Next {
+    found.length = 0;
+    thread.before_with(found)
+}
+
+/// Sets `errno`, as the C library does for an outcome.
+pub fn returned(outcome: Outcome) -> i64 {
+    real::with_errno(outcome)
+}
