@@ -64,7 +64,7 @@ fn event_loops_of_python_do_the_same_in_all_replicas() {
     if !is_ordered() {
         return;
     }
-    let killed = ["--inject", "kill:1.0@0.5s"];
+    let killed = ["--inject", "kill:1.0@0.5s", "--spares", "1"];
     for (degree, rounds, options) in [(1, "8", &[][..]), (2, "8", &[]), (3, "8", &[]), (2, "24", &killed)] {
         let job = job_of("asynchronous.py", degree, &[rounds]).options(options);
         let ended = job.run().ended_with(0).printed("the loops agree\n");

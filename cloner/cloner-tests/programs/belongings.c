@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -53,6 +54,13 @@ int main(int count, char **arguments) {
     int last[2], unread[2];
     CHECK(pipe(last) == 0 && write(last[1], "last", 4) == 4 && close(last[1]) == 0);
     CHECK(pipe(unread) == 0 && write(unread[1], "unread", 6) == 6 && close(unread[0]) == 0);
+    int pair[2], half[2], heard[2], twin_end;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) == 0 && (twin_end = dup(pair[0])) > 0);
+    CHECK(write(pair[1], "to ", 3) == 3 && write(pair[1], "one", 3) == 3 && write(pair[0], "back", 4) == 4);
+    struct timeval patience = {5, 200000};
+    CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, half) == 0 && shutdown(half[0], SHUT_WR) == 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, heard) == 0 && write(heard[1], "last", 4) == 4 && close(heard[1]) == 0);
     int event = eventfd(42, EFD_NONBLOCK), semaphore = eventfd(3, EFD_SEMAPHORE);
     int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), late = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK);
     struct itimerspec setting = {.it_value = {1000000, 5}, .it_interval = {7, 8}}, soon = {.it_value = {0, 1}};
@@ -116,6 +124,14 @@ int main(int count, char **arguments) {
     CHECK(epoll_wait(queue, seen, 4, 1000) == 1 && seen[0].data.u64 == 99);
     CHECK(read(ends[0], text, 64) == 11 && !memcmp(text, "in the pipe", 11) && read(ends[0], text, 1) < 0 && errno == EAGAIN);
     CHECK(read(last[0], text, 64) == 4 && !memcmp(text, "last", 4) && read(last[0], text, 1) == 0);
+    CHECK(read(twin_end, text, 64) == 6 && !memcmp(text, "to one", 6) && read(pair[0], text, 1) < 0 && errno == EAGAIN);
+    CHECK(read(pair[1], text, 64) == 4 && !memcmp(text, "back", 4) && write(twin_end, "z", 1) == 1 && read(pair[1], text, 9) == 1);
+    struct timeval kept;
+    socklen_t kept_size = sizeof kept;
+    CHECK(getsockopt(twin_end, SOL_SOCKET, SO_RCVTIMEO, &kept, &kept_size) == 0 && kept.tv_sec == 5 && kept.tv_usec == 200000);
+    CHECK(read(half[1], text, 1) == 0 && write(half[1], "w", 1) == 1 && read(half[0], text, 9) == 1);
+    CHECK(send(half[0], "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+    CHECK(read(heard[0], text, 64) == 4 && !memcmp(text, "last", 4) && read(heard[0], text, 1) == 0);
     struct pollfd nobody_reads = {.fd = unread[1], .events = POLLOUT};
     CHECK(poll(&nobody_reads, 1, 0) == 1 && nobody_reads.revents & POLLERR);
     CHECK(fcntl(ends[0], F_GETPIPE_SZ) == 1 << 17 && write(empty[1], "y", 1) == 1 && read(empty[0], text, 64) == 1);

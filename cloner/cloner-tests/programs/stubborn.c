@@ -48,7 +48,7 @@ int main(int count, char **arguments) {
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         if (bind(fd, (struct sockaddr *)&any, sizeof any) || listen(fd, 1)) return 1;
     } else if (!strcmp(what, "unix")) {
-        if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) return 1;
+        if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends)) return 1;
     } else if (!strcmp(what, "child")) {
         char named;
         if (pipe(ends)) return 1;

@@ -1,7 +1,8 @@
 //! Makes the copy's descriptors from their description in the image.
 
 use super::memory::Memory;
-use crate::image::state::{Descriptor, Lock, LockKind, Open, Pipe, Watch};
+use super::sockets;
+use crate::image::state::{Descriptor, Lock, LockKind, Open, Pipe, Socket, Watch};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -32,7 +33,7 @@ pub struct Present {
 /// are moved out of the way; returns their new numbers. The first of them is the descriptor for complaints.
 pub fn restore(
     descriptors: &[Descriptor],
-    pipes: &[Pipe],
+    (pipes, sockets): (&[Pipe], &[Socket]),
     memory: &Memory,
     present: &Present,
     kept: Vec<OwnedFd>,
@@ -41,6 +42,7 @@ pub fn restore(
     let numbers = numbers.chain(watches(descriptors).map(|(_, watch)| watch.number));
     let base = numbers.max().unwrap_or(2).max(2) + 1;
     let mut ends = make_pipes(pipes)?;
+    let sockets = sockets::make(sockets)?;
     let mut made: Vec<(i32, OwnedFd)> = Vec::new();
     for descriptor in descriptors {
         let failed = |error: io::Error| {
@@ -52,7 +54,7 @@ pub fn restore(
                 let (_, first) = first.ok_or_else(|| failed(io::Error::other("its twin is missing")))?;
                 above(first, base)
             }
-            None => make(descriptor, memory, present, &mut ends).and_then(|fd| above(&fd, base)),
+            None => make(descriptor, memory, present, (&mut ends, &sockets)).and_then(|fd| above(&fd, base)),
         };
         made.push((descriptor.fd, fd.map_err(failed)?));
     }
@@ -64,7 +66,7 @@ pub fn restore(
         }
         made.push((*number, above(fd, base)?));
     }
-    drop(ends);
+    drop((ends, sockets));
     // The memfds are open, so modes and seals can be set: from now on they restrict reopening and writing.
     memory.seal_objects()?;
     let mut open = Vec::with_capacity(made.len() + kept.len());
@@ -217,7 +219,12 @@ fn later(clock: i32, left: &libc::timespec) -> io::Result<libc::timespec> {
     })
 }
 
-fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut Ends) -> io::Result<OwnedFd> {
+fn make(
+    descriptor: &Descriptor,
+    memory: &Memory,
+    present: &Present,
+    (ends, sockets): (&mut Ends, &sockets::Ends),
+) -> io::Result<OwnedFd> {
     let Present { standard, succeeds, listener, .. } = present;
     // SAFETY: - `fd` is the result of a system call that has just made it, so nothing else owns it; errors are negative
     //           and do not get here.
@@ -255,6 +262,11 @@ fn make(descriptor: &Descriptor, memory: &Memory, present: &Present, ends: &mut 
                 own(unsafe { libc::open(path.as_ptr(), access | libc::O_CLOEXEC | libc::O_NONBLOCK) })?
             }
             None => return Err(io::Error::other("its pipe is missing")),
+        },
+        Open::Socket { id } => match sockets.get(id) {
+            // The open file description itself: sockets cannot be opened by a path.
+            Some(end) => end.try_clone()?,
+            None => return Err(io::Error::other("its pair is missing")),
         },
         Open::Event { count, semaphore } => {
             let flags = if *semaphore { libc::EFD_SEMAPHORE } else { 0 };

@@ -11,6 +11,7 @@ pub mod files;
 pub mod memory;
 pub mod plan;
 pub mod receive;
+mod sockets;
 
 use crate::difference::Difference;
 use crate::dirty::Watched;
@@ -288,7 +289,7 @@ fn become_copy(
     let has_executable = executable.is_some();
     kept.extend(executable);
     raise_limits();
-    let numbers = files::restore(&state.descriptors, &state.pipes, memory, present, kept)?;
+    let numbers = files::restore(&state.descriptors, (&state.pipes, &state.sockets), memory, present, kept)?;
     host::set_limits(&state.limits)?;
 
     let hole = 16 << 20;

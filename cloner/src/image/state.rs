@@ -8,7 +8,7 @@ use redrt_wire::no_image::Told;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. Increased with each change to it.
-pub const IMAGE_VERSION: u32 = 7;
+pub const IMAGE_VERSION: u32 = 8;
 
 /// Identity of the process, and the requirements on the host of the copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -255,6 +255,11 @@ pub enum Open {
         /// True for the writing end.
         writes: bool,
     },
+    /// One end of a pair of stream sockets within the process.
+    Socket {
+        /// Id of the end.
+        id: u64,
+    },
     /// An eventfd, with its counter.
     Event {
         /// Value of the counter.
@@ -359,6 +364,27 @@ pub struct Pipe {
     pub content: serde_bytes::ByteBuf,
 }
 
+/// One end of a pair of stream sockets within the process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Socket {
+    /// Id to which descriptors refer.
+    pub id: u64,
+    /// Id of the other end; 0 if that is closed.
+    pub peer: u64,
+    /// Directions that are shut down: 1 for receiving, 2 for sending.
+    pub shutdown: u8,
+    /// Room for bytes on their way to the other end, in bytes, as the kernel counts it.
+    pub send_buffer_bytes: usize,
+    /// True if receivers get credentials (`SO_PASSCRED`).
+    pub passes_credentials: bool,
+    /// Maximum wait of a receiving call: seconds and microseconds; zeros for none.
+    pub receive_timeout: (i64, i64),
+    /// Maximum wait of a sending call, likewise.
+    pub send_timeout: (i64, i64),
+    /// Bytes that this end has not received.
+    pub content: serde_bytes::ByteBuf,
+}
+
 /// Addresses that the kernel keeps for a program: code, data, heap, stack, arguments, environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Places {
@@ -407,6 +433,8 @@ pub struct ProcessState {
     pub descriptors: Vec<Descriptor>,
     /// Pipes within the process, with their content.
     pub pipes: Vec<Pipe>,
+    /// Ends of pairs of sockets within the process, with their content.
+    pub sockets: Vec<Socket>,
     /// Digest of all pages; `Some` if the source was asked to verify memory.
     pub memory_hash: Option<u64>,
 }
@@ -471,6 +499,7 @@ pub(crate) mod tests {
             personality: 0,
             descriptors: Vec::new(),
             pipes: Vec::new(),
+            sockets: Vec::new(),
             memory_hash: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::objects;
 use crate::control::Control;
-use crate::image::state::{Descriptor, Lock, LockKind, Open, Pipe};
+use crate::image::state::{Descriptor, Lock, LockKind, Open, Pipe, Socket};
 use crate::refusal::{OfDescriptor, Refusal};
 use bstr::{BStr, BString, ByteSlice};
 use cloner_agent::abi::Standard;
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+mod sockets;
 mod watches;
 
 /// Bit in the `settime flags` of `fdinfo`: a change of the clock cancels the timer.
@@ -23,6 +24,8 @@ pub struct Descriptors {
     pub list: Vec<Descriptor>,
     /// Pipes with both ends in the process, or with the other end closed.
     pub pipes: Vec<Pipe>,
+    /// Ends of pairs of sockets with both ends in the process, or with the other end closed.
+    pub sockets: Vec<Socket>,
     /// Open memfds by inode: a descriptor of each, and its name.
     pub objects: objects::Open,
     /// Descriptors that cannot be carried.
@@ -88,6 +91,7 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
         }
     }
     pipes(control, &mut all, &pipe_ends, close_unsupported, stopped)?;
+    sockets::gather(control, &mut all, close_unsupported, stopped)?;
     if stopped {
         watches::resolve(control, &mut all, close_unsupported)?;
     }
@@ -226,7 +230,7 @@ fn look(
         }
         _ if link == "anon_inode:[signalfd]" => Ok(Open::Signals { mask: number("sigmask:", 16).unwrap_or(0) }),
         _ if link == "anon_inode:[eventpoll]" => Ok(Open::Epoll { watched: watches::read(info) }),
-        kind if kind.starts_with(b"socket:[") => Err(OfDescriptor::Socket(socket_name(control, fd))),
+        kind if kind.starts_with(b"socket:[") => sockets::look(control, fd, kind),
         kind if kind.starts_with(b"/memfd:") => {
             let object = control.descriptor(fd).map_err(|error| unknown(link, &error))?;
             // Reopened for a file position of its own: searching for holes must not move the program's.

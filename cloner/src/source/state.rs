@@ -63,6 +63,7 @@ pub fn gather(
         personality: u32::from_str_radix(personality.trim(), 16).unwrap_or(0),
         descriptors: descriptors.list,
         pipes: descriptors.pipes,
+        sockets: descriptors.sockets,
         memory_hash: None,
     })
 }

@@ -299,11 +299,10 @@ pub unsafe extern "C" fn select(
 ) -> c_int {
     // SAFETY: null or valid for reading, by contract. Linux counts it down, so it is read before.
     let asked_ns = unsafe { timeout.as_ref() }.map(|time| time.tv_sec * 1_000_000_000 + time.tv_usec * 1000);
+    let (sets, timeout_left) = ([read, write, except], Timeout::of(asked_ns));
     // The time that is left differs between replicas: none is told.
     // SAFETY: - the caller's promise is passed on.
-    if let Some(result) =
-        unsafe { ordered::select(count, [read, write, except], Timeout::of(asked_ns), std::ptr::null()) }
-    {
+    if let Some(result) = unsafe { ordered::select(count, sets, timeout_left, std::ptr::null()) } {
         return result;
     }
     let result = next!(select(

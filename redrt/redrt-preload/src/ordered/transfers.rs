@@ -306,7 +306,7 @@ unsafe fn plain_pieces(message: *const msghdr) -> Option<Pieces> {
     // SAFETY: - by contract.
     let message = unsafe { message.as_ref() }?;
     let is_plain = message.msg_name.is_null() && message.msg_control.is_null();
-    is_plain.then_some(Pieces { first: message.msg_iov, count: message.msg_iovlen as usize })
+    is_plain.then_some(Pieces { first: message.msg_iov, count: message.msg_iovlen })
 }
 
 /// Replaces the C library's.
