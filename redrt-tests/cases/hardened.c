@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
         MPI_Allreduce(&found[0], &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
         sum = all % 1000003 + found[1];
     }
-    printf("rank %d: %s, %ld\n", rank, target, sum);
+    if (rank == 0) printf("rank %d: %s, %ld\n", rank, target, sum);
     MPI_Finalize();
     return 0;
 }

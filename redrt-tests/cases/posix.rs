@@ -333,3 +333,35 @@ fn files_agree_by_other_names_of_the_functions() {
         assert!(files == alone.1, "{ended}");
     }
 }
+
+/// Of all functions that make names: `mkstemp` and its kin, and those that leave it to the program to open the file.
+#[test]
+fn names_of_temporary_files_agree() {
+    let source = r#"
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    char made[] = "/tmp/redrt-made-XXXXXX", named[] = "/tmp/redrt-named-XXXXXX", wrong[] = "/tmp/XXX", room[L_tmpnam];
+    int fd = mkstemp(made);
+    unlink(made);
+    close(fd);
+    char *others[] = {made, mktemp(named), tmpnam(NULL), tmpnam(room), tempnam("/nonexistent", "prefix"), mktemp(wrong)};
+    char all[400] = "", heard[400];
+    for (int i = 0; i < 6; i++) strcat(strcat(all, others[i] ? others[i] : "nothing"), " ");
+    for (int i = 1; i < 5; i++)
+        if (!others[i] || strlen(others[i]) < 10 || access(others[i], F_OK) == 0) return 1;
+    MPI_Sendrecv(all, sizeof all, MPI_CHAR, 0, 0, heard, sizeof heard, MPI_CHAR, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    printf("%s\n", all);
+    return MPI_Finalize();
+}
+"#;
+    let (_directory, program) = compile_source(source);
+    let ended = Job::new(1, &program).degree(3).environment("TMPDIR", "/var/tmp").run().ended_well();
+    assert!(ended.out.contains(" /var/tmp/prefi"), "{ended}");
+    assert_eq!((ended.number("mismatches"), ended.events("mismatch").count()), (0, 0), "{ended}");
+}

@@ -17,6 +17,7 @@ mod directories;
 mod paths;
 mod ranges;
 mod streams;
+mod temporaries;
 mod trees;
 
 use crate::{identity, ordered, real, state};
