@@ -92,6 +92,10 @@ pub fn never_waits(fd: c_int) -> bool {
     flags >= 0 && flags as c_int & libc::O_NONBLOCK != 0
 }
 
+/// Maximum duration of a wait between two looks whether this process still leads, in nanoseconds. Only a copy does not:
+/// its threads wait where those of its source did, and nothing wakes them.
+pub const LOOK_NS: i64 = 100_000_000;
+
 /// Waits until one of these events, or an error, has come. Returns a negative error number if a signal ended the wait.
 pub fn await_events(fd: c_int, events: i16, timeout_ms: c_int) -> i64 {
     let mut one = libc::pollfd { fd, events, revents: 0 };

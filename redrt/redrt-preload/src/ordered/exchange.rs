@@ -90,7 +90,8 @@ pub struct Exchange<P, A, W, R> {
     pub plainly: P,
     /// Makes the call without blocking, and notes what it finds. [`WOULD_BLOCK`] asks for a wait.
     pub attempt: A,
-    /// Waits until an attempt may succeed. An outcome ends the call: its time is over, or a signal came.
+    /// Waits until an attempt may succeed, but not for long: a thread that was copied has to look for its turn. An
+    /// outcome ends the call: its time is over, or a signal came.
     pub wait: W,
     /// Makes the call with the leader's outcome. Fails with an outcome of its own if that is not possible here, as the
     /// replicas have parted.
@@ -114,23 +115,28 @@ where
 
     fn perform_in_turn(mut self, thread: Ordered) -> Outcome {
         let mut found = Found::default();
-        // An outcome that is not recorded yet.
-        let mut done = None;
+        // Outcomes that are not recorded yet: of an attempt, and of a wait that ended the call.
+        let (mut attempted, mut waited) = (None, None);
         loop {
             match thread.counts.shortcut() {
-                Shortcut::Unordered => return done.unwrap_or_else(self.plainly),
+                Shortcut::Unordered => return attempted.unwrap_or_else(self.plainly),
                 Shortcut::Leads => {
                     if thread.notes.is_far_ahead.load(Ordering::Relaxed) {
                         ask(AHEAD, &LockOperation::of(thread.number));
                     }
                     let held = Held::take();
-                    if done.is_none() {
-                        found.length = 0;
-                        done = (self.attempt)(&mut found);
+                    // This process may have become a copy since the first look. From here on nobody else makes a call:
+                    // what an attempt finds now, the source finds too.
+                    if thread.counts.shortcut() != Shortcut::Leads {
+                        continue;
                     }
-                    let Some(outcome) = done else {
+                    if attempted.or(waited).is_none() {
+                        found.length = 0;
+                        attempted = (self.attempt)(&mut found);
+                    }
+                    let Some(outcome) = attempted.or(waited) else {
                         drop(held);
-                        done = (self.wait)();
+                        waited = (self.wait)();
                         continue;
                     };
                     if record(thread, outcome, &mut found) {
@@ -139,12 +145,13 @@ where
                 }
                 // Also a call that needs no question: its outcome is 0, and the library says so.
                 Shortcut::Follows | Shortcut::Ask => match before(thread, &mut found) {
-                    Next::Unordered => return done.unwrap_or_else(self.plainly),
+                    Next::Unordered => return attempted.unwrap_or_else(self.plainly),
                     Next::Free => {}
                     Next::Decided { result, .. } => {
                         let outcome = Outcome::from(result);
-                        // This process was copied in the midst of a call that its source has recorded.
-                        let repeated = done.map_or_else(|| (self.repeat)(outcome, &found), Ok);
+                        // This process was copied in the midst of a call that its source has recorded. A wait of that
+                        // time counts for nothing: the source may have found something after it.
+                        let repeated = attempted.map_or_else(|| (self.repeat)(outcome, &found), Ok);
                         ask(REPEATED, &LockOperation::of(thread.number));
                         return repeated.unwrap_or_else(|own| {
                             ask(PARTED, &LockOperation::of(thread.number));

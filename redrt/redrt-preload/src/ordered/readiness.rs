@@ -1,6 +1,6 @@
 //! Waits for several descriptors: `poll` and `select`. `epoll` has a module of its own.
 
-use super::descriptors::{await_events, kind};
+use super::descriptors::{LOOK_NS, await_events, kind};
 use super::exchange::{Exchange, Outcome, current, returned};
 use crate::lock_events::Found;
 use crate::real;
@@ -14,10 +14,12 @@ const READY_MS_MAX: c_int = 10_000;
 /// Size of the kernel's mask of signals, in bytes.
 const MASK_BYTES: c_long = 8;
 
-/// The end of a wait, by the monotonic clock of this host; `None` for a wait without an end.
+/// The time of a wait; `None` for a wait without an end.
 #[derive(Clone, Copy)]
 pub struct Timeout {
-    end_ns: Option<i64>,
+    duration_ns: Option<i64>,
+    /// Time of the beginning, by the monotonic clock of this host.
+    begin_ns: i64,
 }
 
 impl Timeout {
@@ -28,8 +30,8 @@ impl Timeout {
 
     /// A wait for so many nanoseconds.
     pub fn of(duration_ns: Option<i64>) -> Self {
-        let now = |duration| if duration <= 0 { i64::MIN } else { now_ns().saturating_add(duration) };
-        Self { end_ns: duration_ns.map(now) }
+        let is_timed = duration_ns.is_some_and(|duration| duration > 0);
+        Self { duration_ns, begin_ns: if is_timed { now_ns() } else { 0 } }
     }
 
     /// A wait for so long; without an end if that is null.
@@ -43,21 +45,28 @@ impl Timeout {
         )
     }
 
-    /// True once nothing is to be waited for.
-    pub fn is_over(self) -> bool {
-        self.end_ns.is_some_and(|end| end == i64::MIN || now_ns() >= end)
+    /// The time that is left, in nanoseconds. On another host, to which a thread was copied in the midst of its wait, the
+    /// clock shows something else: then no more is left than the whole duration.
+    fn left_ns(self) -> Option<i64> {
+        let duration = self.duration_ns?;
+        Some(if duration > 0 { (duration - (now_ns() - self.begin_ns)).clamp(0, duration) } else { 0 })
     }
 
-    /// Waits for the descriptors of `poll`'s array. Returns the outcome 0 when the time is over, and an error number for
-    /// a signal.
+    /// True once nothing is to be waited for.
+    pub fn is_over(self) -> bool {
+        self.left_ns() == Some(0)
+    }
+
+    /// Waits for the descriptors of `poll`'s array, but not for long. Returns the outcome 0 when the time is over, and an
+    /// error number for a signal.
     fn wait(self, fds: *mut pollfd, count: usize, mask: *const sigset_t) -> Option<Outcome> {
-        let left = self.end_ns.map(|end| if end == i64::MIN { 0 } else { (end - now_ns()).max(0) });
-        let left = left.map(|left| timespec { tv_sec: left / SECOND_NS, tv_nsec: left % SECOND_NS });
-        let time = left.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        let arguments = [fds as c_long, count as c_long, time as c_long, mask as c_long, MASK_BYTES, 0];
+        let left = self.left_ns();
+        let slice = left.map_or(LOOK_NS, |left| left.min(LOOK_NS));
+        let time = timespec { tv_sec: 0, tv_nsec: slice };
+        let arguments = [fds as c_long, count as c_long, &raw const time as c_long, mask as c_long, MASK_BYTES, 0];
         // SAFETY: - the array is the caller's; time and mask live until the call returns.
         let outcome = unsafe { real::system_call(libc::SYS_ppoll, arguments) };
-        Some(outcome).filter(|outcome| *outcome <= 0)
+        Some(outcome).filter(|outcome| *outcome < 0 || *outcome == 0 && left == Some(slice))
     }
 
     /// The same for one descriptor, until it can be read.

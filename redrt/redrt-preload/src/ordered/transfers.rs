@@ -1,7 +1,7 @@
 //! Reads and writes of descriptors by which threads reach each other.
 
 use super::Ordered;
-use super::descriptors::{Kind, await_events, kind, never_waits};
+use super::descriptors::{Kind, LOOK_NS, await_events, kind, never_waits};
 use super::exchange::{Exchange, Outcome, WOULD_BLOCK, current, returned};
 use crate::files::call::{Call, Operation};
 use crate::lock_events::Found;
@@ -111,27 +111,22 @@ impl Transfer {
 
     /// Waits for the descriptor. Returns an outcome if a signal came.
     fn wait(&self) -> Option<Outcome> {
-        Some(await_events(self.fd, self.way.events(), -1)).filter(|outcome| *outcome < 0)
+        Some(await_events(self.fd, self.way.events(), (LOOK_NS / 1_000_000) as c_int)).filter(|outcome| *outcome < 0)
     }
 
     /// Moves just as many bytes as the leader did, from `begin` on. Fails with an outcome of its own if that is not
     /// possible, as the replicas have parted.
-    fn repeat(&self, begin: usize, waits: bool, outcome: Outcome) -> Result<Outcome, Outcome> {
+    fn repeat(&self, begin: usize, outcome: Outcome) -> Result<Outcome, Outcome> {
         let wanted = usize::try_from(outcome).unwrap_or(0);
         let mut moved = 0;
-        // The same request as the leader's: the kernel lays bytes out by the length of the request, and how many there
-        // is room for later depends on that. A write to nobody sends a signal here too.
-        if self.way == Way::Writes && (wanted > 0 || outcome == -(libc::EPIPE as Outcome)) {
-            match self.attempt(begin, self.chunk(waits)) {
-                now if now > outcome.max(0) => return Err(now),
-                now => moved += usize::try_from(now).unwrap_or(0),
-            }
+        // A write to nobody sends a signal here too.
+        if outcome == -(libc::EPIPE as Outcome) {
+            self.attempt(begin, 1);
         }
         while moved < wanted {
             let is_ready = self.kind == Kind::Socket || await_events(self.fd, self.way.events(), 0) > 0;
             match if is_ready { self.attempt(begin + moved, wanted - moved) } else { AGAIN } {
-                // A pipe that was copied has its bytes laid out in another way.
-                AGAIN if self.way == Way::Writes && self.kind == Kind::Pipe && grow(self.fd) => {}
+                AGAIN if self.way == Way::Writes && self.grow() => {}
                 AGAIN => _ = await_events(self.fd, self.way.events(), -1),
                 now if now > 0 => moved += now as usize,
                 now if now == -(libc::EINTR as Outcome) => {}
@@ -140,6 +135,45 @@ impl Transfer {
             }
         }
         Ok(outcome)
+    }
+
+    /// Gives the descriptor twice its room. Returns false if it cannot have more.
+    ///
+    /// The trap: how much a pipe takes depends on how the bytes in it were written, and a follower writes only what its
+    /// leader could. In a copy they lie in another way again.
+    fn grow(&self) -> bool {
+        if self.kind == Kind::Pipe {
+            let control = |command: c_int, argument: c_long| {
+                // SAFETY: - both commands take and return numbers.
+                unsafe { real::system_call(libc::SYS_fcntl, [self.fd.into(), command.into(), argument, 0, 0, 0]) }
+            };
+            let room = control(libc::F_GETPIPE_SZ, 0);
+            return room > 0 && control(libc::F_SETPIPE_SZ, 2 * room) > room;
+        }
+        let before = self.send_room();
+        // The kernel doubles what it is told.
+        let (room, length) = (before, size_of::<c_int>() as c_long);
+        let level =
+            [self.fd.into(), libc::SOL_SOCKET.into(), libc::SO_SNDBUF.into(), &raw const room as c_long, length, 0];
+        // SAFETY: - the number lives until the call returns.
+        unsafe { real::system_call(libc::SYS_setsockopt, level) };
+        self.send_room() > before
+    }
+
+    /// Room of a socket's end for bytes that the other end has not received, as the kernel counts it; 0 for others.
+    fn send_room(&self) -> c_int {
+        let (mut room, mut length): (c_int, socklen_t) = (0, size_of::<c_int>() as socklen_t);
+        let level = [
+            self.fd.into(),
+            libc::SOL_SOCKET.into(),
+            libc::SO_SNDBUF.into(),
+            &raw mut room as c_long,
+            &raw mut length as c_long,
+            0,
+        ];
+        // SAFETY: - both numbers live until the call returns.
+        unsafe { real::system_call(libc::SYS_getsockopt, level) };
+        room
     }
 
     /// Makes the call in its turn, from `begin` on.
@@ -154,7 +188,7 @@ impl Transfer {
             },
             attempt: |_: &mut Found| self.attempt_or_wait(begin, waits),
             wait: || self.wait(),
-            repeat: |outcome, _: &Found| self.repeat(begin, waits, outcome),
+            repeat: |outcome, _: &Found| self.repeat(begin, outcome),
         };
         exchange.perform(thread)
     }
@@ -176,16 +210,6 @@ impl Transfer {
             }
         }
     }
-}
-
-/// Gives a pipe twice its room. Returns false if it cannot have more.
-fn grow(fd: c_int) -> bool {
-    let control = |command: c_int, argument: c_long| {
-        // SAFETY: - both commands take and return numbers.
-        unsafe { real::system_call(libc::SYS_fcntl, [fd.into(), command.into(), argument, 0, 0, 0]) }
-    };
-    let room = control(libc::F_GETPIPE_SZ, 0);
-    room > 0 && control(libc::F_SETPIPE_SZ, 2 * room) > room
 }
 
 /// Makes a read or write in its turn; `None` if the call is not ordered.

@@ -41,6 +41,10 @@ pub enum Mistake {
     SendsAsItComes,
     /// The leader sends no result of an attempt on a channel.
     OutcomeUntold,
+    /// A thread that may attempt a call on a channel, and waits for another to have made one, does not ask again.
+    AttemptsUnasked,
+    /// In a copy a wait on a channel keeps the outcome that it had where it was copied.
+    KeepsWaited,
     /// The leader's calls on a channel lack the call that came before.
     ChannelUntold,
     /// Operations of a thread that is gone are forgotten.
@@ -313,6 +317,8 @@ fn planted_mistakes_are_found() {
         SendsAsItComes,
         OutcomeUntold,
         ChannelUntold,
+        AttemptsUnasked,
+        KeepsWaited,
         GoneUnknown,
     ] {
         assert!((0..40_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");

@@ -42,9 +42,29 @@ struct Waiting {
     is_old: bool,
 }
 
+/// A call on the pipe that a leader's thread has made and not recorded.
+#[derive(Clone, Copy)]
+enum Done {
+    Attempted(i32),
+    /// The time of its wait is over.
+    Waited(i32),
+}
+
+/// Progress of a call on the pipe.
+enum Exchanged {
+    NotYet,
+    Attempted,
+    Is(i32),
+}
+
 #[derive(Clone)]
 struct Thread {
     at: usize,
+    /// True between its question whether it may make a call on the pipe, and the call.
+    has_asked: bool,
+    /// True while it waits for the pipe.
+    waits: bool,
+    done: Option<Done>,
     own: Registers,
     waiting: Option<Waiting>,
     /// The round of the barrier that it has come to, and true if it came last.
@@ -65,6 +85,8 @@ pub struct Process {
     sent: u64,
     /// Items in the pipe.
     pipe: VecDeque<u64>,
+    /// The thread that has attempted a call on the pipe and not recorded it.
+    attempting: Option<usize>,
     /// Round of the barrier, and number of threads that have come in it.
     barrier: (u64, usize),
     threads: Vec<Thread>,
@@ -89,6 +111,9 @@ impl Process {
         order.mistake = mistake;
         let thread = |me| Thread {
             at: 0,
+            has_asked: false,
+            waits: false,
+            done: None,
             own: Registers { me: me as u64, ..Registers::default() },
             waiting: None,
             came: None,
@@ -97,7 +122,18 @@ impl Process {
         };
         let threads = (0..program.0).map(thread).collect();
         let (held, memory, locks) = (VecDeque::new(), [0; VARIABLES], Default::default());
-        Self { order, held, program, memory, locks, sent: 0, pipe: VecDeque::new(), barrier: (0, 0), threads }
+        Self {
+            order,
+            held,
+            program,
+            memory,
+            locks,
+            sent: 0,
+            pipe: VecDeque::new(),
+            attempting: None,
+            barrier: (0, 0),
+            threads,
+        }
     }
 
     /// Makes a copy, which follows.
@@ -255,26 +291,70 @@ impl Process {
         Some(result == LAST)
     }
 
-    /// Makes a call on the pipe that never waits, by `attempt`, in the leader's order. Returns its result; `None` for
-    /// not yet.
-    fn exchange(&mut self, thread: usize, attempt: impl FnOnce(&mut Self) -> i32) -> Option<i32> {
+    /// Makes a call on the pipe in the leader's order: `attempt` never waits. A leader attempts the call in one step and
+    /// records it in another, and nobody attempts one in between. A call that `waits` ends without a result when its
+    /// time `is_over`.
+    fn exchange(
+        &mut self,
+        thread: usize,
+        waits: bool,
+        is_over: bool,
+        attempt: fn(&mut Self, usize) -> i32,
+    ) -> Exchanged {
         let number = thread as u64;
-        match self.next(number) {
-            Step::Wait => None,
+        // A thread that waits notices only afterwards that its process has become a copy.
+        if self.threads[thread].waits {
+            if !is_over && self.pipe.is_empty() {
+                return Exchanged::NotYet;
+            }
+            self.threads[thread].waits = false;
+            self.threads[thread].done = Some(Done::Waited(WOULD_BLOCK)).filter(|_| is_over);
+            return Exchanged::Attempted;
+        }
+        // A thread may have to wait between its question and its attempt: it asks again.
+        let may_attempt = self.threads[thread].has_asked && self.attempting.is_none();
+        let step = if may_attempt && self.has(Mistake::AttemptsUnasked) { Step::Free } else { self.next(number) };
+        match step {
+            Step::Wait => Exchanged::NotYet,
             Step::Free => {
-                let result = attempt(self);
-                self.order.record_outcome(PIPE, number, result, &[result as u8]);
-                Some(result)
+                if let Some(done) = self.threads[thread].done.take() {
+                    let (Done::Attempted(result) | Done::Waited(result)) = done;
+                    self.attempting = self.attempting.filter(|other| *other != thread);
+                    self.order.record_outcome(PIPE, number, result, &[result as u8]);
+                    return Exchanged::Is(result);
+                }
+                let had_asked = std::mem::replace(&mut self.threads[thread].has_asked, true);
+                if self.attempting.is_some() || !had_asked {
+                    return if had_asked { Exchanged::NotYet } else { Exchanged::Attempted };
+                }
+                self.threads[thread].has_asked = false;
+                let result = attempt(self, thread);
+                self.threads[thread].waits = waits && result == WOULD_BLOCK;
+                if !self.threads[thread].waits {
+                    self.threads[thread].done = Some(Done::Attempted(result));
+                    self.attempting = Some(thread);
+                }
+                Exchanged::Attempted
             }
             Step::Decided { result, .. } => {
                 let is_found = self.order.found(number) == [result as u8];
                 assert!(is_found || self.has(Mistake::OutcomeUntold), "a result comes with what was found");
-                // A call that failed is not tried: it would have succeeded if it came later.
-                if result > 0 {
-                    attempt(self);
+                let done = self.threads[thread].done.take();
+                self.threads[thread].has_asked = false;
+                self.attempting = self.attempting.filter(|other| *other != thread);
+                // A call that failed is not tried: it would have succeeded if it came later. A copy of a leader has
+                // made its source's attempt already; what it has waited for counts for nothing.
+                match done {
+                    Some(Done::Attempted(_)) => {}
+                    Some(Done::Waited(own)) if self.has(Mistake::KeepsWaited) => {
+                        self.order.follow_on(PIPE, number);
+                        return Exchanged::Is(own);
+                    }
+                    _ if result > 0 => _ = attempt(self, thread),
+                    _ => {}
                 }
                 self.order.follow_on(PIPE, number);
-                Some(result)
+                Exchanged::Is(result)
             }
         }
     }
@@ -381,13 +461,15 @@ impl Process {
                 let value = self.threads[thread].own.value;
                 self.threads[thread].said.push((self.sent, value));
             }
-            Instruction::Write => match self.exchange(thread, |process| process.write(thread)) {
-                Some(result) => self.threads[thread].own.got = result > 0,
-                None => return (false, None),
+            Instruction::Write => match self.exchange(thread, false, is_over, Self::write) {
+                Exchanged::Is(result) => self.threads[thread].own.got = result > 0,
+                Exchanged::Attempted => return (true, None),
+                Exchanged::NotYet => return (false, None),
             },
-            Instruction::Drain => match self.exchange(thread, |process| process.drain(thread)) {
-                Some(result) => self.threads[thread].own.number = result.max(0) as u64,
-                None => return (false, None),
+            Instruction::Drain => match self.exchange(thread, true, is_over, Self::drain) {
+                Exchanged::Is(result) => self.threads[thread].own.number = result.max(0) as u64,
+                Exchanged::Attempted => return (true, None),
+                Exchanged::NotYet => return (false, None),
             },
             Instruction::End => {
                 self.threads[thread].has_ended = true;

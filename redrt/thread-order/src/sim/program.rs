@@ -29,7 +29,7 @@ pub enum Instruction {
     Send,
     /// Writes to a pipe with room for three items. Sets `got` if there was room.
     Write,
-    /// Reads all that the pipe has, at most two items: `number` says how many.
+    /// Reads all that the pipe has, at most two items, and waits for a time if it has none: `number` says how many.
     Drain,
     End,
 }
@@ -180,10 +180,15 @@ const SENDER: &[Instruction] = &[
 
 /// Writes to a pipe without waiting, and counts the times that it was full.
 const FILLER: &[Instruction] = &[
+    // It computes, so that the pipe is empty at times.
+    Lock(0),
+    Do(|memory, own| own.value = mix(own.value, memory[2])),
+    Unlock(0),
+    Do(|_, own| own.value = mix(own.value, 33)),
     Write,
-    JumpIf(|_, own| own.got, 4),
+    JumpIf(|_, own| own.got, 8),
     Do(|_, own| own.value = mix(own.value, 55)),
-    Jump(0),
+    Jump(4),
     Do(|memory, own| {
         memory[own.me as usize] += 1;
         own.number += 1;
@@ -193,7 +198,7 @@ const FILLER: &[Instruction] = &[
     End,
 ];
 
-/// Reads from it without waiting, and counts the times that it was empty.
+/// Reads from it, waits for a time, and counts the times that it stayed empty.
 const DRAINER: &[Instruction] = &[
     Drain,
     Do(|memory, own| {
