@@ -29,6 +29,7 @@ mod forks;
 mod identity;
 mod interpreter;
 mod lock_events;
+mod numbers;
 mod ordered;
 mod random;
 mod real;
@@ -83,7 +84,7 @@ pub extern "C" fn redrt_preload_internal_thread(internal: bool) -> bool {
 /// creation under that parent, hence the same in all replicas.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_thread_number() -> u64 {
-    threads::number()
+    numbers::number()
 }
 
 #[used]
@@ -96,7 +97,7 @@ static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *co
             unsafe { vdso::hide(environment) };
         }
         files::begin();
-        threads::adopt_main();
+        numbers::adopt_main();
         forks::watch();
     }
     construct

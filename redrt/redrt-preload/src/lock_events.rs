@@ -51,14 +51,14 @@ pub struct LockOperation {
     pub flags: u64,
     /// Result of the call.
     pub result: c_int,
-    /// What a call on descriptors has found; for [`BEFORE`] the place for what the leader's call found. Null for locks.
+    /// Findings of a call on descriptors; for [`BEFORE`] the place for those of the leader's call. Null for locks.
     pub found: *mut Found,
 }
 
 /// Capacity of [`Found`], in bytes.
 pub const FOUND_BYTES_MAX: usize = 252;
 
-/// What a call on descriptors has found, in bytes that only the preloaded library interprets.
+/// Findings of a call on descriptors, in bytes that only the preloaded library interprets.
 #[repr(C)]
 pub struct Found {
     /// Number of bytes in use.

@@ -5,7 +5,7 @@
 //! unpredictable only without the job's seed: they are no source for lasting keys.
 
 use crate::real::{self, next};
-use crate::{state, threads};
+use crate::{numbers, state};
 use libc::{c_char, c_int, c_void};
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -87,7 +87,7 @@ fn fill(bytes: &mut [u8]) -> bool {
         return true;
     }
     let (seed, rank) = job.seed();
-    let key = [seed, rank, threads::number(), FORK_PATH.load(Ordering::Relaxed)];
+    let key = [seed, rank, numbers::number(), FORK_PATH.load(Ordering::Relaxed)];
     for chunk in bytes.chunks_mut(BLOCK_BYTES) {
         let number = BLOCKS.get();
         BLOCKS.set(number + 1);

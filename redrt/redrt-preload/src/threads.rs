@@ -1,44 +1,15 @@
-//! Thread numbers, the same in all replicas: from the parent's number and the order of creation under that parent.
+//! Creation of threads: each gets a number, the same in all replicas (module `numbers`).
 
-use crate::real::{self, next};
-use crate::state;
+use crate::real::next;
+use crate::{numbers, state};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Number {
-    Unknown,
-    Known(u64),
-}
-
 thread_local! {
-    static NUMBER: Cell<Number> = const { Cell::new(Number::Unknown) };
     static CREATED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Number of threads that were made without a call of `pthread_create` by name, in the order of their questions.
-static STRANGERS: AtomicU64 = AtomicU64::new(0);
-
-/// Makes the calling thread the main thread.
-pub fn adopt_main() {
-    NUMBER.set(Number::Known(0));
-}
-
-/// The calling thread's number.
-pub fn number() -> u64 {
-    if let Number::Known(number) = NUMBER.get() {
-        return number;
-    }
-    let number = if real::thread_id() == real::process_id() {
-        0
-    } else {
-        state::mix(u64::MAX, STRANGERS.fetch_add(1, Ordering::Relaxed))
-    };
-    NUMBER.set(Number::Known(number));
-    number
 }
 
 /// State for a new thread, in memory of this library: the C library's heap is the application's.
@@ -83,7 +54,7 @@ extern "C" fn begin(passport: *mut c_void) -> *mut c_void {
     // SAFETY: - pthread_create below passes one of PASSPORTS.
     let passport = unsafe { &*passport.cast::<Passport>() };
     let (start, argument) = (passport.start.get(), passport.argument.get());
-    NUMBER.set(Number::Known(passport.number.get()));
+    numbers::adopt(passport.number.get());
     state::set_internal(passport.internal.get());
     crate::ordered::begin_thread(passport.is_ordered.get().then_some(passport.number.get()));
     passport.taken.store(false, Ordering::Release);
@@ -116,14 +87,14 @@ pub unsafe extern "C" fn pthread_create(
     if let Some(start) = start.filter(|_| !internal) {
         crate::interpreter::note_thread(start as usize);
     }
-    let is_ordered = !internal && crate::ordered::creates_thread(number());
+    let is_ordered = !internal && crate::ordered::creates_thread(numbers::number());
     let passport = take_passport();
     let order = CREATED.get();
     passport.start.set(start);
     passport.argument.set(argument);
     passport.internal.set(internal);
     passport.is_ordered.set(is_ordered);
-    passport.number.set(if internal { u64::MAX } else { state::mix(number(), order + 1) });
+    passport.number.set(if internal { u64::MAX } else { state::mix(numbers::number(), order + 1) });
     let result = create(Some(begin), std::ptr::from_ref(passport).cast_mut().cast());
     if result != 0 {
         passport.taken.store(false, Ordering::Release);

@@ -27,7 +27,7 @@ pub struct Event {
     pub takes: bool,
     /// Result of the call: 0 or an error number; on a channel whatever the call returned.
     pub result: i32,
-    /// What the call found, in bytes of the caller's: of a wait for several descriptors those that were ready.
+    /// Further facts of the call, in bytes of the caller's: the descriptors that a wait found ready.
     pub found: Vec<u8>,
 }
 
@@ -308,7 +308,7 @@ impl Order {
         operation
     }
 
-    /// What the leader's call found that is this thread's next operation.
+    /// Further facts of the leader's call that is this thread's next operation.
     #[must_use]
     pub fn found(&self, thread: u64) -> &[u8] {
         self.threads.get(&thread).and_then(Thread::next_event).map_or(&[], |event| &event.found)

@@ -155,7 +155,7 @@ macro_rules! interpose {
                     result as $result
                 }
                 None => {
-                    if let Some(result) = $crate::ordered::transfer(&call) {
+                    if let Some(result) = $crate::files::transfer_in_order(&call) {
                         return result as $result;
                     }
                     let result = $crate::real::next!($name($($argument => $type),*) -> $result, {
@@ -171,6 +171,22 @@ macro_rules! interpose {
     )+ };
 }
 use interpose;
+
+/// Makes a read or write of a descriptor by which threads reach each other, in its turn. `None` for other calls.
+#[inline]
+fn transfer_in_order(call: &Call) -> Option<i64> {
+    let way = match call.operation {
+        Operation::Read => ordered::Way::Reads,
+        Operation::Write => ordered::Way::Writes,
+        _ => return None,
+    };
+    let whole = libc::iovec { iov_base: call.buffer, iov_len: usize::try_from(call.length).unwrap_or(0) };
+    let pieces = match call.vector.is_null() {
+        true => ordered::Pieces { first: &raw const whole, count: 1 },
+        false => ordered::Pieces { first: call.vector, count: call.count },
+    };
+    if call.offset == -1 { ordered::transfer(call.fd, way, pieces) } else { None }
+}
 
 /// Called after a call: a descriptor that was duplicated is known as its original is.
 #[inline]

@@ -1,9 +1,9 @@
 //! Calls on descriptors by which threads of a process reach each other, and waits for them.
 //!
-//! Whether a read finds bytes, or a wait finds a descriptor ready, depends on the other threads. So these calls are made
-//! in one order, each with its outcome: the leader attempts a call without blocking and records it before anybody makes
-//! the next one; between attempts it waits for the descriptor. A follower repeats a call when its turn has come. Calls
-//! that failed are not repeated.
+//! Whether a read finds bytes, or a wait finds a descriptor ready, depends on the other threads. So these calls are
+//! made in one order, each with its outcome: the leader attempts a call without blocking and records it before anybody
+//! makes the next one; between attempts it waits for the descriptor. A follower repeats a call when its turn has come.
+//! Calls that failed are not repeated.
 //!
 //! ```text
 //!   leader    hold ─ attempt ─ would block ─ release ─ poll … hold ─ attempt ─ record ─ release
@@ -13,7 +13,7 @@
 
 use super::{IS_ON, IS_PAUSED, NOTES, Next, ORDERED, Ordered, ask, enter, leave_at_end};
 use crate::lock_events::{AHEAD, EXCHANGED, Found, LockOperation, PARTED, REPEATED};
-use crate::{interpreter, real, state, threads};
+use crate::{interpreter, numbers, real, state};
 use libc::c_int;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,7 @@ pub(super) fn current() -> Option<Ordered> {
         return None;
     }
     if ENTERED.get().is_none() {
-        ENTERED.set(enter(threads::number()));
+        ENTERED.set(enter(numbers::number()));
         leave_at_end();
     }
     ENTERED.get()

@@ -25,7 +25,7 @@ pub use descriptors::{duplicated, forget, forget_range};
 pub use mutexes::lock;
 pub use objects::{hold_read, hold_written, semaphore};
 pub use readiness::{Timeout, poll, select};
-pub use transfers::transfer;
+pub use transfers::{Pieces, Way, transfer};
 
 use crate::lock_events::{
     AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,

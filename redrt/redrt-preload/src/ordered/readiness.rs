@@ -45,8 +45,8 @@ impl Timeout {
         )
     }
 
-    /// The time that is left, in nanoseconds. On another host, to which a thread was copied in the midst of its wait, the
-    /// clock shows something else: then no more is left than the whole duration.
+    /// The time that is left, in nanoseconds. On another host, to which a thread was copied in the midst of its wait,
+    /// the clock shows something else: then no more is left than the whole duration.
     fn left_ns(self) -> Option<i64> {
         let duration = self.duration_ns?;
         Some(if duration > 0 { (duration - (now_ns() - self.begin_ns)).clamp(0, duration) } else { 0 })
@@ -57,8 +57,8 @@ impl Timeout {
         self.left_ns() == Some(0)
     }
 
-    /// Waits for the descriptors of `poll`'s array, but not for long. Returns the outcome 0 when the time is over, and an
-    /// error number for a signal.
+    /// Waits for the descriptors of `poll`'s array, but not for long. Returns the outcome 0 when the time is over, and
+    /// an error number for a signal.
     fn wait(self, fds: *mut pollfd, count: usize, mask: *const sigset_t) -> Option<Outcome> {
         let left = self.left_ns();
         let slice = left.map_or(LOOK_NS, |left| left.min(LOOK_NS));
@@ -84,8 +84,8 @@ fn now_ns() -> i64 {
     time.tv_sec * SECOND_NS + time.tv_nsec
 }
 
-/// Waits, in a follower, until a descriptor is ready that the leader found ready. The order takes care of descriptors by
-/// which threads reach each other; others may come later here, such as the output of a child.
+/// Waits, in a follower, until a descriptor is ready that the leader found ready. The order takes care of descriptors
+/// by which threads reach each other; others may come later here, such as the output of a child.
 pub(super) fn await_unordered(fd: c_int, events: i16) {
     if kind(fd).is_none() {
         await_events(fd, events, READY_MS_MAX);

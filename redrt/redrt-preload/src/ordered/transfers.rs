@@ -3,7 +3,6 @@
 use super::Ordered;
 use super::descriptors::{Kind, LOOK_NS, await_events, kind, never_waits};
 use super::exchange::{Exchange, Outcome, WOULD_BLOCK, current, returned};
-use crate::files::call::{Call, Operation};
 use crate::lock_events::Found;
 use crate::real;
 use libc::{c_int, c_long, c_void, iovec, msghdr, sockaddr, socklen_t};
@@ -17,8 +16,10 @@ const AGAIN: Outcome = -(libc::EAGAIN as Outcome);
 
 /// The way a call moves bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub enum Way {
+    /// From the descriptor into memory.
     Reads,
+    /// From memory to the descriptor.
     Writes,
 }
 
@@ -33,9 +34,11 @@ impl Way {
 
 /// Memory of a call, in pieces.
 #[derive(Clone, Copy)]
-struct Pieces {
-    first: *const iovec,
-    count: usize,
+pub struct Pieces {
+    /// The first of `count` pieces.
+    pub first: *const iovec,
+    /// Number of pieces.
+    pub count: usize,
 }
 
 impl Pieces {
@@ -212,23 +215,12 @@ impl Transfer {
     }
 }
 
-/// Makes a read or write in its turn; `None` if the call is not ordered.
+/// Makes a read or write at the position in its turn; `None` if the call is not ordered.
 #[inline]
-pub fn transfer(call: &Call) -> Option<i64> {
-    let way = match call.operation {
-        Operation::Read => Way::Reads,
-        Operation::Write => Way::Writes,
-        _ => return None,
-    };
-    let kind = kind(call.fd).filter(|_| call.offset == -1)?;
-    let is_empty = if call.vector.is_null() { call.length == 0 } else { call.count == 0 };
-    let thread = current().filter(|_| !is_empty)?;
-    let whole = iovec { iov_base: call.buffer, iov_len: call.length as usize };
-    let pieces = match call.vector.is_null() {
-        true => Pieces { first: &raw const whole, count: 1 },
-        false => Pieces { first: call.vector, count: call.count },
-    };
-    let transfer = Transfer { fd: call.fd, kind, way, pieces, flags: 0 };
+pub fn transfer(fd: c_int, way: Way, pieces: Pieces) -> Option<i64> {
+    let kind = kind(fd)?;
+    let thread = current().filter(|_| pieces.count > 0 && pieces.bytes() > 0)?;
+    let transfer = Transfer { fd, kind, way, pieces, flags: 0 };
     Some(returned(transfer.perform(thread)))
 }
 

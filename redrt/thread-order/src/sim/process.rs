@@ -291,9 +291,9 @@ impl Process {
         Some(result == LAST)
     }
 
-    /// Makes a call on the pipe in the leader's order: `attempt` never waits. A leader attempts the call in one step and
-    /// records it in another, and nobody attempts one in between. A call that `waits` ends without a result when its
-    /// time `is_over`.
+    /// Makes a call on the pipe in the leader's order: `attempt` never waits. A leader attempts the call in one step
+    /// and records it in another, and nobody attempts one in between. A call that `waits` ends without a result when
+    /// its time `is_over`.
     fn exchange(
         &mut self,
         thread: usize,
