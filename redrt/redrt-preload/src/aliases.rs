@@ -39,6 +39,7 @@ same! {
     fn __nanosleep(request: *const libc::timespec, remain: *mut libc::timespec) -> c_int = nanosleep;
     fn __open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open;
     fn __open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int = open64;
+    fn __pipe(ends: *mut c_int) -> c_int = pipe;
     fn __poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int = poll;
     fn __pread64(fd: c_int, memory: Pointer, length: usize, offset: off_t) -> isize = pread64;
     fn __pthread_mutex_lock(mutex: Pointer) -> c_int = pthread_mutex_lock;
@@ -54,6 +55,7 @@ same! {
     fn __sched_getscheduler(process: pid_t) -> c_int = sched_getscheduler;
     fn __sched_setscheduler(process: pid_t, policy: c_int, parameters: *const c_void) -> c_int = sched_setscheduler;
     fn __select(count: c_int, read: Pointer, write: Pointer, except: Pointer, timeout: Pointer) -> c_int = select;
+    fn __send(fd: c_int, memory: *const c_void, length: usize, flags: c_int) -> isize = send;
     fn __setpgid(process: pid_t, group: pid_t) -> c_int = setpgid;
     fn __write(fd: c_int, memory: *const c_void, length: usize) -> isize = write;
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> Pointer = fdopen;
@@ -106,4 +108,39 @@ checked! {
     fn __readlinkat_chk(
         directory: c_int, path: *const c_char, link: *mut c_char, length: usize; size holds length
     ) -> isize = readlinkat;
+}
+
+/// A function that is replaced, with a check that its buffer is large enough.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(fd: c_int, memory: Pointer, length: usize, size: usize, flags: c_int) -> isize {
+    // SAFETY: - the caller has promised what the C library asks for.
+    unsafe { __recvfrom_chk(fd, memory, length, size, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
+}
+
+/// A function that is replaced, with a check that its buffer is large enough.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recvfrom_chk(
+    fd: c_int,
+    memory: Pointer,
+    length: usize,
+    size: usize,
+    flags: c_int,
+    address: *mut libc::sockaddr,
+    address_length: *mut libc::socklen_t,
+) -> isize {
+    unsafe extern "C" {
+        fn __chk_fail() -> !;
+    }
+    if length > size {
+        // SAFETY: - it has no arguments.
+        unsafe { __chk_fail() };
+    }
+    // SAFETY: - the caller has promised what the C library asks for.
+    unsafe { libc::recvfrom(fd, memory, length, flags, address, address_length) }
 }
