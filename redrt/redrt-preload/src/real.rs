@@ -102,6 +102,56 @@ pub unsafe fn system_call(number: c_long, arguments: [c_long; 6]) -> c_long {
     result
 }
 
+/// Waits for descriptors: `ppoll`, without setting `errno`. A negative result is an error number.
+///
+/// The number is loaded by the instruction before the system call, as in the C library. That is how the cloner's agent
+/// knows which call it has interrupted, and repeats it: otherwise the program would see a signal that was not its own.
+///
+/// # Safety
+/// As for `ppoll`.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn ppoll(
+    fds: *mut libc::pollfd,
+    count: usize,
+    time: *mut libc::timespec,
+    mask: *const libc::sigset_t,
+) -> c_long {
+    let result;
+    // SAFETY: - the registers are those of the Linux system call convention.
+    //         - the caller vouches for the rest.
+    unsafe {
+        std::arch::asm!(
+            "mov eax, {number}",
+            "syscall",
+            number = const libc::SYS_ppoll,
+            lateout("rax") result,
+            in("rdi") fds, in("rsi") count, in("rdx") time, in("r10") mask, in("r8") MASK_BYTES,
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// Waits for descriptors: `ppoll`, without setting `errno`. A negative result is an error number.
+///
+/// # Safety
+/// As for `ppoll`.
+#[cfg(target_arch = "aarch64")]
+pub unsafe fn ppoll(
+    fds: *mut libc::pollfd,
+    count: usize,
+    time: *mut libc::timespec,
+    mask: *const libc::sigset_t,
+) -> c_long {
+    let arguments = [fds as c_long, count as c_long, time as c_long, mask as c_long, MASK_BYTES, 0];
+    // SAFETY: - the caller vouches for the arguments.
+    unsafe { system_call(libc::SYS_ppoll, arguments) }
+}
+
+/// Size of the kernel's mask of signals, in bytes.
+const MASK_BYTES: c_long = 8;
+
 /// The result of a system call in the C library's form: -1 and `errno`.
 pub fn with_errno(result: c_long) -> c_long {
     if (-4095..0).contains(&result) {

@@ -99,11 +99,11 @@ pub const LOOK_NS: i64 = 100_000_000;
 /// Waits until one of these events, or an error, has come. Returns a negative error number if a signal ended the wait.
 pub fn await_events(fd: c_int, events: i16, timeout_ms: c_int) -> i64 {
     let mut one = libc::pollfd { fd, events, revents: 0 };
-    let time =
+    let mut time =
         libc::timespec { tv_sec: i64::from(timeout_ms) / 1000, tv_nsec: i64::from(timeout_ms) % 1000 * 1_000_000 };
-    let time = if timeout_ms < 0 { std::ptr::null() } else { &raw const time };
+    let time = if timeout_ms < 0 { std::ptr::null_mut() } else { &raw mut time };
     // SAFETY: - both live until the call returns; no mask is given.
-    unsafe { real::system_call(libc::SYS_ppoll, [&raw mut one as i64, 1, time as i64, 0, 0, 0]) }
+    unsafe { real::ppoll(&raw mut one, 1, time, std::ptr::null()) }
 }
 
 /// Replaces the C library's.

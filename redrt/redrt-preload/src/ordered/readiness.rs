@@ -11,9 +11,6 @@ const SECOND_NS: i64 = 1_000_000_000;
 /// Time for a descriptor that the leader found ready to become ready here, if it is not one of the ordered ones.
 const READY_MS_MAX: c_int = 10_000;
 
-/// Size of the kernel's mask of signals, in bytes.
-const MASK_BYTES: c_long = 8;
-
 /// The time of a wait; `None` for a wait without an end.
 #[derive(Clone, Copy)]
 pub struct Timeout {
@@ -62,10 +59,9 @@ impl Timeout {
     fn wait(self, fds: *mut pollfd, count: usize, mask: *const sigset_t) -> Option<Outcome> {
         let left = self.left_ns();
         let slice = left.map_or(LOOK_NS, |left| left.min(LOOK_NS));
-        let time = timespec { tv_sec: 0, tv_nsec: slice };
-        let arguments = [fds as c_long, count as c_long, &raw const time as c_long, mask as c_long, MASK_BYTES, 0];
+        let mut time = timespec { tv_sec: 0, tv_nsec: slice };
         // SAFETY: - the array is the caller's; time and mask live until the call returns.
-        let outcome = unsafe { real::system_call(libc::SYS_ppoll, arguments) };
+        let outcome = unsafe { real::ppoll(fds, count, &raw mut time, mask) };
         Some(outcome).filter(|outcome| *outcome < 0 || *outcome == 0 && left == Some(slice))
     }
 
