@@ -187,7 +187,7 @@ mod tests {
     use std::ptr::without_provenance;
 
     #[test]
-    fn a_buffer_whose_bytes_are_nowhere_is_refused_and_only_such_a_one() {
+    fn only_a_buffer_whose_bytes_are_nowhere_is_refused() {
         let int = datatype::resolve(DatatypeHandle::INT).unwrap();
         let nothing = Datatype::new(hvector(0, 1, 4, &int).unwrap(), Envelope::new(MPI_COMBINER_DUP, false));
         let is_refused = |address: usize, offset, count, datatype: &Datatype| {

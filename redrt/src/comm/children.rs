@@ -267,8 +267,9 @@ mod tests {
         of.due(series, true).map(|agreement| agreement.over)
     }
 
+    /// The count of open ones is that of living communicators.
     #[test]
-    fn numbers_are_given_again_when_all_members_have_freed_and_the_count_of_those_open_is_what_lives() {
+    fn numbers_are_given_again_when_all_members_have_freed() {
         for series in SERIES {
             let members = [family(), family()];
             let kept = members.each_ref().map(|member| child(member, series));

@@ -61,7 +61,7 @@ fn a_kept_type_outlives_its_handle() {
 }
 
 #[test]
-fn functions_of_the_program_are_given_the_handle_that_it_knows_until_that_is_freed() {
+fn callbacks_get_the_handle_that_the_program_knows_until_freed() {
     let handle = derived();
     let datatype = resolve(handle).unwrap().shared();
     with_handle(&datatype, |given| assert_eq!(given, handle));

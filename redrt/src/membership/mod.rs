@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn several_processes_of_another_launcher_are_no_jobs_of_one_rank() {
+    fn processes_of_another_launcher_are_no_jobs_of_one_rank() {
         let asked = |variables: &[(&str, &str)]| {
             other_launcher(&|name| {
                 variables.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())

@@ -89,7 +89,7 @@ unsafe extern "C" fn tell(function: usize, by: usize, _: *const c_void, in_out: 
 }
 
 #[test]
-fn the_adapter_of_an_operator_of_cxx_is_told_of_what_goes_with_it() {
+fn the_adapter_of_a_cxx_operator_is_told_what_goes_with_it() {
     let adapted = UserFunction::adapted(Callback(40), Callback(tell as *const () as usize));
     let handle = create(adapted, false, true);
     let held = resolve(handle).unwrap();

@@ -269,8 +269,9 @@ mod tests {
         [number; TOKEN_BYTES]
     }
 
+    /// It does whichever comes first, the descriptor or the call.
     #[test]
-    fn a_sibling_has_the_very_open_file_by_its_token_whatever_comes_first() {
+    fn a_sibling_has_the_very_open_file_by_its_token() {
         let (leader, mut sibling) = (Store::bound(&name("leader")), Store::bound(&name("sibling")));
         let socket = leader.socket.as_ref().and_then(Loan::fd).unwrap();
         let mut files = [1, 2, 3].map(|_| tempfile::tempfile().unwrap());
@@ -293,8 +294,9 @@ mod tests {
         assert!([1, 3].into_iter().all(|number| sibling.find(token(number)).is_some()));
     }
 
+    /// It has room again after it has taken.
     #[test]
-    fn a_sibling_that_takes_nothing_has_no_room_in_the_end_and_then_has_again() {
+    fn a_sibling_that_takes_nothing_has_no_room_in_the_end() {
         let (leader, mut sibling) = (Store::bound(&name("sender")), Store::bound(&name("sleeper")));
         let socket = leader.socket.as_ref().and_then(Loan::fd).unwrap();
         let file = tempfile::tempfile().unwrap();

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_together_with_the_last_message_of_a_line_is_heeded_in_order() {
+    fn messages_read_with_the_last_of_a_line_are_heeded_in_order() {
         let (here, mut daemon) = UnixStream::pair().unwrap();
         let control = Control::new(here);
         let place = UndoPlace::beside("/store/line-1".as_ref(), Generation(1), false);

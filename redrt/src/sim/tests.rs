@@ -4,7 +4,7 @@
 use super::{Kind, Options, run};
 
 #[test]
-fn jobs_with_and_without_losses_have_the_results_that_mpi_promises() {
+fn jobs_with_and_without_losses_have_the_promised_results() {
     for kind in Kind::ALL {
         for (seed, is_undisturbed) in [(1, true), (2, false), (3, false), (4, false)] {
             let options = Options { kind: Some(kind), is_undisturbed, ..Options::default() };

@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_attached_in_parts_is_one_if_it_lies_side_by_side() {
+    fn memory_attached_in_parts_is_one_if_it_lies_side_by_side() {
         assert_eq!(stretches(&[(200, 50), (100, 50), (150, 20), (300, 0)]), [(100, 170), (200, 250), (300, 300)]);
         let reach = Reach::Attached(vec![(108, 8), (100, 8)]);
         assert_eq!(reach.find(&place(100, 0, 16)).map(|spot| spot.start.addr()), Ok(100));

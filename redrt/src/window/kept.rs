@@ -67,8 +67,9 @@ mod tests {
         take(&members, for_copies).map(|memory| memory.number())
     }
 
+    /// The oldest is dropped when there are too many.
     #[test]
-    fn the_latest_of_the_same_members_is_taken_once_and_the_oldest_is_dropped() {
+    fn the_latest_of_the_same_members_is_taken_once() {
         keep(shared(&[0, 1], 1, false));
         keep(shared(&[0, 1], 2, true));
         keep(shared(&[1, 0], 3, true));

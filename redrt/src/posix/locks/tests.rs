@@ -82,7 +82,7 @@ fn ranks() -> (tempfile::TempDir, [Rank; 2]) {
 }
 
 #[test]
-fn a_lock_that_another_rank_has_is_tried_again_until_it_is_given_back() {
+fn a_lock_of_another_rank_is_tried_until_it_is_given_back() {
     let (_directory, [one, other]) = ranks();
     for (is_of_process, lock, unlock) in CONFLICTS {
         assert_eq!(one.set(is_of_process, lock, true), Some(Ok(())));
@@ -95,8 +95,9 @@ fn a_lock_that_another_rank_has_is_tried_again_until_it_is_given_back() {
     }
 }
 
+/// They do once nobody else has them.
 #[test]
-fn locks_are_in_place_again_in_a_leader_that_had_none_in_the_kernel_once_nobody_else_has() {
+fn locks_return_in_a_leader_that_had_none_in_the_kernel() {
     let (_directory, [one, other]) = ranks();
     for (is_of_process, lock, unlock) in CONFLICTS {
         assert_eq!(one.set(is_of_process, lock, true), Some(Ok(())));
@@ -112,7 +113,7 @@ fn locks_are_in_place_again_in_a_leader_that_had_none_in_the_kernel_once_nobody_
 }
 
 #[test]
-fn descriptors_of_one_process_share_its_locks_and_those_of_open_files_do_not() {
+fn descriptors_share_locks_of_the_process_not_of_open_files() {
     let (_directory, [one, other]) = ranks();
     let [first, second] = [true, false].map(|is_of_process| {
         one.set(is_of_process, range(0, 10, true), true).unwrap().unwrap();
@@ -129,8 +130,9 @@ fn descriptors_of_one_process_share_its_locks_and_those_of_open_files_do_not() {
 }
 
 /// The calls of the program have not returned yet.
+/// That holds however soon after a call the image was taken.
 #[test]
-fn what_goes_on_from_an_image_has_what_the_kernel_had_however_soon_that_was_taken() {
+fn a_process_from_an_image_has_the_locks_that_the_kernel_had() {
     let (_directory, [one, other]) = ranks();
     for (is_of_process, lock, unlock) in CONFLICTS {
         assert_eq!(one.set(is_of_process, lock, true), Some(Ok(())));
