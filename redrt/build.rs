@@ -1,6 +1,6 @@
-//! Generates the constants and the exported functions from the tables in `table/`.
+//! Generates the exported functions from `redrt/mpi-table`.
 
-use mpi_table::{Bound, Table, render_constants, render_core_table, render_exports};
+use mpi_table::{Bound, Table, render_core_table, render_exports};
 use std::path::Path;
 
 fn main() {
@@ -11,7 +11,6 @@ fn main() {
     let bound = Bound::parse(&bound, &table).unwrap_or_else(|error| panic!("redrt/mpi-table/bound: {error}"));
     let directory = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let write = |name: &str, text: String| std::fs::write(Path::new(&directory).join(name), text).expect("OUT_DIR");
-    write("constants.rs", render_constants(&table));
     write("exports.rs", render_exports(&table, &bound));
     write("functions.rs", render_core_table(&table));
 }

@@ -175,28 +175,63 @@ fn no_crate_has_a_cycle_among_its_top_level_modules() {
     assert!(told.is_empty(), "{}", told.join("; "));
 }
 
-/// Modules of the library in the map at the head of ARCHITECTURE.md, by row, from the top.
-fn mapped() -> Vec<Vec<String>> {
+/// A row of the map at the head of ARCHITECTURE.md: crates, and below them their modules, by row, if it shows any.
+struct Row {
+    crates: Vec<String>,
+    modules: Vec<Vec<String>>,
+}
+
+/// The map, from the top. Modules are further to the right than the crate that they belong to.
+fn mapped() -> Vec<Row> {
     let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
-    let map = text.split("```").find(|block| block.contains("\n exports ")).expect("a map");
-    let rows = map.lines().skip(1).take_while(|line| !line.contains('─'));
-    // Descriptions of the modules begin at this column.
-    rows.map(|line| line.chars().take(25).collect::<String>().split_whitespace().map(str::to_owned).collect()).collect()
+    let map = text.split("```").find(|block| block.contains("\n redrt ")).expect("a map");
+    let mut rows: Vec<Row> = Vec::new();
+    for line in map.lines().skip(1) {
+        // Descriptions begin at this column.
+        let names: String = line.chars().take(25).collect();
+        let words = names.split_whitespace().map(str::to_owned).collect();
+        match rows.last_mut() {
+            Some(row) if names.starts_with("   ") => row.modules.push(words),
+            _ => rows.push(Row { crates: words, modules: Vec::new() }),
+        }
+    }
+    rows
 }
 
 #[test]
-fn the_map_shows_all_modules_and_none_uses_one_above_it() {
-    let (imports, rows) = (imports(&root().join("redrt")), mapped());
-    let row_of = |module: &str| rows.iter().position(|row| row.iter().any(|name| name == module));
-    for (module, used) in &imports {
-        let row = row_of(module).unwrap_or_else(|| panic!("{module} is not on the map"));
-        for other in used {
-            let below = row_of(other).unwrap_or_else(|| panic!("{other} is not on the map"));
-            assert!(below > row, "{module} uses {other}, which the map does not have below it");
+fn the_map_shows_crates_that_use_none_of_their_row_or_above_it() {
+    let (crates, map) = (crates(), mapped());
+    let row_of = |name: &str| map.iter().position(|row| row.crates.iter().any(|one| one == name));
+    for (row, number) in map.iter().zip(0..) {
+        for name in &row.crates {
+            let of = crates.iter().find(|one| one.name == *name).unwrap_or_else(|| panic!("{name} is no crate"));
+            let upward: Vec<_> = of.uses.iter().filter(|used| row_of(used).is_some_and(|at| at <= number)).collect();
+            assert!(upward.is_empty(), "{name} uses {upward:?}, which the map does not have below it");
+            if !row.modules.is_empty() {
+                check_modules(of, &row.modules);
+            }
         }
     }
-    let known = |name: &String| imports.contains_key(name) || imports.values().any(|used| used.contains(name));
-    assert!(rows.iter().flatten().all(known), "the map shows what there is not: {rows:?}");
+    let is_with_modules = |row: &&Row| !row.modules.is_empty() && row.crates.len() == 1;
+    assert!(map.iter().filter(is_with_modules).count() > 0, "the map shows no modules");
+}
+
+/// Asserts that these rows have the modules of a crate, and that none uses another of its row or above it.
+fn check_modules(Crate { name, place, .. }: &Crate, rows: &[Vec<String>]) {
+    let imports = imports(&root().join(place));
+    let row_of = |module: &str| rows.iter().position(|row| row.iter().any(|one| one == module));
+    for (module, used) in &imports {
+        let row = row_of(module).unwrap_or_else(|| panic!("{module} of {name} is not on the map"));
+        for other in used {
+            let below = row_of(other).unwrap_or_else(|| panic!("{other} of {name} is not on the map"));
+            assert!(below > row, "{module} of {name} uses {other}, which the map does not have below it");
+        }
+    }
+    let is_there = |module: &String| {
+        let source = root().join(place).join("src").join(module);
+        source.is_dir() || source.with_extension("rs").exists()
+    };
+    assert!(rows.iter().flatten().all(is_there), "the map shows modules of {name} that it has not: {rows:?}");
 }
 
 #[test]
@@ -376,7 +411,11 @@ fn errors_that_are_strings_are_found_however_deep_the_result_is() {
 #[test]
 fn each_function_that_programs_call_marks_the_library_at_work() {
     let mut files = Vec::new();
-    sources(&root().join("redrt/src"), &mut files);
+    let crates = crates();
+    let library = crates.iter().find(|one| one.name == "redrt").expect("it is there");
+    for Crate { place, .. } in crates.iter().filter(|one| library.uses.contains(&one.name)).chain([library]) {
+        sources(&root().join(place).join("src"), &mut files);
+    }
     let mut count = 0;
     for path in files {
         let text = std::fs::read_to_string(&path).expect("it is text");

@@ -7,6 +7,6 @@ fn main() {
     // Functions with the same body may be merged. Calls within the library are bound to its own functions, even where
     // another library interposes the name.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic-functions");
-    // The heap's memory lies apart from the program's (redrt/src/abi/allocator.rs).
+    // The heap's memory lies apart from the program's (redrt/src/allocator.rs).
     println!("cargo::rustc-cdylib-link-arg=-Wl,--wrap=mmap");
 }

@@ -2,9 +2,9 @@
 //! contract of the MPI call that took it. No lock of the library may be held around a call. If replicas agree on its
 //! moment, clocks and random bytes are agreed in it as they are outside of MPI calls.
 
-use crate::abi::{Callback, Count, Offset, Status, ToolHandle};
-use crate::handle::DatatypeHandle;
 use crate::runtime::threads;
+use redrt_abi::handle::DatatypeHandle;
+use redrt_abi::{Callback, Count, Offset, Status, ToolHandle};
 use std::ffi::{c_int, c_void};
 
 type ErrhandlerFunction = unsafe extern "C" fn(*mut usize, *mut c_int, ...);

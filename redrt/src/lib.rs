@@ -5,7 +5,8 @@
 #[macro_use]
 extern crate redrt_process;
 
-pub mod abi;
+#[cfg(not(test))]
+mod allocator;
 pub mod api;
 pub mod callbacks;
 mod clock;
@@ -14,21 +15,17 @@ pub mod comm;
 pub mod datatype;
 pub mod decide;
 pub mod dynamic;
-pub mod error;
 pub mod events;
 pub mod exports;
 pub mod faults;
 pub mod file;
-pub mod handle;
 pub mod links;
 mod locks;
 pub mod membership;
 mod mutation;
 pub mod objects;
 pub mod op;
-pub mod phase;
 pub mod posix;
-pub mod program_memory;
 pub mod runtime;
 pub mod scrub;
 #[cfg(any(test, feature = "simulation"))]

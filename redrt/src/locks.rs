@@ -11,13 +11,13 @@
 //! A leader sends the operations of its threads before each MPI call and each change of a file, and every millisecond
 //! while there are any. A follower's thread waits with its operation until the leader's has arrived.
 
-use crate::abi::MPI_THREAD_MULTIPLE;
 use crate::runtime::lock_events::{
     AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS,
     PARTED, REPEATED, TAKES,
 };
 use crate::runtime::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
+use redrt_abi::MPI_THREAD_MULTIPLE;
 use redrt_engine::reading::{Awaited, Patience};
 use redrt_engine::{Engine, Locked, Outlook};
 use redrt_process::clock::monotonic_ns;

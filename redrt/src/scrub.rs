@@ -9,8 +9,8 @@
 //! is true at the same calls in all replicas. Threads of the program besides the main one change memory whenever they
 //! run: with them nothing is compared.
 
-use crate::program_memory;
 use crate::runtime::{self, threads};
+use redrt_abi::program_memory;
 use redrt_types::VirtualRank;
 use redrt_wire::control::FromAgent;
 use redrt_wire::scrub::{Answer, Order, PAGE_BYTES, Scrub, Stretch};

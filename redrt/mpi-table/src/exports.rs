@@ -177,7 +177,7 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
     assert!(bound, "{name} is not bound to an implementation");
     let mut text = String::new();
     if !function.early {
-        text += &format!("    if !crate::phase::is_active() {{ return inactive(\"{name}\"); }}\n");
+        text += &format!("    if !redrt_abi::phase::is_active() {{ return inactive(\"{name}\"); }}\n");
     }
     let kind = call_kind(function);
     text += &format!("    let _inside = crate::runtime::threads::enter(CallKind::{kind});\n");

@@ -2,13 +2,13 @@
 
 use super::datatype::attributes as type_attributes;
 use super::errhandler::attached;
-use crate::abi::*;
-use crate::error::{Result, Scope};
-use crate::fail;
-use crate::handle::{CommHandle, DatatypeHandle, WinHandle};
 use crate::objects::attributes::{self, ObjectKind};
 use crate::objects::error_codes;
 use crate::objects::host;
+use redrt_abi::error::{Result, Scope};
+use redrt_abi::fail;
+use redrt_abi::handle::{CommHandle, DatatypeHandle, WinHandle};
+use redrt_abi::*;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 

@@ -1,11 +1,12 @@
 //! Checks that several modules make.
 
-use crate::abi::MPI_ERR_COUNT;
 use crate::comm::check::call::Call;
 use crate::comm::check::{blocking, is_on};
-use crate::error::{Result, Scope};
-use crate::handle::Held;
-use crate::{comm, fail, file, window};
+use crate::{comm, file, window};
+use redrt_abi::MPI_ERR_COUNT;
+use redrt_abi::error::{Result, Scope};
+use redrt_abi::fail;
+use redrt_abi::handle::Held;
 
 /// A count of elements.
 pub(crate) fn check_count(count: i64) -> Result<i64> {

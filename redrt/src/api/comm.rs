@@ -7,22 +7,22 @@ pub use super::inter::{
 };
 
 use super::inter;
-use crate::abi::{
+use crate::coll::gather;
+use crate::comm::cards::exchange;
+use crate::comm::topology::{Grid, Topology};
+use crate::comm::{self, Comm, handle_of};
+use crate::objects::attached::Attached;
+use crate::objects::{group, info};
+use crate::runtime;
+use crate::window::pages;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
+use redrt_abi::{
     Input, MPI_CART, MPI_COMM_TYPE_HW_GUIDED, MPI_COMM_TYPE_HW_UNGUIDED, MPI_COMM_TYPE_RESOURCE_GUIDED,
     MPI_COMM_TYPE_SHARED, MPI_CONGRUENT, MPI_DIST_GRAPH, MPI_ERR_ARG, MPI_ERR_DIMS, MPI_ERR_GROUP, MPI_ERR_RANK,
     MPI_ERR_TOPOLOGY, MPI_GRAPH, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, MPI_SIMILAR, MPI_UNDEFINED,
     MPI_UNEQUAL, Output,
 };
-use crate::coll::gather;
-use crate::comm::cards::exchange;
-use crate::comm::topology::{Grid, Topology};
-use crate::comm::{self, Comm, handle_of};
-use crate::error::{Error, Result};
-use crate::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
-use crate::objects::attached::Attached;
-use crate::objects::{group, info};
-use crate::runtime;
-use crate::window::pages;
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, Status};
 use redrt_engine::tasks::block_on;

@@ -1,12 +1,12 @@
 //! Environment (MPI-5.0 chapter 9): versions, names, clocks, error codes, memory; the ABI queries of chapter 20.
 
-use crate::abi::*;
-use crate::error::{Error, Result};
-use crate::fail;
-use crate::handle::InfoHandle;
 use crate::objects::error_codes;
 use crate::objects::host;
 use crate::objects::info::{self, Info};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::handle::InfoHandle;
+use redrt_abi::*;
 use std::ffi::{c_char, c_int, c_void};
 
 /// `MPI_Get_version`.
@@ -57,13 +57,13 @@ pub fn alloc_mem(size: Aint, info: InfoHandle, baseptr: *mut c_void) -> Result {
     info::resolve_hints(info)?;
     let Ok(size) = usize::try_from(size) else { fail!(MPI_ERR_ARG, "the size is {size}") };
     let out = Output::<*mut c_void>::from_address(baseptr);
-    let block = crate::abi::memory::allocate(size);
+    let block = redrt_abi::memory::allocate(size);
     out.set(block.ok_or_else(|| Error::new(MPI_ERR_NO_MEM, format!("{size} bytes are not available")))?)
 }
 
 /// `MPI_Free_mem`.
 pub fn free_mem(base: *mut c_void) -> Result {
-    crate::abi::memory::free(base);
+    redrt_abi::memory::free(base);
     Ok(())
 }
 

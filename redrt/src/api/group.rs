@@ -1,11 +1,11 @@
 //! Groups (MPI-5.0 section 7.3).
 
-use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_PROC_NULL, MPI_UNDEFINED, Output};
-use crate::error::Result;
-use crate::fail;
-use crate::handle::GroupHandle;
 use crate::objects::group::{self, Group, expand_ranges, resolve};
 use crate::objects::host;
+use redrt_abi::error::Result;
+use redrt_abi::fail;
+use redrt_abi::handle::GroupHandle;
+use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_PROC_NULL, MPI_UNDEFINED, Output};
 use std::ffi::c_int;
 use std::sync::Arc;
 

@@ -3,14 +3,9 @@
 pub use super::session::*;
 
 use super::host::InJob;
-use crate::abi::{
-    MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
-};
 use crate::comm;
 use crate::comm::check;
 use crate::comm::connection;
-use crate::error::{Error, Result};
-use crate::handle::CommHandle;
 use crate::objects::attached::Attached;
 use crate::objects::errhandler::Errhandler;
 use crate::objects::error_codes::described;
@@ -20,6 +15,11 @@ use crate::posix;
 #[cfg(any(test, feature = "simulation"))]
 use crate::runtime::control::Control;
 use crate::runtime::{self, Job, threads};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::CommHandle;
+use redrt_abi::{
+    MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
+};
 #[cfg(any(test, feature = "simulation"))]
 use redrt_wire::card::Card;
 #[cfg(any(test, feature = "simulation"))]
@@ -44,7 +44,7 @@ process_local! {
 }
 
 fn begin(required: c_int) -> Result<c_int> {
-    if crate::phase::is_finalized() || WORLD.load(Ordering::Acquire) != BEFORE {
+    if redrt_abi::phase::is_finalized() || WORLD.load(Ordering::Acquire) != BEFORE {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been initialized already"));
     }
     let provided = start("MPI_Init", required);
@@ -61,12 +61,12 @@ fn start(function: &str, required: c_int) -> c_int {
         _ => MPI_THREAD_SINGLE,
     };
     threads::provide(provided);
-    if !crate::phase::is_active() {
+    if !redrt_abi::phase::is_active() {
         if let Err(error) = join() {
             redrt_process::say(format_args!("redrt: {function}: {error}"));
             std::process::exit(1);
         }
-        crate::phase::set_active();
+        redrt_abi::phase::set_active();
         crate::clock::install_hooks();
         posix::begin();
     } else if threads::are_allowed() {
@@ -107,7 +107,7 @@ fn make_world(job: &Job) {
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
     make_world(crate::membership::join_simulated(welcome, cards, control));
-    crate::phase::set_active();
+    redrt_abi::phase::set_active();
     let _ = MAIN.set(std::thread::current().id());
     WORLD.store(INITIALIZED, Ordering::Release);
 }
@@ -121,16 +121,16 @@ fn end() {
     posix::finish();
     crate::membership::end();
     crate::clock::remove_hooks();
-    crate::phase::set_finalized();
+    redrt_abi::phase::set_finalized();
 }
 
 /// Begins a session: the library works from now on. Returns the thread level; who wants none in particular has what
 /// others have been given already.
 pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
-    if crate::phase::is_finalized() {
+    if redrt_abi::phase::is_finalized() {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been finalized: no session can begin any more"));
     }
-    if !crate::phase::is_active() {
+    if !redrt_abi::phase::is_active() {
         // A program that has only sessions may begin another one after its last, until it ends.
         // SAFETY: - registers a function that lives as long as the process.
         unsafe { libc::atexit(end_at_exit) };
@@ -139,14 +139,14 @@ pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
 }
 
 extern "C" fn end_at_exit() {
-    if crate::phase::is_active() && WORLD.load(Ordering::Acquire) == BEFORE && session::count() == 0 {
+    if redrt_abi::phase::is_active() && WORLD.load(Ordering::Acquire) == BEFORE && session::count() == 0 {
         end();
     }
 }
 
 /// The last session has ended.
 pub(super) fn end_sessions() {
-    if crate::phase::is_active() && WORLD.load(Ordering::Acquire) == FINALIZED {
+    if redrt_abi::phase::is_active() && WORLD.load(Ordering::Acquire) == FINALIZED {
         end();
     }
 }

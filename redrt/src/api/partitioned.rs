@@ -6,15 +6,15 @@
 //! has a context of its own.
 
 use super::p2p::persistent::{self, Lent};
-use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};
 use crate::api::{buffers, p2p};
 use crate::comm::{self, Comm};
 use crate::datatype::{self, Kept};
-use crate::error::{Error, Result};
-use crate::fail;
-use crate::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
 use crate::locks;
 use crate::objects::info;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
+use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::tasks;

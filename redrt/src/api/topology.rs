@@ -1,8 +1,8 @@
 //! Arithmetic of topologies (MPI-5.0 chapter 8) that needs no communicator.
 
-use crate::abi::{MPI_ERR_ARG, MPI_ERR_DIMS, Output};
-use crate::error::{Error, Result};
-use crate::fail;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::{MPI_ERR_ARG, MPI_ERR_DIMS, Output};
 use std::ffi::c_int;
 
 /// `MPI_Dims_create`.

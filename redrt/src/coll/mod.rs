@@ -17,10 +17,10 @@ pub mod neighbor;
 pub mod reduce;
 pub mod scan;
 
-use crate::abi::MPI_ERR_TRUNCATE;
-use crate::error::Error;
 use crate::runtime::threads;
 use pin_project_lite::pin_project;
+use redrt_abi::MPI_ERR_TRUNCATE;
+use redrt_abi::error::Error;
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::request::{RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};

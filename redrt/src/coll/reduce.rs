@@ -13,7 +13,7 @@ pub(super) const RING_BYTES_MIN: usize = 64 << 10;
 /// Operation that combines elements.
 pub trait Combine: Send + Sync {
     /// `right[k] = left[k] op right[k]` for `right.len() / element` elements.
-    fn combine(&self, left: Region, right: Region) -> Result<(), crate::error::Error>;
+    fn combine(&self, left: Region, right: Region) -> Result<(), redrt_abi::error::Error>;
     /// Bytes of one element.
     fn element_bytes(&self) -> usize;
     /// Returns true if operands may change places.
@@ -25,7 +25,7 @@ pub trait Combine: Send + Sync {
 
 impl<T: Combine + ?Sized> Combine for &T {
     #[inline(always)]
-    fn combine(&self, left: Region, right: Region) -> Result<(), crate::error::Error> {
+    fn combine(&self, left: Region, right: Region) -> Result<(), redrt_abi::error::Error> {
         (**self).combine(left, right)
     }
 

@@ -3,7 +3,7 @@
 use crate::coll::gather::allgather;
 use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
-use crate::error::Result;
+use redrt_abi::error::Result;
 use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 

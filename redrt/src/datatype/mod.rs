@@ -12,35 +12,15 @@ mod tests;
 pub use envelope::Envelope;
 pub use predefined::{f90_complex, f90_integer, f90_real, match_size, value_index};
 
-use crate::abi::{MPI_COMBINER_DUP, MPI_ERR_ARG, MPI_ERR_CONVERSION, MPI_ERR_TRUNCATE, MPI_ERR_TYPE};
-use crate::error::{Error, Result};
-use crate::handle::{DatatypeHandle, HandleTable, Held};
 use crate::objects::attributes::AttributeSet;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{DatatypeHandle, HandleTable, Held};
+use redrt_abi::{MPI_COMBINER_DUP, MPI_ERR_TYPE};
 use redrt_datatype::TypeMap;
 use redrt_datatype::basic::Basic;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-impl From<redrt_datatype::Error> for Error {
-    #[cold]
-    fn from(error: redrt_datatype::Error) -> Self {
-        use redrt_datatype::Error as E;
-        let class = match error {
-            E::TooLarge
-            | E::OutsideArray { .. }
-            | E::Grid { .. }
-            | E::OutsideGrid { .. }
-            | E::Length { .. }
-            | E::BlockLength { .. }
-            | E::Undistributed { .. }
-            | E::Uncovered { .. } => MPI_ERR_ARG,
-            E::Conversion { .. } => MPI_ERR_CONVERSION,
-            E::Truncated => MPI_ERR_TRUNCATE,
-        };
-        Self::new(class, error.to_string())
-    }
-}
 
 /// A datatype. It dereferences to its type map for questions that are independent of MPI's objects.
 #[derive(Debug)]

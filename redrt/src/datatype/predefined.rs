@@ -1,10 +1,10 @@
 //! The predefined datatypes, with the sizes of C on LP64 platforms and of gfortran with its default kinds.
 
 use super::{Datatype, Envelope};
-use crate::abi::*;
-use crate::error::Result;
-use crate::fail;
-use crate::handle::DatatypeHandle;
+use redrt_abi::error::Result;
+use redrt_abi::fail;
+use redrt_abi::handle::DatatypeHandle;
+use redrt_abi::*;
 use redrt_datatype::basic::Class::{
     Byte, Char, Complex, Float, FortranInteger, Integer, Logical, MultiLanguage, Packed, Text,
 };

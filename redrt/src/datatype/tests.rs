@@ -30,7 +30,7 @@ fn predefined_types_have_the_sizes_of_c_and_fortran() {
         assert!(datatype.is_committed() && free(handle).is_err());
     }
     let null = DatatypeHandle::NULL;
-    for (name, value) in crate::abi::DATATYPE_NAMES.iter().filter(|(_, value)| *value != null.to_int()) {
+    for (name, value) in redrt_abi::DATATYPE_NAMES.iter().filter(|(_, value)| *value != null.to_int()) {
         assert!(resolve(DatatypeHandle::from_int(*value)).is_ok(), "{name}");
     }
     assert!(resolve(null).is_err() && resolve(DatatypeHandle(0)).is_err() && resolve(DatatypeHandle(767)).is_err());

@@ -22,13 +22,13 @@ pub mod redrun;
 
 pub use learn::own_contact;
 
-use crate::abi::{MPI_ERR_COMM, MPI_ERR_OTHER};
 use crate::coll::{Outcome, Peers, bcast, gather};
 use crate::comm::{self, Comm, NewContext};
-use crate::error::{Error, Result};
-use crate::fail;
 use learn::learn;
 use port::{Awaited, Terms};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::{MPI_ERR_COMM, MPI_ERR_OTHER};
 use redrt_engine::contact::{self, Contact};
 use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
@@ -141,7 +141,7 @@ pub fn meet_at_port(
 /// # Errors
 /// As [`meet_at_port`].
 pub fn meet_parent(port: &str) -> Result {
-    let world = comm::resolve(crate::handle::CommHandle::WORLD)?;
+    let world = comm::resolve(redrt_abi::handle::CommHandle::WORLD)?;
     let parent = meet_at_port(&world, 0, |own| port::connect(port, own, port::PATIENCE))?;
     "MPI_COMM_PARENT".clone_into(&mut redrt_process::lock(&parent.name));
     let _ = PARENT.set(parent);

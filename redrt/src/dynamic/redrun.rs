@@ -1,7 +1,8 @@
 //! Questions of a process to `redrun`: to start a job, to take a line, and for names of ports.
 
-use crate::error::{Error, Result};
-use crate::{fail, runtime};
+use crate::runtime;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
 use redrt_engine as engine;
 use redrt_engine::contact;
 use redrt_wire::control::FromAgent;

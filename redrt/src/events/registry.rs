@@ -1,13 +1,13 @@
 //! Registrations for events, and delivery to their callbacks.
 
 use super::{Event, Kind};
-use crate::abi::{
+use crate::callbacks;
+use crate::runtime::threads;
+use redrt_abi::handle::HandleTable;
+use redrt_abi::{
     Callback, MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE, MPI_T_CB_REQUIRE_MPI_RESTRICTED, MPI_T_CB_REQUIRE_NONE,
     MPI_T_CB_REQUIRE_THREAD_SAFE, ToolHandle,
 };
-use crate::callbacks;
-use crate::handle::HandleTable;
-use crate::runtime::threads;
 use redrt_process::lock;
 use std::collections::BTreeMap;
 use std::ffi::c_int;

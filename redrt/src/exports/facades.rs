@@ -4,12 +4,12 @@
 use super::*;
 use crate::api;
 use crate::callbacks::UserFunction;
-use crate::error::Scope;
-use crate::handle::{CommHandle, ErrhandlerHandle, OpHandle};
 use crate::objects::errhandler::{self, ErrhandlerKind, inactive, raise};
 use crate::objects::{attributes, host};
 use crate::op;
 use crate::runtime::threads;
+use redrt_abi::error::Scope;
+use redrt_abi::handle::{CommHandle, ErrhandlerHandle, OpHandle};
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
 
@@ -31,7 +31,7 @@ extern "C" fn redrt_create_op(
     commute: c_int,
     op: *mut OpHandle,
 ) -> c_int {
-    if !crate::phase::is_active() {
+    if !redrt_abi::phase::is_active() {
         return inactive("MPI_Op_create");
     }
     let _inside = threads::enter(CallKind::Other);
@@ -100,7 +100,7 @@ extern "C" fn redrt_peers(comm: CommHandle, which: c_int) -> usize {
     }
 }
 
-fn code(function: &str, result: crate::error::Result) -> c_int {
+fn code(function: &str, result: redrt_abi::error::Result) -> c_int {
     match result {
         Ok(()) => MPI_SUCCESS,
         Err(error) => raise(function, error, Scope::Default),

@@ -1,7 +1,8 @@
 //! The exported functions, generated from `redrt/mpi-table/mpi-5.0.functions`.
 //!
 //! An exported function checks the phase (before, between or after `MPI_Init` and `MPI_Finalize`), wraps its arguments
-//! (`abi/arguments.rs`), calls the function of the same name in `crate::api`, and passes an error to the error handler.
+//! (`redrt_abi::Input` and its like), calls the function of the same name in `crate::api`, and passes an error to the
+//! error handler.
 //!
 //! `MPI_X` and `PMPI_X` are thin jumps to one body, so that a profiling library can interpose the former and call the
 //! latter. A panic does not cross the boundary: unwinding out of `extern "C"` aborts the process. The
@@ -23,13 +24,13 @@ mod own;
 #[cfg(test)]
 mod tests;
 
-use crate::abi::*;
-use crate::error::Scope;
-use crate::handle::{
+use crate::objects::errhandler::{inactive, raise};
+use redrt_abi::error::Scope;
+use redrt_abi::handle::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
     RequestHandle, SessionHandle, WinHandle,
 };
-use crate::objects::errhandler::{inactive, raise};
+use redrt_abi::*;
 use redrt_wire::profile::CallKind;
 use std::ffi::{c_char, c_int, c_void};
 

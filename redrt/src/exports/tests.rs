@@ -1,8 +1,8 @@
 //! Calls of a C program, through the exports.
 
 use super::*;
-use crate::handle::{CommHandle, DatatypeHandle, ErrhandlerHandle, GroupHandle, InfoHandle, OpHandle};
 use crate::objects::host;
+use redrt_abi::handle::{CommHandle, DatatypeHandle, ErrhandlerHandle, GroupHandle, InfoHandle, OpHandle};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_mut, null, null_mut};
@@ -19,7 +19,7 @@ mod tools;
 
 /// Makes the process active, with errors returned. All tests here share it.
 fn begin() {
-    crate::phase::set_active();
+    redrt_abi::phase::set_active();
     call(|| unsafe_call!(MPI_Comm_set_errhandler(CommHandle::SELF, ErrhandlerHandle::ERRORS_RETURN)));
 }
 
@@ -188,9 +188,9 @@ unsafe extern "C" fn remember(handle: *mut usize, code: *mut c_int) {
 
 #[test]
 fn error_handlers_are_called_with_the_handle_and_the_code() {
-    use crate::error::{Error, Scope};
     use crate::objects::errhandler::{Errhandler, ErrhandlerKind, create, free, handle_of, raise, resolve};
     use crate::objects::error_codes::described;
+    use redrt_abi::error::{Error, Scope};
     let handle = create(ErrhandlerKind::Comm, Callback(remember as *const () as usize).into());
     let errhandler = resolve(handle, ErrhandlerKind::Comm).unwrap();
     assert!(resolve(handle, ErrhandlerKind::File).is_err(), "a handler is for one kind of object");
@@ -220,9 +220,9 @@ unsafe extern "C" fn remember_by(_function: usize, by: usize, _handle: usize, co
 #[test]
 fn error_handlers_of_cxx_are_called_by_what_goes_with_them() {
     use crate::callbacks::UserFunction;
-    use crate::error::{Error, Scope};
     use crate::objects::errhandler::{Errhandler, ErrhandlerKind};
     use crate::objects::errhandler::{change_function, create, free, handle_of, on_exception, raise, resolve};
+    use redrt_abi::error::{Error, Scope};
     begin();
     let adapter = Callback(remember_by as *const () as usize);
     let handle = create(ErrhandlerKind::Comm, UserFunction::adapted(Callback(8), adapter));

@@ -5,9 +5,10 @@ mod standstill;
 
 pub use standstill::end as end_standstill;
 
+use crate::runtime;
 use crate::runtime::threads;
-use crate::{program_memory, runtime};
 use quiesce::Place;
+use redrt_abi::program_memory;
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::{has_faults, set_has_faults};
 use redrt_transport::network::Source;

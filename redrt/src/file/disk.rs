@@ -4,15 +4,15 @@
 //! Operations without such a form, making a file that must not exist or deleting one that must, have two steps: its
 //! existence is agreed on first.
 
-use crate::abi::{
-    MPI_ERR_ACCESS, MPI_ERR_BAD_FILE, MPI_ERR_FILE_EXISTS, MPI_ERR_FILE_IN_USE, MPI_ERR_IO, MPI_ERR_NO_SPACE,
-    MPI_ERR_NO_SUCH_FILE, MPI_ERR_QUOTA, MPI_ERR_READ_ONLY,
-};
 use crate::decide;
-use crate::error::{Error, Result};
 use crate::file::witness;
 use crate::undo;
 use file_undo::{Change, Subject};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::{
+    MPI_ERR_ACCESS, MPI_ERR_BAD_FILE, MPI_ERR_FILE_EXISTS, MPI_ERR_FILE_IN_USE, MPI_ERR_IO, MPI_ERR_NO_SPACE,
+    MPI_ERR_NO_SUCH_FILE, MPI_ERR_QUOTA, MPI_ERR_READ_ONLY,
+};
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_transport::descriptors;

@@ -4,18 +4,18 @@ use super::disk::{Creation, Disk};
 use super::shared::{MakeCounter, SharedPointer};
 use super::view::View;
 use super::{FILES, File};
-use crate::abi::{
+use crate::comm::cards::exchange;
+use crate::comm::{self, Comm};
+use crate::objects::attached::Attached;
+use crate::objects::info::Info;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::handle::FileHandle;
+use redrt_abi::{
     MPI_ERR_AMODE, MPI_ERR_COMM, MPI_ERR_FILE_EXISTS, MPI_ERR_NO_SUCH_FILE, MPI_ERR_NOT_SAME, MPI_MODE_APPEND,
     MPI_MODE_CREATE, MPI_MODE_DELETE_ON_CLOSE, MPI_MODE_EXCL, MPI_MODE_RDONLY, MPI_MODE_RDWR, MPI_MODE_SEQUENTIAL,
     MPI_MODE_UNIQUE_OPEN, MPI_MODE_WRONLY,
 };
-use crate::comm::cards::exchange;
-use crate::comm::{self, Comm};
-use crate::error::{Error, Result};
-use crate::fail;
-use crate::handle::FileHandle;
-use crate::objects::attached::Attached;
-use crate::objects::info::Info;
 use redrt_engine as engine;
 use redrt_process::lock;
 use std::ffi::c_int;

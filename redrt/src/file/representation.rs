@@ -5,15 +5,15 @@
 //! Each replica converts for itself. The leader's bytes to write are compared with its own, and read bytes are the
 //! leader's. So functions with equal results for equal bytes keep replicas alike.
 
-use crate::abi::{
+use crate::callbacks;
+use crate::datatype::{self, Datatype};
+use redrt_abi::error::Result;
+use redrt_abi::fail;
+use redrt_abi::handle::DatatypeHandle;
+use redrt_abi::{
     Callback, MPI_ERR_CONVERSION, MPI_ERR_DUP_DATAREP, MPI_ERR_UNSUPPORTED_DATAREP, MPI_ERR_UNSUPPORTED_OPERATION,
     MPI_ERR_VALUE_TOO_LARGE, MPI_SUCCESS,
 };
-use crate::callbacks;
-use crate::datatype::{self, Datatype};
-use crate::error::Result;
-use crate::fail;
-use crate::handle::DatatypeHandle;
 use redrt_datatype::basic::Basic;
 use redrt_datatype::{external_size, from_external, to_external};
 use redrt_process::lock;
@@ -244,7 +244,7 @@ impl Registered {
         let mut sizes = Vec::new();
         datatype.sequence().try_for_each(&mut |basic, times| {
             sizes.push((self.size(datatype, basic)?, times));
-            Ok::<_, crate::error::Error>(())
+            Ok::<_, redrt_abi::error::Error>(())
         })?;
         let each: u64 = sizes.iter().map(|(size, times)| size * times).sum();
         if each == 0 {

@@ -2,12 +2,12 @@
 
 use super::File;
 use super::access::{Buffer, Way};
-use crate::abi::MPI_ERR_ARG;
 use crate::comm::Comm;
 use crate::comm::cards::exchange;
-use crate::error::Result;
-use crate::fail;
-use crate::handle::OpHandle;
+use redrt_abi::MPI_ERR_ARG;
+use redrt_abi::error::Result;
+use redrt_abi::fail;
+use redrt_abi::handle::OpHandle;
 use std::sync::Arc;
 
 /// A number at rank 0 that all members can reach.

@@ -1,13 +1,13 @@
 //! Buffers that programs attach for buffered mode (MPI-5.0 §3.6).
 
-use crate::abi::MPI_ERR_BUFFER;
-use crate::error::{Error, Result};
+use redrt_abi::MPI_ERR_BUFFER;
+use redrt_abi::error::{Error, Result};
 use redrt_engine::Engine;
 use redrt_engine::request::RequestId;
 
 /// Address and size that stand for `MPI_BUFFER_AUTOMATIC`: the library finds the space.
 fn is_automatic(address: usize) -> bool {
-    address == crate::abi::MPI_BUFFER_AUTOMATIC as usize
+    address == redrt_abi::MPI_BUFFER_AUTOMATIC as usize
 }
 
 /// An attached buffer.

@@ -1,12 +1,12 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
 use super::error_codes;
-use crate::abi::{MPI_ERR_ERRHANDLER, MPI_ERR_OTHER};
 use crate::callbacks;
 use crate::callbacks::UserFunction;
-use crate::error::{Error, Result, Scope};
-use crate::handle::{CommHandle, ErrhandlerHandle, FileHandle, HandleTable};
 use crate::objects::host;
+use redrt_abi::error::{Error, Result, Scope};
+use redrt_abi::handle::{CommHandle, ErrhandlerHandle, FileHandle, HandleTable};
+use redrt_abi::{MPI_ERR_ERRHANDLER, MPI_ERR_OTHER};
 use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -147,7 +147,7 @@ pub fn resolve(handle: ErrhandlerHandle, kind: ErrhandlerKind) -> Result<Arc<Err
     let errhandler = find(handle)?;
     match &*errhandler {
         Errhandler::User(user) if user.kind != kind => {
-            crate::fail!(MPI_ERR_ERRHANDLER, "the error handler is for a {:?}, not for a {kind:?}", user.kind)
+            redrt_abi::fail!(MPI_ERR_ERRHANDLER, "the error handler is for a {:?}, not for a {kind:?}", user.kind)
         }
         _ => Ok(errhandler),
     }
@@ -206,7 +206,7 @@ pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
 /// Reports a call of the function before `MPI_Init` or after `MPI_Finalize`.
 #[cold]
 pub fn inactive(function: &str) -> c_int {
-    let when = if crate::phase::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
+    let when = if redrt_abi::phase::is_finalized() { "after MPI_Finalize" } else { "before MPI_Init" };
     raise(function, Error::new(MPI_ERR_OTHER, format!("called {when}")), Scope::Default)
 }
 

@@ -1,7 +1,7 @@
 //! Error classes, codes and their texts (MPI-5.0 sections 9.4 and 9.5), those of the standard and those a program adds.
 
-use crate::abi::*;
-use crate::error::{Error, Result};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::*;
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -110,7 +110,7 @@ pub fn remove_class(class: c_int) -> Result {
         return Err(not_added(class));
     }
     if added.entries.iter().any(|(code, entry)| *code != class && entry.class == class) {
-        crate::fail!(MPI_ERR_ARG, "error class {class} still has codes");
+        redrt_abi::fail!(MPI_ERR_ARG, "error class {class} still has codes");
     }
     check_without_text(&added, class)?;
     added.entries.remove(&class);

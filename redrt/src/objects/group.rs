@@ -1,9 +1,9 @@
 //! Groups: ordered sets of processes (MPI-5.0 section 7.3). A process is its rank in `MPI_COMM_WORLD`.
 
-use crate::abi::{MPI_ERR_ARG, MPI_ERR_GROUP, MPI_ERR_RANK, MPI_IDENT, MPI_SIMILAR, MPI_UNEQUAL};
-use crate::error::{Error, Result};
-use crate::fail;
-use crate::handle::{GroupHandle, HandleTable, SessionHandle};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::handle::{GroupHandle, HandleTable, SessionHandle};
+use redrt_abi::{MPI_ERR_ARG, MPI_ERR_GROUP, MPI_ERR_RANK, MPI_IDENT, MPI_SIMILAR, MPI_UNEQUAL};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock, OnceLock};

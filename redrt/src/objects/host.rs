@@ -3,10 +3,10 @@
 //! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, the host is a world of one
 //! process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
 
-use crate::abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
-use crate::error::Scope;
 use crate::objects::attached::Attached;
 use crate::objects::errhandler::Errhandler;
+use redrt_abi::error::Scope;
+use redrt_abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
 use redrt_process::say;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};

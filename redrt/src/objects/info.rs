@@ -1,10 +1,10 @@
 //! Info objects: ordered keys and values (MPI-5.0 chapter 10).
 
-use crate::abi::{
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{HandleTable, InfoHandle};
+use redrt_abi::{
     MPI_ERR_INFO, MPI_ERR_INFO_KEY, MPI_ERR_INFO_NOKEY, MPI_ERR_INFO_VALUE, MPI_MAX_INFO_KEY, MPI_MAX_INFO_VAL,
 };
-use crate::error::{Error, Result};
-use crate::handle::{HandleTable, InfoHandle};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Keys and values in the order they were first set.
@@ -68,7 +68,7 @@ impl Info {
     pub fn set(&self, key: &str, value: &str) -> Result {
         check_key(key)?;
         if value.len() >= MPI_MAX_INFO_VAL as usize {
-            crate::fail!(MPI_ERR_INFO_VALUE, "the value of '{key}' has {} bytes", value.len());
+            redrt_abi::fail!(MPI_ERR_INFO_VALUE, "the value of '{key}' has {} bytes", value.len());
         }
         let mut pairs = self.lock();
         match pairs.iter_mut().find(|pair| pair.0 == key) {
@@ -92,7 +92,7 @@ impl Info {
         check_key(key)?;
         let mut pairs = self.lock();
         let Some(index) = pairs.iter().position(|pair| pair.0 == key) else {
-            crate::fail!(MPI_ERR_INFO_NOKEY, "'{key}' is not set");
+            redrt_abi::fail!(MPI_ERR_INFO_NOKEY, "'{key}' is not set");
         };
         pairs.remove(index);
         Ok(())
@@ -128,7 +128,7 @@ impl Info {
 /// `MPI_ERR_INFO_KEY` when it is empty or too long.
 pub fn check_key(key: &str) -> Result {
     if key.is_empty() || key.len() >= MPI_MAX_INFO_KEY as usize {
-        crate::fail!(MPI_ERR_INFO_KEY, "a key has 1 to {} bytes, not {}", MPI_MAX_INFO_KEY - 1, key.len());
+        redrt_abi::fail!(MPI_ERR_INFO_KEY, "a key has 1 to {} bytes, not {}", MPI_MAX_INFO_KEY - 1, key.len());
     }
     Ok(())
 }

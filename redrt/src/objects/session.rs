@@ -3,9 +3,9 @@
 use super::attached::Attached;
 use super::attachment::Attachment;
 use super::info::Info;
-use crate::abi::MPI_ERR_SESSION;
-use crate::error::{Error, Result};
-use crate::handle::{HandleTable, SessionHandle};
+use redrt_abi::MPI_ERR_SESSION;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{HandleTable, SessionHandle};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 

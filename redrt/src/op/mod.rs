@@ -3,14 +3,14 @@
 #[cfg(test)]
 mod tests;
 
-use crate::abi::MPI_ERR_OP;
 use crate::callbacks;
 use crate::callbacks::UserFunction;
 use crate::datatype::{self, Datatype};
-use crate::error::{Error, Result};
-use crate::fail;
-use crate::handle::{HandleTable, Held, OpHandle};
 use crate::runtime;
+use redrt_abi::MPI_ERR_OP;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::handle::{HandleTable, Held, OpHandle};
 use redrt_datatype::basic::Class;
 use redrt_datatype::basic::Operand;
 use redrt_datatype::reduce::{Operator, Support};

@@ -1,8 +1,8 @@
 //! Operations as objects: which are defined on which types, and functions of the program.
 
 use super::*;
-use crate::abi::{Callback, DATATYPE_NAMES, MPI_ERR_OP};
-use crate::handle::DatatypeHandle;
+use redrt_abi::handle::DatatypeHandle;
+use redrt_abi::{Callback, DATATYPE_NAMES, MPI_ERR_OP};
 use std::ffi::c_void;
 
 fn applied<T: Copy>(op: OpHandle, datatype: DatatypeHandle, a: &[T], b: &[T]) -> Vec<T> {

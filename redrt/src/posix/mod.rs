@@ -198,7 +198,8 @@ unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     if PHASE.load(Ordering::Acquire) == ALONE {
         return alone::before(call);
     }
-    if threads::is_aside() || PHASE.load(Ordering::Acquire) == ABSENT || (is_agreed() && !crate::phase::is_active()) {
+    if threads::is_aside() || PHASE.load(Ordering::Acquire) == ABSENT || (is_agreed() && !redrt_abi::phase::is_active())
+    {
         return 0;
     }
     let by_descriptor = call.path.is_null();

@@ -8,8 +8,8 @@
 //! time.
 
 use super::{calls, preload, signals};
-use crate::abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use quiesce::{Place, StreamId};
+use redrt_abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use redrt_process::clock::monotonic_ns;
 use redrt_process::simulation;
 use redrt_wire::control::Options;
@@ -88,7 +88,7 @@ pub fn tell_before_calls(tell: fn()) {
 /// Returns true if an outcome has to be agreed on here. The rank has several replicas, the job's options ask for it
 /// (`option`), and the calling thread is at a place that all replicas of its rank come to.
 pub fn agrees(option: impl FnOnce(&Options) -> bool) -> bool {
-    crate::phase::is_active()
+    redrt_abi::phase::is_active()
         && !is_aside()
         && super::job().is_some_and(|job| {
             let welcome = &job.welcome;
@@ -260,7 +260,7 @@ impl Drop for End {
             preload::set_internal(true);
             // The end of the main thread is that of the process.
             if thread.number != 0
-                && crate::phase::is_active()
+                && redrt_abi::phase::is_active()
                 && let Some(tell) = END_OF_THREAD.get()
             {
                 tell(StreamId::Thread(thread.number));

@@ -9,18 +9,18 @@ use super::origin::Origin;
 use super::pages::{self, Pages};
 use super::server::{Served, serve};
 use super::{Exposed, Facts, REMOVED, WINDOWS, Window};
-use crate::abi::{
-    MPI_ERR_COMM, MPI_ERR_NO_MEM, MPI_ERR_RMA_SHARED, MPI_ERR_UNSUPPORTED_OPERATION, MPI_WIN_FLAVOR_ALLOCATE,
-    MPI_WIN_FLAVOR_CREATE, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED, MPI_WIN_SEPARATE, MPI_WIN_UNIFIED,
-};
 use crate::coll;
 use crate::comm::cards::{self, exchange};
 use crate::comm::{self, Comm, seat};
-use crate::error::{Error, Result};
-use crate::handle::WinHandle;
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
 use crate::runtime::{self, Job, progress};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::WinHandle;
+use redrt_abi::{
+    MPI_ERR_COMM, MPI_ERR_NO_MEM, MPI_ERR_RMA_SHARED, MPI_ERR_UNSUPPORTED_OPERATION, MPI_WIN_FLAVOR_ALLOCATE,
+    MPI_WIN_FLAVOR_CREATE, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED, MPI_WIN_SEPARATE, MPI_WIN_UNIFIED,
+};
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_transport::board::Member;

@@ -1,7 +1,7 @@
 //! The open epochs of a process on a window, and the calls that are allowed in them (MPI-5.0 §12.5).
 
-use crate::abi::MPI_ERR_RMA_SYNC;
-use crate::error::{Error, Result};
+use redrt_abi::MPI_ERR_RMA_SYNC;
+use redrt_abi::error::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An access epoch: the targets that this process may reach.

@@ -1,7 +1,7 @@
 //! The memory behind a window: the program's, the window's own, or shared by processes of a host.
 
 use super::pages::Pages;
-use crate::abi::memory::{allocate, free};
+use redrt_abi::memory::{allocate, free};
 use redrt_types::VirtualRank;
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -4,7 +4,7 @@ use super::epoch::{Access, Epochs};
 use super::order::{Order, Request};
 use super::server::Inbox;
 use super::{Purpose, Window};
-use crate::error::{Error, Result};
+use redrt_abi::error::{Error, Result};
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::{self as engine, Engine};

@@ -23,14 +23,14 @@
 mod directory;
 
 use super::memory::Mapping;
-use crate::abi::MPI_ERR_NO_MEM;
 use crate::comm::Comm;
 use crate::comm::cards::exchange;
 use crate::decide;
-use crate::error::{Error, Result};
 use crate::runtime::{self, Job};
 use cloner_agent::Exclusions;
 use directory::{ALIGNMENT, ENTRIES, free_place, look_up, note, region};
+use redrt_abi::MPI_ERR_NO_MEM;
+use redrt_abi::error::{Error, Result};
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_types::{ReplicaId, VirtualRank};

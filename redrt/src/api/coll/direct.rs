@@ -6,12 +6,12 @@
 use super::is_in_place;
 use super::reducing::Reduction;
 use super::slots::Even;
-use crate::abi::Counts;
 use crate::api::buffers;
 use crate::coll::board::{self, Algorithm, Pieces, SharedBoard};
 use crate::coll::reduce::Combine;
 use crate::datatype;
-use crate::handle::{DatatypeHandle, OpHandle};
+use redrt_abi::Counts;
+use redrt_abi::handle::{DatatypeHandle, OpHandle};
 use redrt_transport::memory::Region;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;

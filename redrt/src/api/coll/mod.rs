@@ -15,7 +15,6 @@ pub use moving::*;
 pub use neighbor::*;
 pub use reducing::*;
 
-use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use crate::api::p2p;
 use crate::coll::board::{self, Algorithm, Call as OverBoard, MakePeers, SharedBoard};
 use crate::coll::inter::Role;
@@ -24,8 +23,9 @@ use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
 use crate::comm::check::{self, call::Call};
 use crate::comm::queue::{self, Queue};
-use crate::error::{Error, Result};
-use crate::handle::RequestHandle;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::RequestHandle;
+use redrt_abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
 use redrt_engine as engine;
 use redrt_engine::tasks;
 use std::ffi::{c_int, c_void};
@@ -88,7 +88,7 @@ macro_rules! collective {
         ///
         /// # Safety
         /// The pointers are those of the C call.
-        pub unsafe fn $blocking($($argument: $type,)* comm: $crate::handle::CommHandle) -> Result {
+        pub unsafe fn $blocking($($argument: $type,)* comm: redrt_abi::handle::CommHandle) -> Result {
             let comm = $crate::comm::resolve(comm)?;
             $crate::api::coll::try_in_place!(($($in_place)?) &*comm, $($argument),*);
             let planned = $plan($($argument,)* &comm);
@@ -109,8 +109,8 @@ macro_rules! collective {
         /// The pointers are those of the C call.
         pub unsafe fn $nonblocking(
             $($argument: $type,)*
-            comm: $crate::handle::CommHandle,
-            request: $crate::abi::Output<$crate::handle::RequestHandle>,
+            comm: redrt_abi::handle::CommHandle,
+            request: redrt_abi::Output<redrt_abi::handle::RequestHandle>,
         ) -> Result {
             let comm = $crate::comm::resolve(comm)?;
             let plan = $plan($($argument,)* &comm)?;
@@ -124,9 +124,9 @@ macro_rules! collective {
         /// The pointers are those of the C call, and the buffers stay valid until the request is freed.
         pub unsafe fn $persistent(
             $($argument: $type,)*
-            comm: $crate::handle::CommHandle,
-            info: $crate::handle::InfoHandle,
-            request: $crate::abi::Output<$crate::handle::RequestHandle>,
+            comm: redrt_abi::handle::CommHandle,
+            info: redrt_abi::handle::InfoHandle,
+            request: redrt_abi::Output<redrt_abi::handle::RequestHandle>,
         ) -> Result {
             let comm = $crate::comm::resolve(comm)?;
             $crate::objects::info::resolve_hints(info)?;

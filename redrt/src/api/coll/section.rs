@@ -6,12 +6,12 @@
 //! element after element, what the shape says. From there on it is a buffer that is packed and unpacked like any that
 //! is not contiguous (`slots.rs`).
 
-use crate::abi::MPI_ERR_BUFFER;
 use crate::datatype::{self, Datatype};
-use crate::error::Result;
-use crate::fail;
-use crate::handle::{DatatypeHandle, Held};
 use crate::runtime::threads;
+use redrt_abi::MPI_ERR_BUFFER;
+use redrt_abi::error::Result;
+use redrt_abi::fail;
+use redrt_abi::handle::{DatatypeHandle, Held};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -88,9 +88,9 @@ impl Section {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::MPI_COMBINER_DUP;
     use crate::api::coll::slots;
     use crate::datatype::Envelope;
+    use redrt_abi::MPI_COMBINER_DUP;
     use redrt_datatype::hvector;
 
     #[test]

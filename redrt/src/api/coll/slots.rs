@@ -1,12 +1,12 @@
 //! Buffers of collectives: what the arguments say, and their packed bytes for one operation.
 
 use super::section::Section;
-use crate::abi::{Counts, Input, MPI_ERR_COUNT};
 use crate::api::buffers;
 use crate::coll::board::Pieces;
 use crate::datatype::{self, Datatype};
-use crate::error::{Error, Result};
-use crate::handle::{DatatypeHandle, Held};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{DatatypeHandle, Held};
+use redrt_abi::{Counts, Input, MPI_ERR_COUNT};
 use redrt_transport::memory::{Region, Scratch};
 use std::ffi::c_void;
 

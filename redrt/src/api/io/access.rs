@@ -2,12 +2,12 @@
 //! bytes, each as if by itself. Nonblocking forms are over when they return.
 
 use super::super::buffers::typed_at;
-use crate::abi::{Offset, Output, Status};
 use crate::api::p2p::complete_handle;
-use crate::error::Result;
 use crate::file::access::{Buffer, Way};
 use crate::file::{self, File};
-use crate::handle::{DatatypeHandle, FileHandle, RequestHandle};
+use redrt_abi::error::Result;
+use redrt_abi::handle::{DatatypeHandle, FileHandle, RequestHandle};
+use redrt_abi::{Offset, Output, Status};
 use redrt_engine::request;
 use std::ffi::c_void;
 

@@ -1,15 +1,15 @@
 //! Opening, closing, and what can be asked of a file and set (MPI-5.0 section 14.2).
 
 use super::counter::in_window;
-use crate::abi::{Input, MPI_ERR_ARG, MPI_ERR_NOT_SAME, MPI_ERR_OTHER, Offset, Output};
 use crate::comm;
 use crate::comm::cards::exchange;
-use crate::error::{Error, Result, Scope};
-use crate::fail;
 use crate::file::access::Way;
 use crate::file::{self, File, open};
-use crate::handle::{CommHandle, FileHandle, GroupHandle, InfoHandle};
 use crate::objects::{group, info};
+use redrt_abi::error::{Error, Result, Scope};
+use redrt_abi::fail;
+use redrt_abi::handle::{CommHandle, FileHandle, GroupHandle, InfoHandle};
+use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_NOT_SAME, MPI_ERR_OTHER, Offset, Output};
 use redrt_process::lock;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;

@@ -3,13 +3,13 @@
 //! The engine copies a buffered message to memory of its own, so the attached buffer is only accounted: it bounds how
 //! much may be pending, as the standard has it, and its detachment waits for what is.
 
-use crate::abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, Output};
 use crate::comm::{self, Comm};
-use crate::error::{Error, Result};
-use crate::handle::{CommHandle, RequestHandle, SessionHandle};
 use crate::locks;
 use crate::objects::attachment::Attachment;
 use crate::objects::session;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{CommHandle, RequestHandle, SessionHandle};
+use redrt_abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, Output};
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, Status};
 use redrt_engine::send::{SendArguments, Sent};
@@ -72,7 +72,7 @@ fn flush(place: &Mutex<Option<Attachment>>) -> Result {
     Ok(())
 }
 
-fn detach(place: &Mutex<Option<Attachment>>, address: *mut c_void, size: crate::abi::CountOut) -> Result {
+fn detach(place: &Mutex<Option<Attachment>>, address: *mut c_void, size: redrt_abi::CountOut) -> Result {
     flush(place)?;
     let attachment = lock(place).take().expect("flush has found one");
     if !address.is_null() {
@@ -103,7 +103,7 @@ pub unsafe fn buffer_attach(buffer: *mut c_void, size: i64) -> Result {
 ///
 /// # Safety
 /// The pointers are those of the C call.
-pub unsafe fn buffer_detach(buffer_addr: *mut c_void, size: crate::abi::CountOut) -> Result {
+pub unsafe fn buffer_detach(buffer_addr: *mut c_void, size: redrt_abi::CountOut) -> Result {
     detach(&PROCESS, buffer_addr, size)
 }
 
@@ -136,7 +136,7 @@ pub unsafe fn comm_attach_buffer(comm: CommHandle, buffer: *mut c_void, size: i6
 ///
 /// # Safety
 /// The pointers are those of the C call.
-pub unsafe fn comm_detach_buffer(comm: CommHandle, buffer_addr: *mut c_void, size: crate::abi::CountOut) -> Result {
+pub unsafe fn comm_detach_buffer(comm: CommHandle, buffer_addr: *mut c_void, size: redrt_abi::CountOut) -> Result {
     detach(&comm::resolve(comm)?.buffer, buffer_addr, size)
 }
 
@@ -172,7 +172,7 @@ pub unsafe fn session_attach_buffer(session: SessionHandle, buffer: *mut c_void,
 pub unsafe fn session_detach_buffer(
     session: SessionHandle,
     buffer_addr: *mut c_void,
-    size: crate::abi::CountOut,
+    size: redrt_abi::CountOut,
 ) -> Result {
     detach(&session::resolve(session)?.buffer, buffer_addr, size)
 }

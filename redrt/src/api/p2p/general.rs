@@ -4,11 +4,11 @@
 //! held: the query function whenever a status is wanted, the free function when the request is gone.
 
 use super::{handle, resolve};
-use crate::abi::{Callback, MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use crate::callbacks;
 use crate::comm;
-use crate::error::{Error, Result};
-use crate::handle::{CommHandle, RequestHandle};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{CommHandle, RequestHandle};
+use redrt_abi::{Callback, MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_process::lock;

@@ -2,12 +2,12 @@
 
 use super::send::Mode;
 use super::{handle, receive, resolve, send};
-use crate::abi::{MPI_ERR_REQUEST, Output};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
 use crate::datatype;
-use crate::error::{Error, Result};
-use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_abi::{MPI_ERR_REQUEST, Output};
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, RequestId};
 use std::ffi::{c_int, c_void};
@@ -65,7 +65,7 @@ macro_rules! persistent_send {
             let comm = comm::resolve(comm)?;
             buffers::typed_at(buf, count, datatype)?;
             super::check_tag(tag)?;
-            if dest != crate::abi::MPI_PROC_NULL {
+            if dest != redrt_abi::MPI_PROC_NULL {
                 comm.member(dest)?;
             }
             let (buffer, datatype, owner) = (Lent(buf.cast_mut()), datatype::keep(datatype)?, comm.clone());

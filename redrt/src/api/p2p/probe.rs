@@ -1,12 +1,12 @@
 //! Probes and matched receives (MPI-5.0 §3.8).
 
 use super::{PROC_NULL_STATUS, Selector, complete_handle, failure, handle, selector, to_abi};
-use crate::abi::{MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
 use crate::decide::Probed;
-use crate::error::{Error, Result};
-use crate::handle::{CommHandle, DatatypeHandle, HandleTable, MessageHandle, RequestHandle};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{CommHandle, DatatypeHandle, HandleTable, MessageHandle, RequestHandle};
+use redrt_abi::{MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use redrt_engine::{self as engine, request::Status};
 use redrt_process::lock;
 use std::ffi::{c_int, c_void};

@@ -1,12 +1,12 @@
 //! Receives, blocking and nonblocking.
 
 use super::{PROC_NULL_STATUS, complete_handle, failure, handle, selector, to_abi};
-use crate::abi::{Output, Status as AbiStatus};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::error::Result;
-use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use crate::locks;
+use redrt_abi::error::Result;
+use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_abi::{Output, Status as AbiStatus};
 use redrt_engine::{self as engine, Engine, request::RequestId};
 use std::ffi::{c_int, c_void};
 

@@ -1,12 +1,12 @@
 //! The four send modes, blocking and nonblocking.
 
 use super::{buffered, check_tag, handle, sent_handle};
-use crate::abi::{MPI_PROC_NULL, Output};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::error::Result;
-use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use crate::locks;
+use redrt_abi::error::Result;
+use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_abi::{MPI_PROC_NULL, Output};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::{self as engine, Engine, request::RequestId};
 use std::ffi::{c_int, c_void};

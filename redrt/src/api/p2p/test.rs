@@ -2,10 +2,10 @@
 
 use super::wait::{in_status, note_failure, some};
 use super::{failure, general, resolve, to_abi};
-use crate::abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::decide::is_complete;
-use crate::error::{Error, Result};
-use crate::handle::RequestHandle;
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::RequestHandle;
+use redrt_abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::{self as engine, Engine};
 use std::ffi::c_int;
@@ -361,7 +361,7 @@ pub unsafe fn cancel(request: Output<RequestHandle>) -> Result {
             Operation::Persistent { round: Some(round), .. } => round,
             Operation::Persistent { round: None, active: true, .. } => return Ok(()),
             Operation::Persistent { .. } => {
-                return Err(Error::new(crate::abi::MPI_ERR_REQUEST, "an inactive request cannot be cancelled"));
+                return Err(Error::new(redrt_abi::MPI_ERR_REQUEST, "an inactive request cannot be cancelled"));
             }
             _ => id,
         }

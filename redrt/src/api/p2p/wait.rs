@@ -2,10 +2,10 @@
 
 use super::test::{Look, find_all, find_any, find_some, look, under_way};
 use super::{failure, general, resolve, to_abi};
-use crate::abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
 use crate::decide::is_complete;
-use crate::error::{Error, Result, Scope};
-use crate::handle::{CommHandle, RequestHandle};
+use redrt_abi::error::{Error, Result, Scope};
+use redrt_abi::handle::{CommHandle, RequestHandle};
+use redrt_abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
 use redrt_engine::request::{RequestId, Status};
 use redrt_engine::{self as engine, Engine, Outlook, tasks};
 use std::ffi::c_int;

@@ -1,14 +1,14 @@
 //! `MPI_Put`, `MPI_Get` and their kin (MPI-5.0 §12.3).
 
 use super::target_of;
-use crate::abi::{Aint, MPI_ERR_DISP, MPI_ERR_RMA_RANGE, MPI_ERR_TRUNCATE, Output};
 use crate::api::buffers::{self, Typed};
 use crate::datatype;
-use crate::error::{Error, Result};
-use crate::fail;
-use crate::handle::{DatatypeHandle, RequestHandle, WinHandle};
 use crate::window::apply::Form;
 use crate::window::{self, Effect, There, Window};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::fail;
+use redrt_abi::handle::{DatatypeHandle, RequestHandle, WinHandle};
+use redrt_abi::{Aint, MPI_ERR_DISP, MPI_ERR_RMA_RANGE, MPI_ERR_TRUNCATE, Output};
 use redrt_engine::{
     self as engine,
     request::{Operation, RequestId, Status},

@@ -10,8 +10,8 @@ use super::control::CONTROLS;
 use super::event::TYPES;
 use super::performance::PERFORMANCES;
 use super::{check_initialized, entry, index_of, put_text, tell};
-use crate::abi::{Input, Output};
-use crate::error::Result;
+use redrt_abi::error::Result;
+use redrt_abi::{Input, Output};
 use std::ffi::{c_char, c_int};
 
 /// Where a variable or event belongs.

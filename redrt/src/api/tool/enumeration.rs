@@ -2,8 +2,8 @@
 
 use super::event::TYPES;
 use super::{check_initialized, put_text, tell};
-use crate::abi::*;
-use crate::error::{Error, Result};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::*;
 use std::ffi::{c_char, c_int};
 
 /// Names of the numbers from 0 on.

@@ -3,11 +3,11 @@
 use super::category::Category;
 use super::enumeration::Enumeration;
 use super::{check_initialized, entry, index_of, put_text, tell, value_at};
-use crate::abi::*;
-use crate::error::{Error, Result};
 use crate::events::{self, ELEMENT_BYTES, Event, Kind, Registration, SOURCE};
-use crate::handle::{DatatypeHandle, InfoHandle};
 use crate::objects::info::{self, Info};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{DatatypeHandle, InfoHandle};
+use redrt_abi::*;
 use redrt_process::clock::monotonic_ns;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;

@@ -15,8 +15,8 @@ pub use enumeration::*;
 pub use event::*;
 pub use performance::*;
 
-use crate::abi::*;
-use crate::error::{Error, Result};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::*;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -5,10 +5,10 @@
 
 use super::category::Category;
 use super::{check_initialized, entry, put_text, tell, value_at};
-use crate::abi::*;
 use crate::decide;
-use crate::error::{Error, Result};
-use crate::handle::{DatatypeHandle, HandleTable};
+use redrt_abi::error::{Error, Result};
+use redrt_abi::handle::{DatatypeHandle, HandleTable};
+use redrt_abi::*;
 use redrt_engine::{self as engine, Engine};
 use redrt_wire::event::Statistics;
 use std::ffi::{c_char, c_int, c_void};

@@ -124,8 +124,8 @@ pub use reducing::{
 };
 
 use super::{Failure, Outcome, Peers, Step};
-use crate::abi::MPI_ERR_INTERN;
-use crate::error::Error;
+use redrt_abi::MPI_ERR_INTERN;
+use redrt_abi::error::Error;
 use redrt_engine as engine;
 use redrt_engine::doorbell;
 use redrt_engine::meeting::Meeting;

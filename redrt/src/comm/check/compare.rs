@@ -2,7 +2,7 @@
 //! first two that do not fit each other out. Pure: every member has the same calls and finds the same.
 
 use super::call::{Call, Root};
-use crate::abi::{
+use redrt_abi::{
     MPI_ERR_COUNT, MPI_ERR_OP, MPI_ERR_OTHER, MPI_ERR_ROOT, MPI_ERR_TOPOLOGY, MPI_ERR_TRUNCATE, MPI_ERR_TYPE,
 };
 use std::ffi::c_int;

@@ -19,9 +19,9 @@ mod tests;
 
 use crate::coll::{Failure, Outcome, Peers, Step, all};
 use crate::comm::Comm;
-use crate::error::{Error, Result};
 use call::Call;
 use compare::{Member, Mismatch, compare};
+use redrt_abi::error::{Error, Result};
 use redrt_engine as engine;
 use redrt_engine::tasks::block_on;
 use redrt_process::lock;

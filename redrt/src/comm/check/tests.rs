@@ -3,10 +3,10 @@
 
 use super::call::{Call, Pieces, Root};
 use super::compare::{About, Mismatch, compare};
-use crate::abi::{MPI_ERR_COUNT, MPI_ERR_OP, MPI_ERR_OTHER, MPI_ERR_ROOT, MPI_ERR_TRUNCATE, MPI_ERR_TYPE};
 use crate::datatype;
-use crate::handle::DatatypeHandle;
 use proptest::prelude::*;
+use redrt_abi::handle::DatatypeHandle;
+use redrt_abi::{MPI_ERR_COUNT, MPI_ERR_OP, MPI_ERR_OTHER, MPI_ERR_ROOT, MPI_ERR_TRUNCATE, MPI_ERR_TYPE};
 use redrt_datatype::signature::Signature;
 
 fn ints(count: i64) -> Signature {

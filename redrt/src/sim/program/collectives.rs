@@ -3,7 +3,7 @@
 use super::mpi::{self, WORD, mpi};
 use super::{Member, same};
 use crate::exports::*;
-use crate::handle::{OpHandle, RequestHandle};
+use redrt_abi::handle::{OpHandle, RequestHandle};
 use std::ffi::c_int;
 
 /// Results of a collective, and the call that makes them.

@@ -3,8 +3,8 @@
 use super::mpi::{self, mpi};
 use super::{Member, collectives, messages, same};
 use crate::exports::*;
-use crate::handle::{CommHandle, GroupHandle, RequestHandle};
 use quiesce::sim::random::Random;
+use redrt_abi::handle::{CommHandle, GroupHandle, RequestHandle};
 use std::ffi::c_int;
 
 /// Makes some, of all members or a part, uses them and frees them, in any order.

@@ -2,9 +2,9 @@
 
 use super::mpi::{self, mpi};
 use super::{Member, same};
-use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use crate::exports::*;
-use crate::handle::{MessageHandle, RequestHandle};
+use redrt_abi::handle::{MessageHandle, RequestHandle};
+use redrt_abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use std::ffi::c_int;
 
 /// To and from neighbours at changing distances: in order, of any length, in all ways of sending.

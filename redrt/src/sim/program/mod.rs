@@ -10,9 +10,9 @@ mod updates;
 mod windows;
 
 use crate::exports::*;
-use crate::handle::CommHandle;
 use mpi::mpi;
 use quiesce::sim::random::{Random, mix};
+use redrt_abi::handle::CommHandle;
 
 /// What a program does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

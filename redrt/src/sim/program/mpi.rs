@@ -1,9 +1,9 @@
 //! MPI as the simulated programs call it: through the bodies of the exported functions, with words of 64 bits.
 
-use crate::abi::{MPI_SUCCESS, Status};
 use crate::exports::*;
-use crate::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use crate::sim::leaving;
+use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
+use redrt_abi::{MPI_SUCCESS, Status};
 use std::ffi::{c_int, c_void};
 
 /// All data are of this type.

@@ -3,9 +3,9 @@
 
 use super::mpi::{self, mpi};
 use super::{Member, same};
-use crate::abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use crate::exports::*;
-use crate::handle::RequestHandle;
+use redrt_abi::handle::RequestHandle;
+use redrt_abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use std::ffi::c_int;
 
 const UPDATE: c_int = 1;

@@ -2,9 +2,9 @@
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, same};
-use crate::abi::{MPI_LOCK_EXCLUSIVE, MPI_LOCK_SHARED};
 use crate::exports::*;
-use crate::handle::{GroupHandle, InfoHandle, OpHandle, WinHandle};
+use redrt_abi::handle::{GroupHandle, InfoHandle, OpHandle, WinHandle};
+use redrt_abi::{MPI_LOCK_EXCLUSIVE, MPI_LOCK_SHARED};
 use std::ffi::{c_int, c_void};
 
 /// A window of words.

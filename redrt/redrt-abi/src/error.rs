@@ -1,6 +1,7 @@
 //! Errors on their way from an implementation to the program's error handler, which `objects/errhandler.rs` calls.
 
 use crate::handle::{CommHandle, FileHandle, SessionHandle, WinHandle};
+use crate::{MPI_ERR_ARG, MPI_ERR_CONVERSION, MPI_ERR_TRUNCATE};
 use std::borrow::Cow;
 use std::ffi::c_int;
 use std::fmt;
@@ -76,6 +77,26 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<redrt_datatype::Error> for Error {
+    #[cold]
+    fn from(error: redrt_datatype::Error) -> Self {
+        use redrt_datatype::Error as E;
+        let class = match error {
+            E::TooLarge
+            | E::OutsideArray { .. }
+            | E::Grid { .. }
+            | E::OutsideGrid { .. }
+            | E::Length { .. }
+            | E::BlockLength { .. }
+            | E::Undistributed { .. }
+            | E::Uncovered { .. } => MPI_ERR_ARG,
+            E::Conversion { .. } => MPI_ERR_CONVERSION,
+            E::Truncated => MPI_ERR_TRUNCATE,
+        };
+        Self::new(class, error.to_string())
+    }
+}
 
 /// `fail!(MPI_ERR_COUNT, "count is {count}")` returns the error from the enclosing function.
 #[macro_export]

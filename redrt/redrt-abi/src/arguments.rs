@@ -1,7 +1,8 @@
 //! Arguments of a C call, wrapped so that the implementation needs no unsafe code of its own.
 //!
-//! The exports wrap every pointer on the way in. It is null or valid as MPI says: that is the contract of the C call.
-//! Each wrapper also converts into the bare pointer, for implementations that keep it.
+//! The exports wrap every pointer on the way in. It is null or valid as MPI says: that is the contract of the C call,
+//! and whoever wraps a pointer elsewhere makes the same promise. Each wrapper also converts into the bare pointer, for
+//! implementations that keep it.
 
 use super::{MPI_ERR_ARG, MPI_ERR_VALUE_TOO_LARGE};
 use crate::error::{Error, Result};
@@ -34,7 +35,9 @@ impl Callback {
 pub struct Input<T>(*const T);
 
 impl<T> Input<T> {
-    pub(crate) fn new(pointer: *const T) -> Self {
+    /// Wraps a pointer of the C call.
+    #[must_use]
+    pub fn new(pointer: *const T) -> Self {
         Self(pointer)
     }
 
@@ -53,7 +56,8 @@ impl<T> Input<T> {
 
 impl Input<c_int> {
     /// An array of ints that is a `T`, as a Fortran status is.
-    pub(crate) fn cast<T>(self) -> Input<T> {
+    #[must_use]
+    pub fn cast<T>(self) -> Input<T> {
         const { assert!(align_of::<T>() == align_of::<c_int>()) };
         Input(self.0.cast())
     }
@@ -61,7 +65,8 @@ impl Input<c_int> {
 
 impl Output<c_int> {
     /// An array of ints that is a `T`, as a Fortran status is.
-    pub(crate) fn cast<T>(self) -> Output<T> {
+    #[must_use]
+    pub fn cast<T>(self) -> Output<T> {
         const { assert!(align_of::<T>() == align_of::<c_int>()) };
         Output(self.0.cast())
     }
@@ -123,7 +128,9 @@ impl<T> From<Input<T>> for *const T {
 pub struct Output<T>(*mut T);
 
 impl<T> Output<T> {
-    pub(crate) fn new(pointer: *mut T) -> Self {
+    /// Wraps a pointer of the C call.
+    #[must_use]
+    pub fn new(pointer: *mut T) -> Self {
         Self(pointer)
     }
 
@@ -134,7 +141,8 @@ impl<T> Output<T> {
     }
 
     /// Wraps an untyped address argument of the C call, which the standard says is a `T`.
-    pub(crate) fn from_address(address: *mut c_void) -> Self {
+    #[must_use]
+    pub fn from_address(address: *mut c_void) -> Self {
         Self(address.cast())
     }
 
@@ -252,11 +260,15 @@ impl From<Input<isize>> for Counts {
 }
 
 impl Counts {
-    pub(crate) fn narrow(pointer: *const c_int) -> Self {
+    /// Wraps an array of C `int`s.
+    #[must_use]
+    pub fn narrow(pointer: *const c_int) -> Self {
         Self { pointer: pointer.cast(), wide: false }
     }
 
-    pub(crate) fn wide(pointer: *const i64) -> Self {
+    /// Wraps an array of 64-bit integers.
+    #[must_use]
+    pub fn wide(pointer: *const i64) -> Self {
         Self { pointer: pointer.cast(), wide: true }
     }
 
@@ -302,11 +314,15 @@ pub struct CountOut {
 }
 
 impl CountOut {
-    pub(crate) fn narrow(pointer: *mut c_int) -> Self {
+    /// Wraps the address of a C `int`, or of an array of them.
+    #[must_use]
+    pub fn narrow(pointer: *mut c_int) -> Self {
         Self { pointer: pointer.cast(), wide: false }
     }
 
-    pub(crate) fn wide(pointer: *mut i64) -> Self {
+    /// Wraps the address of a 64-bit integer, or of an array of them.
+    #[must_use]
+    pub fn wide(pointer: *mut i64) -> Self {
         Self { pointer: pointer.cast(), wide: true }
     }
 
