@@ -180,7 +180,7 @@ fn body(function: &Function, large: bool, bound: bool) -> String {
         text += &format!("    if !redrt_abi::phase::is_active() {{ return inactive(\"{name}\"); }}\n");
     }
     let kind = call_kind(function);
-    text += &format!("    let _inside = crate::runtime::threads::enter(CallKind::{kind});\n");
+    text += &format!("    let _inside = redrt_runtime::threads::enter(CallKind::{kind});\n");
     text += "    // SAFETY: the pointers are those of the C call, which must be valid as MPI says.\n";
     text += &format!("    match unsafe {{ {call} }} {{\n        Ok(()) => MPI_SUCCESS,\n");
     // MPI-5.0 section 15.3: the tool interface never invokes an error handler.

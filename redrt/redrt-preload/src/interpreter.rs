@@ -2,7 +2,7 @@
 //!
 //! A thread that waits for it computes a deadline every 5 ms, at arbitrary moments. Those readings of a clock are the
 //! interpreter's own, and nothing that the program sees depends on them: they are real. The library decides which
-//! thread gets the lock, once the interpreter has more than one thread (`redrt/src/turns.rs`).
+//! thread gets the lock, once the interpreter has more than one thread (`redrt/redrt-runtime/src/turns.rs`).
 //!
 //! The lock is two mutexes and two condition variables in `_PyRuntime`, a variable that CPython exports from 3.7 on
 //! (`ceval_gil.h`):

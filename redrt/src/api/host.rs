@@ -1,16 +1,16 @@
 //! What the MPI objects are told of this process.
 
-use crate::clock;
 use crate::comm;
 use crate::file;
 use crate::objects::attached::Attached;
 use crate::objects::host::{Host, TAG_MAX};
 use crate::objects::session;
-use crate::runtime;
 use crate::window;
 use redrt_abi::error::Scope;
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
+use redrt_runtime as runtime;
+use redrt_runtime::clock;
 use redrt_wire::control::{FromAgent, Welcome};
 use redrt_wire::event::Event;
 use std::ffi::c_int;

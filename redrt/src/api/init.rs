@@ -12,14 +12,14 @@ use crate::objects::error_codes::described;
 use crate::objects::host;
 use crate::objects::session;
 use crate::posix;
-#[cfg(any(test, feature = "simulation"))]
-use crate::runtime::control::Control;
-use crate::runtime::{self, Job, threads};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{
     MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
+#[cfg(any(test, feature = "simulation"))]
+use redrt_runtime::control::Control;
+use redrt_runtime::{self as runtime, Job, threads};
 #[cfg(any(test, feature = "simulation"))]
 use redrt_wire::card::Card;
 #[cfg(any(test, feature = "simulation"))]
@@ -67,7 +67,7 @@ fn start(function: &str, required: c_int) -> c_int {
             std::process::exit(1);
         }
         redrt_abi::phase::set_active();
-        crate::clock::install_hooks();
+        redrt_runtime::clock::install_hooks();
         posix::begin();
     } else if threads::are_allowed() {
         redrt_engine::cell().share();
@@ -115,12 +115,12 @@ pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Contro
 /// Leaves the job.
 fn end() {
     connection::finalize();
-    crate::turns::finish();
-    crate::locks::finish();
-    crate::clock::counts::finish();
+    redrt_runtime::turns::finish();
+    redrt_runtime::locks::finish();
+    redrt_runtime::clock::counts::finish();
     posix::finish();
     crate::membership::end();
-    crate::clock::remove_hooks();
+    redrt_runtime::clock::remove_hooks();
     redrt_abi::phase::set_finalized();
 }
 

@@ -9,7 +9,6 @@ use super::p2p::persistent::{self, Lent};
 use crate::api::{buffers, p2p};
 use crate::comm::{self, Comm};
 use crate::datatype::{self, Kept};
-use crate::locks;
 use crate::objects::info;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
@@ -20,6 +19,7 @@ use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::tasks;
 use redrt_engine::{self as engine, Locked};
 use redrt_process::lock;
+use redrt_runtime::locks;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
@@ -197,7 +197,7 @@ impl Partitioned {
         let (payload, element) = unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
         let to = self.comm.member(self.peer)?;
         if to != self.comm.members[self.comm.rank as usize] {
-            crate::faults::before_send(&payload);
+            redrt_runtime::faults::before_send(&payload);
         }
         let arguments = SendArguments {
             context: self.context,
@@ -247,5 +247,5 @@ pub fn parrived(request: RequestHandle, partition: c_int, flag: Output<c_int>) -
         fail!(MPI_ERR_ARG, "partition {partition} of {}", found.parts);
     }
     let id = p2p::resolve(&engine::cell().lock(), request)?;
-    flag.set(c_int::from(crate::decide::all(&[id])))
+    flag.set(c_int::from(redrt_runtime::decide::all(&[id])))
 }

@@ -2,7 +2,7 @@
 
 use super::board::Call;
 use super::{Outcome, Peers, all, board};
-use crate::mutation::{self, Mutation};
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// From this piece length on, members exchange in pairs, so that one receiver is not swamped.

@@ -2,7 +2,7 @@
 
 use super::board::Call;
 use super::{Outcome, Peers, board};
-use crate::mutation::{self, Mutation};
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::Region;
 
 /// Returns once all members have called it.

@@ -2,7 +2,7 @@
 
 use super::board::Call;
 use super::{Outcome, Peers, all, board};
-use crate::mutation::{self, Mutation};
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::Region;
 
 /// From this length on, each member's share of the work matters more than the number of steps.

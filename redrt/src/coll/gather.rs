@@ -2,7 +2,7 @@
 
 use super::board::Call;
 use super::{Outcome, Peers, all, board};
-use crate::mutation::{self, Mutation};
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// Total length below which allgather takes few steps (Bruck); from it on each byte moves along a ring.

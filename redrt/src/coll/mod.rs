@@ -17,7 +17,6 @@ pub mod neighbor;
 pub mod reduce;
 pub mod scan;
 
-use crate::runtime::threads;
 use pin_project_lite::pin_project;
 use redrt_abi::MPI_ERR_TRUNCATE;
 use redrt_abi::error::Error;
@@ -25,6 +24,7 @@ use redrt_engine::payload::{Payload, Target};
 use redrt_engine::request::{RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::{self as engine, tasks};
+use redrt_runtime::threads;
 use redrt_transport::memory::Region;
 use redrt_types::VirtualRank;
 use std::future::Future;
@@ -118,7 +118,7 @@ impl Peers {
         // SAFETY: - valid for reads until the step completes: the region's owner, the collective, awaits its steps.
         let payload = unsafe { Payload::user(region.start(), region.len()) };
         if to != self.rank {
-            crate::faults::before_send(&payload);
+            redrt_runtime::faults::before_send(&payload);
         }
         let arguments = SendArguments {
             context: self.context,

@@ -4,7 +4,7 @@
 use super::board::Call;
 use super::gather::scatter;
 use super::{Failure, Outcome, Peers, board};
-use crate::mutation::{self, Mutation};
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// From this length on, allreduce gives each member a share to combine.

@@ -3,7 +3,7 @@
 use super::board::Call;
 use super::reduce::{Combine, join, table_for};
 use super::{Outcome, Peers, board};
-use crate::mutation::{self, Mutation};
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// Leaves in `buffer` the combination of `buffer` of all members up to this one.

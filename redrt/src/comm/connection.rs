@@ -24,10 +24,10 @@
 use crate::coll::barrier::barrier;
 use crate::coll::{self, Peers};
 use crate::comm::{self, Comm};
-use crate::runtime;
-use crate::runtime::progress::{self, Helped};
 use redrt_engine as engine;
 use redrt_engine::contact::{self, ForeignNumber, Identity};
+use redrt_runtime as runtime;
+use redrt_runtime::progress::{self, Helped};
 use redrt_transport::memory::Region;
 use redrt_types::{ProcessIndex, VirtualRank};
 use rustc_hash::FxHashMap;

@@ -13,12 +13,12 @@
 use super::redrun::Question;
 use crate::coll::{barrier, bcast};
 use crate::comm;
-use crate::decide;
-use crate::mutation::{self, Mutation};
-use crate::runtime;
 use redrt_abi::handle::CommHandle;
 use redrt_engine as engine;
 use redrt_engine::tasks::block_on;
+use redrt_runtime as runtime;
+use redrt_runtime::decide;
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::Scratch;
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::dynamic::{Answer, Request};

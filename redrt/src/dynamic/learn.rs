@@ -1,12 +1,12 @@
 //! Contacts of processes: entry of those of other jobs, and this process's own.
 
-use crate::links::listening;
-use crate::runtime::{self, Job};
 use redrt_abi::MPI_ERR_OTHER;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_engine as engine;
 use redrt_engine::contact::{self, Contact};
+use redrt_runtime::links::listening;
+use redrt_runtime::{self as runtime, Job};
 use redrt_types::{ProcessIndex, VirtualRank};
 
 fn job() -> Option<&'static Job> {

@@ -10,12 +10,12 @@
 //! The connection is encrypted, whatever the jobs are, since the secrets of their links pass over it. It is closed when
 //! both have the other's terms; the processes open links of their own from then on.
 
-use crate::runtime::workers;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::{MPI_ERR_PORT, MPI_MAX_PORT_NAME};
 use redrt_engine as engine;
 use redrt_engine::contact::Contact;
+use redrt_runtime::workers;
 use redrt_wire::auth;
 use redrt_wire::deadline::Limited;
 use redrt_wire::frame::{FrameReader, encode};

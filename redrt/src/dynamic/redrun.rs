@@ -1,10 +1,10 @@
 //! Questions of a process to `redrun`: to start a job, to take a line, and for names of ports.
 
-use crate::runtime;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_engine as engine;
 use redrt_engine::contact;
+use redrt_runtime as runtime;
 use redrt_wire::control::FromAgent;
 use redrt_wire::dynamic::{Answer, NameAnswer, NameRequest, Request};
 use std::collections::HashMap;

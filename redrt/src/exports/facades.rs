@@ -3,13 +3,13 @@
 
 use super::*;
 use crate::api;
-use crate::callbacks::UserFunction;
 use crate::objects::errhandler::{self, ErrhandlerKind, inactive, raise};
 use crate::objects::{attributes, host};
 use crate::op;
-use crate::runtime::threads;
 use redrt_abi::error::Scope;
 use redrt_abi::handle::{CommHandle, ErrhandlerHandle, OpHandle};
+use redrt_runtime::callbacks::UserFunction;
+use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
 

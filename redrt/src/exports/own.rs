@@ -1,8 +1,8 @@
 //! Functions for programs that the standard does not have: `include/redrt.h`.
 
 use crate::dynamic::checkpoint;
-use crate::runtime::threads;
 use redrt_abi::phase;
+use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
 

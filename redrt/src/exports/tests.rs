@@ -219,10 +219,10 @@ unsafe extern "C" fn remember_by(_function: usize, by: usize, _handle: usize, co
 
 #[test]
 fn error_handlers_of_cxx_are_called_by_what_goes_with_them() {
-    use crate::callbacks::UserFunction;
     use crate::objects::errhandler::{Errhandler, ErrhandlerKind};
     use crate::objects::errhandler::{change_function, create, free, handle_of, on_exception, raise, resolve};
     use redrt_abi::error::{Error, Scope};
+    use redrt_runtime::callbacks::UserFunction;
     begin();
     let adapter = Callback(remember_by as *const () as usize);
     let handle = create(ErrhandlerKind::Comm, UserFunction::adapted(Callback(8), adapter));

@@ -4,9 +4,7 @@
 //! Operations without such a form, making a file that must not exist or deleting one that must, have two steps: its
 //! existence is agreed on first.
 
-use crate::decide;
 use crate::file::witness;
-use crate::undo;
 use file_undo::{Change, Subject};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::{
@@ -15,6 +13,8 @@ use redrt_abi::{
 };
 use redrt_engine as engine;
 use redrt_process::lock;
+use redrt_runtime::decide;
+use redrt_runtime::undo;
 use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::fs::{self, OpenOptions};

@@ -5,7 +5,6 @@
 //! Each replica converts for itself. The leader's bytes to write are compared with its own, and read bytes are the
 //! leader's. So functions with equal results for equal bytes keep replicas alike.
 
-use crate::callbacks;
 use crate::datatype::{self, Datatype};
 use redrt_abi::error::Result;
 use redrt_abi::fail;
@@ -17,6 +16,7 @@ use redrt_abi::{
 use redrt_datatype::basic::Basic;
 use redrt_datatype::{external_size, from_external, to_external};
 use redrt_process::lock;
+use redrt_runtime::callbacks;
 use redrt_transport::memory::Scratch;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};

@@ -12,9 +12,9 @@
 //! time of the last change) goes along. Only siblings that find the same stamp before and after compare. Times of
 //! change have the grain of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
 
-use crate::faults::{self, Shown};
-use crate::runtime;
 use redrt_engine as engine;
+use redrt_runtime as runtime;
+use redrt_runtime::faults::{self, Shown};
 use redrt_wire::event::Parting;
 use std::borrow::Borrow;
 use std::fmt::Display;

@@ -1,14 +1,14 @@
 //! The agent: a thread that handles messages of the daemon, and sleeps in between.
 
 use crate::dynamic::{checkpoint, redrun as dynamic};
-use crate::faults;
-use crate::links::listening;
-use crate::mutation::{self, Mutation};
 use crate::posix;
-use crate::runtime::control::Control;
-use crate::runtime::{Job, abort, job, leave, threads, workers};
-use crate::undo;
 use redrt_engine as engine;
+use redrt_runtime::control::Control;
+use redrt_runtime::faults;
+use redrt_runtime::links::listening;
+use redrt_runtime::mutation::{self, Mutation};
+use redrt_runtime::undo;
+use redrt_runtime::{Job, abort, job, leave, threads, workers};
 use redrt_wire::control::{Determinism, FromAgent, ToAgent};
 use std::io;
 use std::net::TcpListener;
@@ -133,7 +133,7 @@ pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
             // show in the counts of the next wave, so the job is not taken for one in which nothing moves any more.
             cell.tell_paths();
         }
-        ToAgent::Scrub(message) => crate::scrub::heed(message, job.welcome.me.rank),
+        ToAgent::Scrub(message) => redrt_runtime::scrub::heed(message, job.welcome.me.rank),
         ToAgent::Trace(sending) => {
             let maps = engine::traces::maps();
             let trace = cell.lock().traces.as_ref().and_then(|traces| traces.find(&sending, &maps));

@@ -9,19 +9,19 @@
 //! library. The trap: threads of the program may have been stopped anywhere, also inside `malloc` or the dynamic
 //! linker. So the hooks use neither; the library's own memory does not come from `malloc`.
 
-use crate::clock;
 use crate::dynamic;
-use crate::faults;
-use crate::links::{self, listening};
 use crate::posix;
-use crate::runtime::control::{Control, Hushed};
-use crate::runtime::{Job, job, set_job, workers};
-use crate::undo::{self, Still};
 use crate::window::pages::{self, Table};
 use cloner_agent::abi::CUT_FOR_SUCCESSOR;
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_engine as engine;
 use redrt_engine::cloning::Held;
+use redrt_runtime::clock;
+use redrt_runtime::control::{Control, Hushed};
+use redrt_runtime::faults;
+use redrt_runtime::links::{self, listening};
+use redrt_runtime::undo::{self, Still};
+use redrt_runtime::{Job, job, set_job, workers};
 use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
@@ -111,7 +111,7 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     let held = if is_for_line { engine::cell().hold_for_line() } else { engine::cell().hold() };
     let Some(mut held) = held else { return libc::EBUSY };
     // Siblings get the order of locks first: an image with operations that they never receive would not fit them.
-    held.tell(crate::locks::tell_in);
+    held.tell(redrt_runtime::locks::tell_in);
     let Some(unchanging) = undo::still() else {
         held.resume();
         return libc::EBUSY;
@@ -266,7 +266,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     super::agent::begin_anew();
     faults::become_copy(host_number);
     clock::become_copy();
-    crate::locks::become_copy();
+    redrt_runtime::locks::become_copy();
     fence::register();
     // In an unreplicated world nobody would send the contents of the host's shared memory again: the line has its
     // image.

@@ -1,9 +1,9 @@
 //! Leaving the job together, in `MPI_Finalize`.
 
 use super::agent;
-use crate::mutation::{self, Mutation};
-use crate::runtime::{calls, job, leave::say_if_closed, threads};
 use redrt_engine as engine;
+use redrt_runtime::mutation::{self, Mutation};
+use redrt_runtime::{calls, job, leave::say_if_closed, threads};
 use redrt_wire::control::FromAgent;
 use redrt_wire::profile::ProcessProfile;
 

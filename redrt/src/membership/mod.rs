@@ -10,9 +10,6 @@ mod upcalls;
 pub use cloning::go_on_simulated;
 pub use finish::end;
 
-use crate::links::{listening, networks};
-use crate::runtime::control::Control;
-use crate::runtime::{self, Job, is_closed, preload, set_job, threads};
 use quiesce::Replica;
 use redrt_engine::contact;
 use redrt_engine::link::{Identity, Links};
@@ -22,6 +19,9 @@ use redrt_engine::traces::Traces;
 use redrt_engine::traffic::Traffic;
 use redrt_engine::{self as engine, Engine, Setup};
 use redrt_process::clock;
+use redrt_runtime::control::Control;
+use redrt_runtime::links::{listening, networks};
+use redrt_runtime::{self as runtime, Job, is_closed, preload, set_job, threads};
 use redrt_sync::fence;
 use redrt_transport::shm::Segment;
 use redrt_transport::{descriptors, direct};
@@ -115,13 +115,13 @@ fn settle(job: &Job) {
     if job.welcome.world.is_replicated() {
         threads::watch(|stream| engine::cell().lock().end_thread(stream));
         if job.welcome.options.scrubs {
-            crate::scrub::begin();
+            redrt_runtime::scrub::begin();
         }
     }
     if job.welcome.options.profiles {
         threads::time_calls();
     }
-    crate::faults::arm(&job.welcome.faults, job.welcome.host_number);
+    redrt_runtime::faults::arm(&job.welcome.faults, job.welcome.host_number);
 }
 
 fn warn_without_preload(job: &Job) {
@@ -227,9 +227,9 @@ pub fn restore_simulated(
     place: &redrt_wire::line::UndoPlace,
 ) -> io::Result<()> {
     agent::begin_anew();
-    crate::undo::begin_here(place);
+    redrt_runtime::undo::begin_here(place);
     crate::dynamic::checkpoint::note_restored();
-    let before = crate::runtime::job().expect("it is in a job");
+    let before = redrt_runtime::job().expect("it is in a job");
     let welcome = Welcome { incarnation, ..before.welcome.clone() };
     let (identity, me) = (identity(&welcome, None), welcome.me);
     match held.needs_rest() {

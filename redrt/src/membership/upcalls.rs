@@ -1,11 +1,12 @@
 //! Upcalls of the engine: its ways into the rest of the library.
 
 use crate::comm::connection;
-use crate::runtime::{abort, job, threads};
-use crate::{comm, events, faults, window};
+use crate::{comm, window};
 use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_engine::Runtime;
 use redrt_engine::payload::{Payload, Target};
+use redrt_runtime::{abort, job, threads};
+use redrt_runtime::{events, faults};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
@@ -76,7 +77,7 @@ impl Runtime for Process {
     }
 
     fn untold_order(&self) -> Option<(StreamId, Question, Outcome)> {
-        crate::locks::untold()
+        redrt_runtime::locks::untold()
     }
 
     fn ran_ns_of(&self, thread: u64) -> u64 {

@@ -1,9 +1,9 @@
 //! Attributes cached on communicators, datatypes and windows (MPI-5.0 section 7.7).
 
-use crate::callbacks;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::HandleTable;
 use redrt_abi::{Callback, MPI_COMM_DUP_FN, MPI_COMM_NULL_COPY_FN, MPI_ERR_KEYVAL};
+use redrt_runtime::callbacks;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,12 +1,12 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
 use super::error_codes;
-use crate::callbacks;
-use crate::callbacks::UserFunction;
 use crate::objects::host;
 use redrt_abi::error::{Error, Result, Scope};
 use redrt_abi::handle::{CommHandle, ErrhandlerHandle, FileHandle, HandleTable};
 use redrt_abi::{MPI_ERR_ERRHANDLER, MPI_ERR_OTHER};
+use redrt_runtime::callbacks;
+use redrt_runtime::callbacks::UserFunction;
 use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

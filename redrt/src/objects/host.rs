@@ -132,7 +132,7 @@ impl Host for Alone {
     }
 
     fn wtime(&self) -> f64 {
-        crate::clock::wtime()
+        redrt_runtime::clock::wtime()
     }
 
     fn predefined_attribute(&self, keyval: c_int) -> Option<c_int> {

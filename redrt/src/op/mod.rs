@@ -3,10 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::callbacks;
-use crate::callbacks::UserFunction;
 use crate::datatype::{self, Datatype};
-use crate::runtime;
 use redrt_abi::MPI_ERR_OP;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
@@ -14,6 +11,9 @@ use redrt_abi::handle::{HandleTable, Held, OpHandle};
 use redrt_datatype::basic::Class;
 use redrt_datatype::basic::Operand;
 use redrt_datatype::reduce::{Operator, Support};
+use redrt_runtime as runtime;
+use redrt_runtime::callbacks;
+use redrt_runtime::callbacks::UserFunction;
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock};
 

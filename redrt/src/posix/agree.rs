@@ -1,9 +1,9 @@
 //! Outcomes of operations on files as decisions.
 
 use super::{is_agreed, locks, table, writes_alone};
-use crate::decide;
-use crate::runtime::call::{Call, Operation};
 use redrt_process::{lock, pause};
+use redrt_runtime::call::{Call, Operation};
+use redrt_runtime::decide;
 use redrt_transport::descriptors;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};

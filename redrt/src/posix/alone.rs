@@ -2,9 +2,9 @@
 //! that replicas do not share. Their changes are recorded, so that the job can go back to a line.
 
 use super::{attributes, path_of};
-use crate::runtime::call::{Call, Operation};
-use crate::undo::{self, Passage};
 use file_undo::{Change, Subject};
+use redrt_runtime::call::{Call, Operation};
+use redrt_runtime::undo::{self, Passage};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::fs;

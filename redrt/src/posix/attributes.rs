@@ -2,10 +2,10 @@
 
 use super::agree::{Found, observe, outcome, perform};
 use super::{Done, Outcome, alone, path_of, paths, table};
-use crate::runtime::call::{Call, Operation};
-use crate::undo::{self, Passage};
 use file_undo::Change;
 use redrt_process::lock;
+use redrt_runtime::call::{Call, Operation};
+use redrt_runtime::undo::{self, Passage};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::RawFd;

@@ -7,8 +7,8 @@
 use super::open::open_here;
 use super::table::{self, Description};
 use super::{Done, Outcome, is_agreed, paths};
-use crate::clock::counts;
-use crate::runtime;
+use redrt_runtime as runtime;
+use redrt_runtime::clock::counts;
 use redrt_wire::control::Determinism;
 use std::ffi::c_int;
 use std::os::unix::ffi::OsStrExt;

@@ -16,11 +16,11 @@
 //!
 //! A copy of the process has none of these descriptors. The leader sends it all of them when it takes its place.
 
-use crate::runtime::job;
-use crate::undo;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 use redrt_process::lock;
+use redrt_runtime::job;
+use redrt_runtime::undo;
 use redrt_transport::descriptors;
 use redrt_types::{Incarnation, ProcessIndex};
 use std::collections::BTreeMap;

@@ -39,11 +39,11 @@ mod reopen;
 mod status;
 mod table;
 
-use crate::decide;
-use crate::runtime::call::{Call, Operation};
-use crate::runtime::{self, preload, threads};
 use redrt_engine as engine;
 use redrt_engine::tasks;
+use redrt_runtime::call::{Call, Operation};
+use redrt_runtime::decide;
+use redrt_runtime::{self as runtime, preload, threads};
 use redrt_wire::control::{CLONER_FD_VARIABLE, Files};
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -120,7 +120,7 @@ pub fn begin() {
 unsafe extern "C" fn record_child(path: *const c_char) -> bool {
     // SAFETY: - zero-terminated: the caller's duty above.
     let path = unsafe { CStr::from_ptr(path) };
-    let is_recorded = crate::undo::children::begin(Path::new(OsStr::from_bytes(path.to_bytes())));
+    let is_recorded = redrt_runtime::undo::children::begin(Path::new(OsStr::from_bytes(path.to_bytes())));
     if is_recorded {
         PHASE.store(ALONE, Ordering::Release);
         preload::install_files(Some(answer), true);

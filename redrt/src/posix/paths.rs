@@ -8,10 +8,10 @@
 use super::agree::{Found, observe};
 use super::identity::boot_id;
 use super::{directories, is_agreed};
-use crate::decide;
 use crate::objects::host;
-use crate::runtime;
 use redrt_process::lock;
+use redrt_runtime as runtime;
+use redrt_runtime::decide;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;

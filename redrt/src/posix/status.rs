@@ -2,8 +2,8 @@
 
 use super::agree::{Found, errno, observe};
 use super::{Done, Outcome, path_of, paths, table};
-use crate::runtime::call::{Call, Operation};
 use redrt_process::lock;
+use redrt_runtime::call::{Call, Operation};
 use std::cell::RefCell;
 use std::ffi::{CStr, c_int};
 use std::os::fd::RawFd;

@@ -23,9 +23,9 @@ mod tests;
 mod world;
 mod wrong;
 
-pub use crate::mutation::Mutation;
 pub use job::{Failure, Options, Summary, run};
 pub use program::Kind;
+pub use redrt_runtime::mutation::Mutation;
 pub use wrong::Wrong;
 
 use redrt_process::simulation::Simulation;

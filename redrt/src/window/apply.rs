@@ -2,12 +2,12 @@
 
 use super::order::{Combination, Place};
 use crate::datatype;
-use crate::mutation::{self, Mutation};
 use crate::op;
 use redrt_abi::handle::{DatatypeHandle, OpHandle};
 use redrt_abi::{MPI_ERR_OP, MPI_ERR_RMA_RANGE, MPI_ERR_TYPE};
 use redrt_datatype::layout::{Builder, Layout};
 use redrt_datatype::{TypeMap, pack};
+use redrt_runtime::mutation::{self, Mutation};
 use std::ffi::c_int;
 
 /// Outcome of an operation. The error is an error class of MPI.

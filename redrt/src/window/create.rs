@@ -14,7 +14,6 @@ use crate::comm::cards::{self, exchange};
 use crate::comm::{self, Comm, seat};
 use crate::objects::attached::Attached;
 use crate::objects::info::Info;
-use crate::runtime::{self, Job, progress};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::WinHandle;
 use redrt_abi::{
@@ -23,6 +22,7 @@ use redrt_abi::{
 };
 use redrt_engine as engine;
 use redrt_process::lock;
+use redrt_runtime::{self as runtime, Job, progress};
 use redrt_transport::board::Member;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;

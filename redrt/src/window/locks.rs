@@ -1,6 +1,6 @@
 //! The lock of a window at one target: its holders and the queue of those that wait, first come, first served.
 
-use crate::mutation::{self, Mutation};
+use redrt_runtime::mutation::{self, Mutation};
 use std::collections::{BTreeSet, VecDeque};
 
 /// The lock of a window at one target (MPI-5.0 §12.5.3). Origins are ranks in the window's group.

@@ -95,7 +95,7 @@ pub struct Window {
     /// Number of the thread that made the window. The number of its calls is the measure of the program's progress.
     thread: u64,
     _memory: Memory,
-    _helped: Option<crate::runtime::progress::Helped>,
+    _helped: Option<redrt_runtime::progress::Helped>,
 }
 
 /// Values to which the predefined attributes of a window point (MPI-5.0 §12.2.6).

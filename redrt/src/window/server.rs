@@ -5,7 +5,6 @@ use super::locks::Locks;
 use super::order::{Order, Place, Request};
 use super::{Purpose, Window};
 use crate::coll::Outcome;
-use crate::runtime::{self, threads};
 use quiesce::{Outcome as DecidedOutcome, Question, StreamId};
 use redrt_abi::MPI_ERR_RMA_SYNC;
 use redrt_datatype::layout::Layout;
@@ -16,6 +15,7 @@ use redrt_engine::request::{RequestId, Status};
 use redrt_engine::send::SendArguments;
 use redrt_engine::{self as engine, tasks};
 use redrt_process::lock;
+use redrt_runtime::{self as runtime, threads};
 use sdc_detect::Element;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
@@ -340,7 +340,7 @@ impl Window {
     /// Sends a message in one of the window's contexts. Returns a request if the lent payload is needed for longer.
     pub(super) fn send(&self, purpose: Purpose, to: u32, tag: i32, payload: Payload) -> Option<RequestId> {
         if to != self.rank() {
-            crate::faults::before_send(&payload);
+            redrt_runtime::faults::before_send(&payload);
         }
         let is_lent = matches!(payload, Payload::User { .. });
         let arguments = SendArguments {

@@ -4,12 +4,12 @@ use super::epoch::{Epochs, Held};
 use super::order::Order;
 use super::{Purpose, Window};
 use crate::coll::reduce::{Combine, reduce_scatter};
-use crate::mutation::{self, Mutation};
 use redrt_abi::error::{Error, Result};
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::tasks::block_on;
 use redrt_engine::{self as engine};
 use redrt_process::lock;
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
 /// Sums of 64-bit counts.
@@ -181,7 +181,7 @@ impl Window {
     /// Ends the exposure epoch if all its origins have ended their access epochs. Returns true if it has ended.
     pub fn test(&self) -> Result<bool> {
         let origins = lock(&self.origin).epochs.exposed()?;
-        let have_completed = crate::decide::condition(origins.len(), |_| self.have_completed(&origins));
+        let have_completed = redrt_runtime::decide::condition(origins.len(), |_| self.have_completed(&origins));
         if have_completed {
             self.end_exposure(&origins)?;
         }

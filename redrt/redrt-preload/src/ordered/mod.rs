@@ -1,4 +1,4 @@
-//! Locks of the program, taken in the leader's order (`redrt/src/locks.rs`).
+//! Locks of the program, taken in the leader's order (`redrt/redrt-runtime/src/locks.rs`).
 //!
 //! Each operation of an ordered thread goes through [`Ordered::perform`]. Its position is after that of the lock's last
 //! holder. For mutexes that holder is recorded in the mutex itself, for all other objects in a table (module `places`).

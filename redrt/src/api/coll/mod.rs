@@ -95,7 +95,7 @@ macro_rules! collective {
             if planned.is_err() {
                 return planned.map(drop);
             }
-            $crate::scrub::at_collective();
+            redrt_runtime::scrub::at_collective();
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
                 $crate::comm::check::blocking(&comm, call?)?;
             }
@@ -146,7 +146,7 @@ macro_rules! try_in_place {
         if let Some(table) = comm.unchecked_table()
             && let Some(arguments) = $in_place($($argument,)* table)
         {
-            $crate::scrub::at_collective();
+            redrt_runtime::scrub::at_collective();
             return Ok($crate::api::coll::at_once(comm, table, arguments)?);
         }
     };

@@ -7,11 +7,11 @@
 //! is not contiguous (`slots.rs`).
 
 use crate::datatype::{self, Datatype};
-use crate::runtime::threads;
 use redrt_abi::MPI_ERR_BUFFER;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, Held};
+use redrt_runtime::threads;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -4,7 +4,6 @@
 //! much may be pending, as the standard has it, and its detachment waits for what is.
 
 use crate::comm::{self, Comm};
-use crate::locks;
 use crate::objects::attachment::Attachment;
 use crate::objects::session;
 use redrt_abi::error::{Error, Result};
@@ -14,6 +13,7 @@ use redrt_engine as engine;
 use redrt_engine::request::{Operation, Status};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_process::lock;
+use redrt_runtime::locks;
 use std::ffi::c_void;
 use std::sync::Mutex;
 

@@ -4,7 +4,6 @@
 //! held: the query function whenever a status is wanted, the free function when the request is gone.
 
 use super::{handle, resolve};
-use crate::callbacks;
 use crate::comm;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, RequestHandle};
@@ -12,6 +11,7 @@ use redrt_abi::{Callback, MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_process::lock;
+use redrt_runtime::callbacks;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;

@@ -3,12 +3,12 @@
 use super::{PROC_NULL_STATUS, Selector, complete_handle, failure, handle, selector, to_abi};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::decide::Probed;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, DatatypeHandle, HandleTable, MessageHandle, RequestHandle};
 use redrt_abi::{MPI_ERR_REQUEST, Output, Status as AbiStatus};
 use redrt_engine::{self as engine, request::Status};
 use redrt_process::lock;
+use redrt_runtime::decide::Probed;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex};
 
@@ -30,7 +30,7 @@ fn status_of(probed: &Probed) -> AbiStatus {
 }
 
 fn search(comm: &Comm, selector: Selector, take: bool, wait: bool) -> Option<Probed> {
-    crate::decide::probe(comm.context, selector.source, selector.tag, take, wait)
+    redrt_runtime::decide::probe(comm.context, selector.source, selector.tag, take, wait)
 }
 
 /// `MPI_Probe`.

@@ -3,11 +3,11 @@
 use super::{PROC_NULL_STATUS, complete_handle, failure, handle, selector, to_abi};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::locks;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{Output, Status as AbiStatus};
 use redrt_engine::{self as engine, Engine, request::RequestId};
+use redrt_runtime::locks;
 use std::ffi::{c_int, c_void};
 
 /// Posts a receive and returns its engine request, `None` for `MPI_PROC_NULL`.

@@ -3,12 +3,12 @@
 use super::{buffered, check_tag, handle, sent_handle};
 use crate::api::buffers;
 use crate::comm::{self, Comm};
-use crate::locks;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{MPI_PROC_NULL, Output};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::{self as engine, Engine, request::RequestId};
+use redrt_runtime::locks;
 use std::ffi::{c_int, c_void};
 
 /// How a send relates to its receive (MPI-5.0 §3.4). Ready mode is standard mode: the receive is there already.
@@ -60,7 +60,7 @@ unsafe fn begin_and<T>(
     let synchronous = mode == Mode::Synchronous;
     let arguments = SendArguments { context, source, to, tag, payload, element, synchronous };
     if to != comm.members[comm.rank as usize] {
-        crate::faults::before_send(&arguments.payload);
+        redrt_runtime::faults::before_send(&arguments.payload);
     }
     if mode == Mode::Buffered {
         buffered::begin(comm, arguments)?;

@@ -2,12 +2,12 @@
 
 use super::wait::{in_status, note_failure, some};
 use super::{failure, general, resolve, to_abi};
-use crate::decide::is_complete;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::RequestHandle;
 use redrt_abi::{Input, MPI_UNDEFINED, Output, Status as AbiStatus};
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::{self as engine, Engine};
+use redrt_runtime::decide::is_complete;
 use std::ffi::c_int;
 
 /// What a look at a request finds.
@@ -91,7 +91,7 @@ pub(super) fn find_any(ids: &[(usize, RequestId)], wait: bool) -> Option<Found> 
         return None;
     }
     let first = |engine: &mut Engine| ids.iter().position(|(_, id)| is_complete(engine, *id));
-    let chosen = crate::decide::one(ids.iter().map(|(_, id)| *id).collect(), wait, first)?;
+    let chosen = redrt_runtime::decide::one(ids.iter().map(|(_, id)| *id).collect(), wait, first)?;
     let (at, id) = ids[chosen];
     Some(take(at, id))
 }
@@ -101,7 +101,7 @@ pub(super) fn find_some(ids: &[(usize, RequestId)], wait: bool) -> Option<Vec<Fo
     if ids.is_empty() {
         return None;
     }
-    let chosen = crate::decide::some(ids.iter().map(|(_, id)| *id).collect(), wait);
+    let chosen = redrt_runtime::decide::some(ids.iter().map(|(_, id)| *id).collect(), wait);
     Some(chosen.into_iter().map(|chosen| take(ids[chosen].0, ids[chosen].1)).collect())
 }
 
@@ -117,7 +117,7 @@ pub unsafe fn test(request: Output<RequestHandle>, flag: Output<c_int>, status: 
         return Ok(());
     }
     let id = resolve(&engine::cell().lock(), handle)?;
-    if !crate::decide::all(&[id]) {
+    if !redrt_runtime::decide::all(&[id]) {
         return flag.set(0);
     }
     let (_, outcome, comm, freed) = take(0, id);
@@ -141,7 +141,7 @@ pub unsafe fn testall(
 ) -> Result {
     let ids = find_all(requests.slice(count)?)?;
     let only: Vec<_> = ids.iter().map(|(_, id)| *id).collect();
-    if !only.is_empty() && !crate::decide::all(&only) {
+    if !only.is_empty() && !redrt_runtime::decide::all(&only) {
         return flag.set(0);
     }
     flag.set(1)?;
@@ -236,7 +236,7 @@ pub unsafe fn request_get_status(request: RequestHandle, flag: Output<c_int>, st
         return Ok(());
     }
     let id = resolve(&engine::cell().lock(), request)?;
-    let done = crate::decide::all(&[id]);
+    let done = redrt_runtime::decide::all(&[id]);
     flag.set(c_int::from(done))?;
     if done {
         status.set_outcome(to_abi(&peek(id)));
@@ -257,7 +257,7 @@ pub unsafe fn request_get_status_all(
     let handles = requests.slice(count)?;
     let ids = find_all(handles)?;
     let only: Vec<_> = ids.iter().map(|(_, id)| *id).collect();
-    let done = only.is_empty() || crate::decide::all(&only);
+    let done = only.is_empty() || redrt_runtime::decide::all(&only);
     flag.set(c_int::from(done))?;
     if done && !statuses.is_null() {
         for at in 0..handles.len() {
@@ -283,8 +283,11 @@ pub unsafe fn request_get_status_any(
 ) -> Result {
     let ids = find_all(requests.slice(count)?)?;
     let first = |engine: &mut Engine| ids.iter().position(|(_, id)| is_complete(engine, *id));
-    let chosen =
-        if ids.is_empty() { None } else { crate::decide::one(ids.iter().map(|(_, id)| *id).collect(), false, first) };
+    let chosen = if ids.is_empty() {
+        None
+    } else {
+        redrt_runtime::decide::one(ids.iter().map(|(_, id)| *id).collect(), false, first)
+    };
     flag.set(c_int::from(chosen.is_some() || ids.is_empty()))?;
     index.set(chosen.map_or(MPI_UNDEFINED, |chosen| ids[chosen].0 as c_int))?;
     match chosen {
@@ -310,7 +313,7 @@ pub unsafe fn request_get_status_some(
     if ids.is_empty() {
         return outcount.set(MPI_UNDEFINED);
     }
-    let chosen = crate::decide::some(ids.iter().map(|(_, id)| *id).collect(), false);
+    let chosen = redrt_runtime::decide::some(ids.iter().map(|(_, id)| *id).collect(), false);
     for (place, chosen) in chosen.iter().enumerate() {
         let (at, id) = ids[*chosen];
         indices.set_at(place, at as c_int)?;
@@ -366,7 +369,7 @@ pub unsafe fn cancel(request: Output<RequestHandle>) -> Result {
             _ => id,
         }
     };
-    crate::decide::cancel(id);
+    redrt_runtime::decide::cancel(id);
     Ok(())
 }
 

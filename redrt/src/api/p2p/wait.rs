@@ -2,12 +2,12 @@
 
 use super::test::{Look, find_all, find_any, find_some, look, under_way};
 use super::{failure, general, resolve, to_abi};
-use crate::decide::is_complete;
 use redrt_abi::error::{Error, Result, Scope};
 use redrt_abi::handle::{CommHandle, RequestHandle};
 use redrt_abi::{MPI_ERR_IN_STATUS, MPI_UNDEFINED, Output, Status as AbiStatus};
 use redrt_engine::request::{RequestId, Status};
 use redrt_engine::{self as engine, Engine, Outlook, tasks};
+use redrt_runtime::decide::is_complete;
 use std::ffi::c_int;
 
 /// `MPI_Wait`.

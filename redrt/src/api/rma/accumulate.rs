@@ -3,7 +3,6 @@
 use super::access::{Here, Named, check_fits, copy_of, hand_over, nothing_to_do, reach};
 use crate::api::buffers::{self, Typed};
 use crate::datatype::{self, Datatype};
-use crate::mutation::{self, Mutation};
 use crate::op::{self, InPlace};
 use crate::window::order::Combination;
 use crate::window::{self, Effect, Window};
@@ -14,6 +13,7 @@ use redrt_abi::{Aint, MPI_ERR_OP, MPI_ERR_TYPE, Output};
 use redrt_datatype::basic::Class;
 use redrt_engine::payload::Payload;
 use redrt_engine::request::RequestId;
+use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::network::Source;
 use std::ffi::{c_int, c_void};
 

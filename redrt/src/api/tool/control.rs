@@ -4,11 +4,11 @@
 use super::category::Category;
 use super::enumeration::{self, Enumeration};
 use super::{check_initialized, entry, index_of, put_text, tell, value_at};
-use crate::runtime;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::*;
 use redrt_engine::send::EAGER_BYTES_MAX;
+use redrt_runtime as runtime;
 use redrt_types::World;
 use redrt_wire::control::{Determinism, Files, OnSdc, Options, Threads, Transport};
 use std::ffi::{c_char, c_int, c_void};

@@ -1,14 +1,14 @@
-//! Events (MPI-5.0 §15.3.8): what happens to this process and its job; see [`crate::events`].
+//! Events (MPI-5.0 §15.3.8): what happens to this process and its job; see [`redrt_runtime::events`].
 
 use super::category::Category;
 use super::enumeration::Enumeration;
 use super::{check_initialized, entry, index_of, put_text, tell, value_at};
-use crate::events::{self, ELEMENT_BYTES, Event, Kind, Registration, SOURCE};
 use crate::objects::info::{self, Info};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{DatatypeHandle, InfoHandle};
 use redrt_abi::*;
 use redrt_process::clock::monotonic_ns;
+use redrt_runtime::events::{self, ELEMENT_BYTES, Event, Kind, Registration, SOURCE};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 

@@ -5,11 +5,11 @@
 
 use super::category::Category;
 use super::{check_initialized, entry, put_text, tell, value_at};
-use crate::decide;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{DatatypeHandle, HandleTable};
 use redrt_abi::*;
 use redrt_engine::{self as engine, Engine};
+use redrt_runtime::decide;
 use redrt_wire::event::Statistics;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;

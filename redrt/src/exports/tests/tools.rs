@@ -133,7 +133,7 @@ fn events_are_told_to_who_asks() {
     call(|| unsafe_call!(MPI_T_event_set_dropped_handler(registration, Callback::NULL)));
     for rank in [5, 6, 7] {
         let own = redrt_types::ReplicaId { rank: redrt_types::VirtualRank(rank), index: redrt_types::ReplicaIndex(1) };
-        crate::events::paths_parted(own);
+        redrt_runtime::events::paths_parted(own);
     }
     // Told as a call ends, if it is not that of another thread.
     while TOLD.lock().unwrap().len() < 3 {

@@ -1,10 +1,10 @@
 //! Programs that change a file, of which each rank has one: its leader does it, on behalf of all.
 
 use super::{Member, messages, same};
-use crate::decide;
-use crate::runtime::{job, threads};
 use crate::sim::{leaving, world};
-use crate::undo::SIMULATED_SINCE;
+use redrt_runtime::decide;
+use redrt_runtime::undo::SIMULATED_SINCE;
+use redrt_runtime::{job, threads};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 process_local! {

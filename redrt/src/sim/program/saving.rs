@@ -4,7 +4,7 @@ use super::mpi::{self, WORD, mpi};
 use super::{Member, messages, same};
 use crate::dynamic::checkpoint;
 use crate::exports::*;
-use crate::runtime::threads;
+use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
 
 /// Asks now and then, between messages; all are told the same.

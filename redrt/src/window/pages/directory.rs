@@ -1,8 +1,8 @@
 //! Directories of windows in the memory that a daemon gives its processes. The region of each process begins with a
 //! directory of the windows whose root it is.
 
-use crate::runtime::Job;
 use crate::window::memory::Mapping;
+use redrt_runtime::Job;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{WINDOW_REGION_BYTES, window_region};
 use std::io;

@@ -2,7 +2,7 @@
 
 use super::READINGS_PER_POLL;
 use crate::faults::{self, Shown};
-use crate::runtime::threads;
+use crate::threads;
 use quiesce::{Outcome, StreamId};
 use redrt_engine::reading::{Awaited, Patience, Reading};
 use redrt_engine::replication::times::{Read, Time};

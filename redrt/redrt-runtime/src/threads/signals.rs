@@ -1,8 +1,9 @@
 //! Raises the user's signals in the program. In a replicated world that is done at calls that the replicas agree on
 //! (`redrt_engine::signals`). Elsewhere the daemon sends them to the process, and this module does nothing.
 
-use super::{preload, threads};
+use super::{call_count, is_in_callback, number};
 use crate::mutation::{self, Mutation};
+use crate::preload;
 use redrt_engine as engine;
 use redrt_engine::signals::{Raise, are_pending};
 use redrt_process::simulation;
@@ -20,10 +21,10 @@ pub fn look() {
 #[cold]
 fn raise_due() {
     // Only the main thread raises signals, and not within a callback: that runs in the middle of a call.
-    if threads::number() != 0 || threads::is_in_callback() {
+    if number() != 0 || is_in_callback() {
         return;
     }
-    let call = threads::call_count();
+    let call = call_count();
     let ask = || {
         if mutation::is_planted(Mutation::SignalUnwaited) {
             return engine::cell().lock().next_signal(call).unwrap_or(Raise::Nothing);

@@ -9,7 +9,7 @@
 //! is true at the same calls in all replicas. Threads of the program besides the main one change memory whenever they
 //! run: with them nothing is compared.
 
-use crate::runtime::{self, threads};
+use crate::{job, threads};
 use redrt_abi::program_memory;
 use redrt_types::VirtualRank;
 use redrt_wire::control::FromAgent;
@@ -81,7 +81,7 @@ fn carry_out(number: u64, wanted: u64) {
         return;
     }
     let ordered = ORDER.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let (Some((round, order)), Some(job)) = (ordered, runtime::job()) else { return };
+    let (Some((round, order)), Some(job)) = (ordered, job()) else { return };
     match threads::strangers() {
         Some(0) => {}
         Some(count) => return answer(round, Answer::Unfit(format!("has {count} threads besides the main one"))),
@@ -127,7 +127,7 @@ fn page_digest(page: u64, seed: u64) -> u64 {
 }
 
 fn answer(round: u64, answer: Answer) {
-    if let Some(control) = runtime::job().and_then(|job| job.control) {
+    if let Some(control) = job().and_then(|job| job.control) {
         // If the daemon is gone, so is the job.
         let _ = control.send(&FromAgent::Scrubbed { round, answer });
     }

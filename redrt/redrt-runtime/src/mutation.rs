@@ -100,12 +100,12 @@ impl Mutation {
 #[cfg(any(test, feature = "simulation"))]
 process_local! {
     /// The bug that is planted in this process.
-    pub(crate) static PLANTED: std::sync::OnceLock<Mutation> = std::sync::OnceLock::new();
+    pub static PLANTED: std::sync::OnceLock<Mutation> = std::sync::OnceLock::new();
 }
 
 /// Returns true if this bug is planted in this process.
 #[inline(always)]
-pub(crate) fn is_planted(mutation: Mutation) -> bool {
+pub fn is_planted(mutation: Mutation) -> bool {
     #[cfg(any(test, feature = "simulation"))]
     {
         PLANTED.get() == Some(&mutation)

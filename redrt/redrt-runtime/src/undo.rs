@@ -18,7 +18,7 @@
 
 pub mod children;
 
-use crate::runtime::{job, workers};
+use crate::{job, workers};
 use file_undo::{Change, Directory, Disk, Files, Means, Recorder, SharedLog, Sharing, Subject};
 use redrt_process::{apart, lock};
 use redrt_transport::descriptors;

@@ -12,7 +12,7 @@ pub use readings::{counted, reading, time_of_call};
 use crate::faults::{self, Shown};
 use crate::locks;
 use crate::mutation::{self, Mutation};
-use crate::runtime::{self, threads};
+use crate::{job, threads};
 use quiesce::{Call, Outcome, Question, StreamId};
 use redrt_engine::asked::{Ahead, Asked};
 use redrt_engine::request::{Operation, RequestId};
@@ -82,7 +82,7 @@ pub struct Probed {
 }
 
 /// Returns true if the request has completed. A persistent one has if it is not started, or its round is complete.
-pub(crate) fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
+pub fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
     match engine.requests.get(id).operation {
         Operation::Persistent { round: Some(round), .. } => engine.requests.is_complete(round),
         Operation::Persistent { round: None, .. } => true,
@@ -398,7 +398,7 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
     if cell.lock().is_replicated() {
         // With several threads no votes are asked for. The trap: of two threads that use one file, one may have it here
         // and the other in a sibling. Each would wait for the vote of a thread that waits for the file.
-        let votes = threads::is_one() && runtime::job().is_some_and(|job| job.welcome.options.files != Files::Leader);
+        let votes = threads::is_one() && job().is_some_and(|job| job.welcome.options.files != Files::Leader);
         cell.lock().vote_on_changes(votes);
     }
     let stream = threads::stream();

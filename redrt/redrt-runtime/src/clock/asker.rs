@@ -4,7 +4,7 @@
 //! function of its runtime, and is one asker wherever in the program memory runs short. Of each return address the
 //! place within its page counts: address-space randomization does not change that.
 
-use crate::runtime::preload;
+use crate::preload;
 use quiesce::Question;
 use redrt_engine::traces;
 use rustc_hash::FxHasher;

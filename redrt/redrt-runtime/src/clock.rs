@@ -8,7 +8,7 @@ mod asker;
 pub mod counts;
 
 use crate::decide;
-use crate::runtime::{preload, threads};
+use crate::{preload, threads};
 use redrt_process::simulation;
 use redrt_wire::control::Determinism;
 use std::cell::Cell;

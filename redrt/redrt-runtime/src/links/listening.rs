@@ -1,7 +1,7 @@
 //! The socket at which this process accepts links.
 
 use super::networks;
-use crate::runtime::job;
+use crate::job;
 use redrt_transport::descriptors;
 use std::io;
 use std::net::{SocketAddr, TcpListener};

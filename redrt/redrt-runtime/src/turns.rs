@@ -2,13 +2,13 @@
 //!
 //! With that, programs of several threads behave the same in all replicas as far as one thread runs at a time: a thread
 //! runs in one piece between two gaps, and the next thread was decided. The preloaded library reports the events of the
-//! lock (`redrt/redrt-preload/src/interpreter.rs`). The machine is [`order`]. Its items are outcomes of a stream of
+//! lock (`redrt/redrt-preload/src/interpreter.rs`). The machine is `order`. Its items are outcomes of a stream of
 //! their own, so an output waits until the siblings hold the order that it depends on.
 
 mod order;
 
-use crate::runtime::threads;
-use crate::runtime::turn::{
+use crate::threads;
+use crate::turn::{
     DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
 };
 use order::{Log, Order, Permit, Turn};
@@ -81,7 +81,7 @@ fn applies() -> bool {
 }
 
 /// Handles an event of the interpreter's lock. Threads of the interpreter call it, from the preloaded library.
-pub unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
     if !applies() {
         return 0;
     }

@@ -5,8 +5,7 @@ mod standstill;
 
 pub use standstill::end as end_standstill;
 
-use crate::runtime;
-use crate::runtime::threads;
+use crate::{Job, job, threads};
 use quiesce::Place;
 use redrt_abi::program_memory;
 use redrt_engine::payload::{Payload, Target};
@@ -72,7 +71,7 @@ pub fn before_send(payload: &Payload) {
 
 #[cold]
 fn carry_out(payload: &[u8]) {
-    let Some(job) = runtime::job() else { return };
+    let Some(job) = job() else { return };
     let number = SENDS.fetch_add(1, Ordering::AcqRel) + 1;
     be_sick(job, payload, number);
     for (at, fault) in job.welcome.faults.iter().enumerate() {
@@ -131,7 +130,7 @@ pub fn after_change() {
 
 #[cold]
 fn die_after_change() {
-    let Some(job) = runtime::job() else { return };
+    let Some(job) = job() else { return };
     let number = CHANGES.fetch_add(1, Ordering::AcqRel) + 1;
     let asked = ProcessFault::KillAfterChange { change: number };
     if job.welcome.faults.contains(&asked) {
@@ -141,7 +140,7 @@ fn die_after_change() {
 }
 
 /// Flips a bit in one send of each period, on a sick host. Each process has another send hit.
-fn be_sick(job: &runtime::Job, payload: &[u8], number: u64) {
+fn be_sick(job: &Job, payload: &[u8], number: u64) {
     let period = SICK_PERIOD.load(Ordering::Acquire);
     let me = job.welcome.me;
     let process = u64::from(job.welcome.world.process(me).0);
@@ -240,7 +239,7 @@ pub fn is_falsified(shown: Shown<'_>) -> bool {
 
 #[cold]
 fn falsify(shown: Shown<'_>) -> bool {
-    let Some(job) = runtime::job() else { return false };
+    let Some(job) = job() else { return false };
     let place = threads::place();
     let is_due = |at: &usize, fault: &ProcessFault| {
         let is_left = FALSIFIED.load(Ordering::Acquire) & 1 << (at % 64) == 0;
@@ -277,7 +276,7 @@ fn numbered(
         return None;
     }
     let number = counter.fetch_add(1, Ordering::AcqRel) + 1;
-    let faults = &runtime::job()?.welcome.faults;
+    let faults = &job()?.welcome.faults;
     let hit = |fault: &ProcessFault| of(*fault).filter(|(at, _)| *at == number).map(|(_, bit)| (*fault, bit));
     let (asked, bit) = faults.iter().find_map(hit)?;
     Some((asked, bit % (length as u64 * 8), number))
@@ -289,7 +288,7 @@ fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
         return None;
     }
     let at = usize::try_from(next.swap(-1, Ordering::AcqRel)).ok()?;
-    let asked = *runtime::job()?.welcome.faults.get(at)?;
+    let asked = *job()?.welcome.faults.get(at)?;
     let (ProcessFault::FlipWire { bit, .. } | ProcessFault::FlipLogged { bit, .. }) = asked else { return None };
     Some((asked, bit % (length as u64 * 8)))
 }
@@ -306,7 +305,7 @@ pub fn logged(payload: &Payload) -> Option<Payload> {
 
 /// Called before the program gets a message from another rank, after its verdict.
 pub fn before_delivery(target: &Target, length: u64) {
-    let Some(job) = runtime::job() else { return };
+    let Some(job) = job() else { return };
     let number = RECEIVES.fetch_add(1, Ordering::AcqRel) + 1;
     for fault in &job.welcome.faults {
         let ProcessFault::FlipReceived { message, bit } = *fault else { continue };
@@ -321,7 +320,7 @@ pub fn before_delivery(target: &Target, length: u64) {
 }
 
 fn report(asked: ProcessFault, fault: String) {
-    if let Some(job) = runtime::job()
+    if let Some(job) = job()
         && let Some(control) = job.control
     {
         // If the daemon is gone, so is the job.

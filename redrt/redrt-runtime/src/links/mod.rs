@@ -9,7 +9,7 @@
 pub mod listening;
 pub mod networks;
 
-use crate::runtime::{job, unable, workers};
+use crate::{job, unable, workers};
 use redrt_engine as engine;
 use redrt_transport::network::{Opened, Opening, Outlet, is_of_silence};
 use redrt_transport::tcp::handshake::{Admitting, Dialling, sleep};

@@ -2,7 +2,7 @@
 //! contract of the MPI call that took it. No lock of the library may be held around a call. If replicas agree on its
 //! moment, clocks and random bytes are agreed in it as they are outside of MPI calls.
 
-use crate::runtime::threads;
+use crate::threads;
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::{Callback, Count, Offset, Status, ToolHandle};
 use std::ffi::{c_int, c_void};

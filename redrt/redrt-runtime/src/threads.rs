@@ -7,7 +7,9 @@
 //! replicas agree on. Callbacks of nonblocking collectives do not: any thread that makes progress may run them, at any
 //! time.
 
-use super::{calls, preload, signals};
+mod signals;
+
+use super::{calls, preload};
 use quiesce::{Place, StreamId};
 use redrt_abi::{MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE};
 use redrt_process::clock::monotonic_ns;

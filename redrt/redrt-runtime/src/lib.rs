@@ -1,18 +1,43 @@
-//! The job of this process, and the base of its MPI calls: threads, the control connection, the end of the process.
+//! The process in its job: what the MPI calls of a program stand on.
+//!
+//! ```text
+//!   a call ──▶ threads           its number and order, signals that are due
+//!          ──▶ decide            an outcome that all replicas of the rank have, by way of the engine
+//!                └─ clock, turns, locks: times, threads of an interpreter, locks and posts
+//!   daemon ──▶ control ──▶ job   the welcome; the end by `leave`
+//!   peers  ──▶ links             connections that are opened and accepted
+//! ```
+//! Beside them: `undo` for changes of files, `scrub` for comparisons of memory, `faults` that are injected, and
+//! `callbacks` into the program. Nothing here knows communicators, windows or files of MPI.
+
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+#[macro_use]
+extern crate redrt_process;
 
 #[path = "../../redrt-preload/src/files/call.rs"]
 pub mod call;
+pub mod callbacks;
 pub mod calls;
+pub mod clock;
 pub mod control;
+pub mod decide;
+pub mod events;
+pub mod faults;
 pub mod leave;
+pub mod links;
 #[path = "../../redrt-preload/src/lock_events.rs"]
-pub mod lock_events;
+mod lock_events;
+pub mod locks;
+pub mod mutation;
 pub mod preload;
 pub mod progress;
-pub mod signals;
+pub mod scrub;
 pub mod threads;
 #[path = "../../redrt-preload/src/turn.rs"]
-pub mod turn;
+mod turn;
+pub mod turns;
+pub mod undo;
 pub mod workers;
 
 pub use leave::{abort, unable};

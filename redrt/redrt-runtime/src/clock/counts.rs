@@ -5,7 +5,7 @@
 
 use super::{asker, is_agreed};
 use crate::decide;
-use crate::runtime::threads;
+use crate::threads;
 use redrt_engine::tasks;
 use redrt_wire::event::COUNT_IN_FILE;
 use std::ffi::c_int;

@@ -11,11 +11,11 @@
 //! A leader sends the operations of its threads before each MPI call and each change of a file, and every millisecond
 //! while there are any. A follower's thread waits with its operation until the leader's has arrived.
 
-use crate::runtime::lock_events::{
+use crate::lock_events::{
     AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS,
     PARTED, REPEATED, TAKES,
 };
-use crate::runtime::{preload, threads, workers};
+use crate::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_abi::MPI_THREAD_MULTIPLE;
 use redrt_engine::reading::{Awaited, Patience};
@@ -403,7 +403,7 @@ fn copy_found(thread: u64, found: &mut Found) {
 }
 
 /// Handles an event of `lock_events`. Threads of the program call it, from the preloaded library.
-pub unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> u64 {
+pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> u64 {
     // SAFETY: - null, or valid for reads during the call: the preloaded library passes a local variable's address.
     let Some(operation) = (unsafe { operation.as_ref() }) else { return 0 };
     if event == BEGINS {

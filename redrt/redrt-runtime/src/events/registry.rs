@@ -2,7 +2,7 @@
 
 use super::{Event, Kind};
 use crate::callbacks;
-use crate::runtime::threads;
+use crate::threads;
 use redrt_abi::handle::HandleTable;
 use redrt_abi::{
     Callback, MPI_T_CB_REQUIRE_ASYNC_SIGNAL_SAFE, MPI_T_CB_REQUIRE_MPI_RESTRICTED, MPI_T_CB_REQUIRE_NONE,

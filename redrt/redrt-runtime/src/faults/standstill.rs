@@ -1,7 +1,7 @@
 //! A thread that stands still until the daemon's helper holds it by ptrace: the helper lets it go on by single steps
 //! and flips a bit of its registers or its stack (`ProcessFault::FlipThread`).
 
-use crate::runtime::{self, threads};
+use crate::{job, threads};
 use quiesce::Place;
 use redrt_engine::has_faults;
 use redrt_transport::shm::futex_wait;
@@ -32,7 +32,7 @@ pub(super) fn once(asked: ProcessFault, at: usize, send: u64) {
     if threads::place() == Place::NOWHERE || DONE.load(Ordering::Acquire) & bit != 0 {
         return;
     }
-    let Some(control) = runtime::job().and_then(|job| job.control) else { return };
+    let Some(control) = job().and_then(|job| job.control) else { return };
     if WORD.compare_exchange(GOES, STANDS, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
