@@ -8,15 +8,10 @@ extern crate redrt_process;
 #[cfg(not(test))]
 mod allocator;
 pub mod api;
-pub mod coll;
-pub mod comm;
-pub mod datatype;
 pub mod dynamic;
 pub mod exports;
 pub mod file;
 pub mod membership;
-pub mod objects;
-pub mod op;
 pub mod posix;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;

@@ -80,8 +80,8 @@ fn what_the_standard_allows_before_init_works_before_init() {
 
 #[test]
 fn predefined_types_have_the_sizes_and_extents_of_the_compiler() {
-    use redrt::datatype::resolve;
     use redrt_abi::handle::DatatypeHandle as H;
+    use redrt_comm::datatype::resolve;
     let types = [
         (H::CHAR, "char"),
         (H::WCHAR, "wchar_t"),

@@ -1,4 +1,4 @@
-//! Errors on their way from an implementation to the program's error handler, which `objects/errhandler.rs` calls.
+//! Errors on their way from an implementation to the program's error handler, which `redrt-comm` calls.
 
 use crate::handle::{CommHandle, FileHandle, SessionHandle, WinHandle};
 use crate::{MPI_ERR_ARG, MPI_ERR_CONVERSION, MPI_ERR_TRUNCATE};

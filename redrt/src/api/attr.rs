@@ -2,13 +2,13 @@
 
 use super::datatype::attributes as type_attributes;
 use super::errhandler::attached;
-use crate::objects::attributes::{self, ObjectKind};
-use crate::objects::error_codes;
-use crate::objects::host;
 use redrt_abi::error::{Result, Scope};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, WinHandle};
 use redrt_abi::*;
+use redrt_comm::objects::attributes::{self, ObjectKind};
+use redrt_comm::objects::error_codes;
+use redrt_comm::objects::host;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 

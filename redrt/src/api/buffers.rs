@@ -1,10 +1,10 @@
 //! (buffer, count, datatype) as the engine wants it: bytes to send, a place to receive into.
 
-use crate::datatype::{self, Datatype};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, Held};
 use redrt_abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, MPI_IN_PLACE};
+use redrt_comm::datatype::{self, Datatype};
 use redrt_engine::payload::{Payload, Scatter, Target};
 use redrt_transport::memory::Scratch;
 use sdc_detect::Element;
@@ -181,8 +181,8 @@ impl Scatter for Typed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype::Envelope;
     use redrt_abi::MPI_COMBINER_DUP;
+    use redrt_comm::datatype::Envelope;
     use redrt_datatype::hvector;
     use std::ptr::without_provenance;
 

@@ -1,12 +1,13 @@
 //! Checks that several modules make.
 
-use crate::comm::check::call::Call;
-use crate::comm::check::{blocking, is_on};
-use crate::{comm, file, window};
+use crate::{file, window};
 use redrt_abi::MPI_ERR_COUNT;
 use redrt_abi::error::{Result, Scope};
 use redrt_abi::fail;
 use redrt_abi::handle::Held;
+use redrt_comm::comm;
+use redrt_comm::comm::check::call::Call;
+use redrt_comm::comm::check::{blocking, is_on};
 
 /// A count of elements.
 pub(crate) fn check_count(count: i64) -> Result<i64> {

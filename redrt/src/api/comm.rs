@@ -7,12 +7,6 @@ pub use super::inter::{
 };
 
 use super::inter;
-use crate::coll::gather;
-use crate::comm::cards::exchange;
-use crate::comm::topology::{Grid, Topology};
-use crate::comm::{self, Comm, handle_of};
-use crate::objects::attached::Attached;
-use crate::objects::{group, info};
 use crate::window::pages;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
@@ -22,6 +16,12 @@ use redrt_abi::{
     MPI_ERR_TOPOLOGY, MPI_GRAPH, MPI_IDENT, MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, MPI_SIMILAR, MPI_UNDEFINED,
     MPI_UNEQUAL, Output,
 };
+use redrt_comm::coll::gather;
+use redrt_comm::comm::cards::exchange;
+use redrt_comm::comm::topology::{Grid, Topology};
+use redrt_comm::comm::{self, Comm, handle_of};
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::{group, info};
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, Status};
 use redrt_engine::tasks::block_on;

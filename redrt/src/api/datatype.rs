@@ -2,12 +2,12 @@
 
 use super::check::check_count;
 use super::env::set_string;
-use crate::datatype::{self, Datatype, Envelope, register, resolve};
-use crate::objects::attributes::ObjectKind;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::*;
+use redrt_comm::datatype::{self, Datatype, Envelope, register, resolve};
+use redrt_comm::objects::attributes::ObjectKind;
 use redrt_datatype::{self as map, Block, DistributedArray, Distribution, Order, TypeMap};
 use redrt_runtime as runtime;
 use std::ffi::{c_char, c_int, c_void};

@@ -1,12 +1,12 @@
 //! Environment (MPI-5.0 chapter 9): versions, names, clocks, error codes, memory; the ABI queries of chapter 20.
 
-use crate::objects::error_codes;
-use crate::objects::host;
-use crate::objects::info::{self, Info};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::InfoHandle;
 use redrt_abi::*;
+use redrt_comm::objects::error_codes;
+use redrt_comm::objects::host;
+use redrt_comm::objects::info::{self, Info};
 use std::ffi::{c_char, c_int, c_void};
 
 /// `MPI_Get_version`.

@@ -1,11 +1,11 @@
 //! Error handlers (MPI-5.0 section 9.3).
 
-use crate::objects::attached::Attached;
-use crate::objects::errhandler::{self, ErrhandlerKind, raise};
-use crate::objects::host;
 use redrt_abi::error::{Error, Result, Scope};
 use redrt_abi::handle::{CommHandle, ErrhandlerHandle, FileHandle, SessionHandle, WinHandle};
 use redrt_abi::{Callback, MPI_ERR_COMM, MPI_ERR_FILE, MPI_ERR_SESSION, MPI_ERR_WIN, Output};
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::errhandler::{self, ErrhandlerKind, raise};
+use redrt_comm::objects::host;
 use redrt_runtime::callbacks::UserFunction;
 use std::ffi::c_int;
 use std::sync::Arc;

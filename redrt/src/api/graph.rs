@@ -1,14 +1,14 @@
 //! Graph and distributed graph topologies (MPI-5.0 §8.5.3 to §8.5.5). Members keep their ranks: no reordering would be
 //! known to be better here.
 
-use crate::coll::gather;
-use crate::comm::topology::{Edges, Graph, Topology};
-use crate::comm::{self, Comm, handle_of};
-use crate::objects::info;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, InfoHandle};
 use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_ERR_TOPOLOGY, MPI_UNDEFINED, MPI_UNWEIGHTED, Output};
+use redrt_comm::coll::gather;
+use redrt_comm::comm::topology::{Edges, Graph, Topology};
+use redrt_comm::comm::{self, Comm, handle_of};
+use redrt_comm::objects::info;
 use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 use std::ffi::c_int;

@@ -1,11 +1,11 @@
 //! Groups (MPI-5.0 section 7.3).
 
-use crate::objects::group::{self, Group, expand_ranges, resolve};
-use crate::objects::host;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::GroupHandle;
 use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_RANK, MPI_PROC_NULL, MPI_UNDEFINED, Output};
+use redrt_comm::objects::group::{self, Group, expand_ranges, resolve};
+use redrt_comm::objects::host;
 use std::ffi::c_int;
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! What the MPI objects are told of this process.
 
-use crate::comm;
 use crate::file;
-use crate::objects::attached::Attached;
-use crate::objects::host::{Host, TAG_MAX};
-use crate::objects::session;
 use crate::window;
 use redrt_abi::error::Scope;
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
+use redrt_comm::comm;
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::host::{Host, TAG_MAX};
+use redrt_comm::objects::session;
 use redrt_runtime as runtime;
 use redrt_runtime::clock;
 use redrt_wire::control::{FromAgent, Welcome};

@@ -1,10 +1,10 @@
 //! Info objects (MPI-5.0 chapter 10).
 
-use crate::objects::info::{self, Info};
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::InfoHandle;
 use redrt_abi::{Input, MPI_ERR_ARG, MPI_MAX_INFO_KEY, Output};
+use redrt_comm::objects::info::{self, Info};
 use std::ffi::{c_char, c_int};
 
 /// `MPI_Info_create`.

@@ -3,20 +3,20 @@
 pub use super::session::*;
 
 use super::host::InJob;
-use crate::comm;
-use crate::comm::check;
-use crate::comm::connection;
-use crate::objects::attached::Attached;
-use crate::objects::errhandler::Errhandler;
-use crate::objects::error_codes::described;
-use crate::objects::host;
-use crate::objects::session;
 use crate::posix;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{
     MPI_ERR_OTHER, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
+use redrt_comm::comm;
+use redrt_comm::comm::check;
+use redrt_comm::comm::connection;
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::errhandler::Errhandler;
+use redrt_comm::objects::error_codes::described;
+use redrt_comm::objects::host;
+use redrt_comm::objects::session;
 #[cfg(any(test, feature = "simulation"))]
 use redrt_runtime::control::Control;
 use redrt_runtime::{self as runtime, Job, threads};

@@ -2,11 +2,11 @@
 
 use super::buffers::check_place;
 use super::check::check_count;
-use crate::datatype::resolve_committed;
-use crate::op;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{DatatypeHandle, OpHandle};
 use redrt_abi::{Callback, Output};
+use redrt_comm::datatype::resolve_committed;
+use redrt_comm::op;
 use redrt_runtime::callbacks::UserFunction;
 use std::ffi::{c_int, c_void};
 

@@ -2,11 +2,11 @@
 
 use super::buffers::{check_bytes, check_place};
 use super::check::check_count;
-use crate::datatype::{self, Datatype, resolve_committed};
 use redrt_abi::error::{Result, Scope};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, DatatypeHandle};
 use redrt_abi::{CountOut, Input, MPI_ERR_ARG, MPI_ERR_TRUNCATE, MPI_ERR_UNSUPPORTED_DATAREP, packed};
+use redrt_comm::datatype::{self, Datatype, resolve_committed};
 use redrt_datatype::{external_size, from_external, to_external};
 use redrt_runtime as runtime;
 use std::ffi::{c_char, c_void};

@@ -7,13 +7,13 @@
 
 use super::p2p::persistent::{self, Lent};
 use crate::api::{buffers, p2p};
-use crate::comm::{self, Comm};
-use crate::datatype::{self, Kept};
-use crate::objects::info;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
 use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};
+use redrt_comm::comm::{self, Comm};
+use redrt_comm::datatype::{self, Kept};
+use redrt_comm::objects::info;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::tasks;

@@ -1,18 +1,18 @@
 //! Sessions and their process sets (MPI-5.0 §11.3).
 
 use super::init::{begin_session, end_sessions};
-use crate::objects::attached::Attached;
-use crate::objects::errhandler::{self, ErrhandlerKind};
-use crate::objects::group::{self, Group};
-use crate::objects::host;
-use crate::objects::info::{self, Info};
-use crate::objects::session::{self, Session};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{ErrhandlerHandle, GroupHandle, InfoHandle, SessionHandle};
 use redrt_abi::{
     Input, MPI_ERR_ARG, MPI_THREAD_FUNNELED, MPI_THREAD_MULTIPLE, MPI_THREAD_SERIALIZED, MPI_THREAD_SINGLE, Output,
 };
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::errhandler::{self, ErrhandlerKind};
+use redrt_comm::objects::group::{self, Group};
+use redrt_comm::objects::host;
+use redrt_comm::objects::info::{self, Info};
+use redrt_comm::objects::session::{self, Session};
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex};
 

@@ -1,10 +1,10 @@
 //! Statuses (MPI-5.0 section 3.2.5) and the counts they hold.
 
-use crate::datatype::resolve;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::{Count, CountOut, Fint, Input, MPI_ERR_COUNT, MPI_UNDEFINED, Output, Status};
+use redrt_comm::datatype::resolve;
 use std::ffi::c_int;
 
 /// `MPI_Get_count`.

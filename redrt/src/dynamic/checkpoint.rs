@@ -11,9 +11,9 @@
 //! Then one more line may be taken.
 
 use super::redrun::Question;
-use crate::coll::{barrier, bcast};
-use crate::comm;
 use redrt_abi::handle::CommHandle;
+use redrt_comm::coll::{barrier, bcast};
+use redrt_comm::comm;
 use redrt_engine as engine;
 use redrt_engine::tasks::block_on;
 use redrt_runtime as runtime;

@@ -11,7 +11,7 @@
 //!    intercommunicator ◀──bcast── │                       │ ──bcast──▶ intercommunicator
 //! ```
 //! From then on processes of both open links to each other when they first send (`engine::link::foreign`), without a
-//! process in between. Their parting is described in [`connection`](crate::comm::connection).
+//! process in between. Their parting is described in [`connection`](redrt_comm::comm::connection).
 
 pub mod checkpoint;
 #[cfg(test)]
@@ -22,13 +22,13 @@ pub mod redrun;
 
 pub use learn::own_contact;
 
-use crate::coll::{Outcome, Peers, bcast, gather};
-use crate::comm::{self, Comm, NewContext};
 use learn::learn;
 use port::{Awaited, Terms};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::{MPI_ERR_COMM, MPI_ERR_OTHER};
+use redrt_comm::coll::{Outcome, Peers, bcast, gather};
+use redrt_comm::comm::{self, Comm, NewContext};
 use redrt_engine::contact::{self, Contact};
 use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;

@@ -3,11 +3,11 @@
 
 use super::*;
 use crate::api;
-use crate::objects::errhandler::{self, ErrhandlerKind, inactive, raise};
-use crate::objects::{attributes, host};
-use crate::op;
 use redrt_abi::error::Scope;
 use redrt_abi::handle::{CommHandle, ErrhandlerHandle, OpHandle};
+use redrt_comm::objects::errhandler::{self, ErrhandlerKind, inactive, raise};
+use redrt_comm::objects::{attributes, host};
+use redrt_comm::op;
 use redrt_runtime::callbacks::UserFunction;
 use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
@@ -92,7 +92,7 @@ extern "C" fn redrt_on_exception(function: usize, adapter: usize) {
 extern "C" fn redrt_peers(comm: CommHandle, which: c_int) -> usize {
     // Not a call of the program, but freeing memory here may make the allocator read a clock.
     let _inside = threads::enter_quietly();
-    let Ok(comm) = crate::comm::resolve(comm) else { return 0 };
+    let Ok(comm) = redrt_comm::comm::resolve(comm) else { return 0 };
     match which {
         0 => comm.remote.as_ref().unwrap_or(&comm.members).len(),
         1 => comm.neighbors().map_or(0, |neighbors| neighbors.sources.len()),

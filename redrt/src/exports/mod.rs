@@ -24,13 +24,13 @@ mod own;
 #[cfg(test)]
 mod tests;
 
-use crate::objects::errhandler::{inactive, raise};
 use redrt_abi::error::Scope;
 use redrt_abi::handle::{
     CommHandle, DatatypeHandle, ErrhandlerHandle, FileHandle, GroupHandle, InfoHandle, MessageHandle, OpHandle,
     RequestHandle, SessionHandle, WinHandle,
 };
 use redrt_abi::*;
+use redrt_comm::objects::errhandler::{inactive, raise};
 use redrt_wire::profile::CallKind;
 use std::ffi::{c_char, c_int, c_void};
 

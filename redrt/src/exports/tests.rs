@@ -1,8 +1,8 @@
 //! Calls of a C program, through the exports.
 
 use super::*;
-use crate::objects::host;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, ErrhandlerHandle, GroupHandle, InfoHandle, OpHandle};
+use redrt_comm::objects::host;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{from_mut, null, null_mut};
@@ -188,9 +188,9 @@ unsafe extern "C" fn remember(handle: *mut usize, code: *mut c_int) {
 
 #[test]
 fn error_handlers_are_called_with_the_handle_and_the_code() {
-    use crate::objects::errhandler::{Errhandler, ErrhandlerKind, create, free, handle_of, raise, resolve};
-    use crate::objects::error_codes::described;
     use redrt_abi::error::{Error, Scope};
+    use redrt_comm::objects::errhandler::{Errhandler, ErrhandlerKind, create, free, handle_of, raise, resolve};
+    use redrt_comm::objects::error_codes::described;
     let handle = create(ErrhandlerKind::Comm, Callback(remember as *const () as usize).into());
     let errhandler = resolve(handle, ErrhandlerKind::Comm).unwrap();
     assert!(resolve(handle, ErrhandlerKind::File).is_err(), "a handler is for one kind of object");
@@ -219,9 +219,9 @@ unsafe extern "C" fn remember_by(_function: usize, by: usize, _handle: usize, co
 
 #[test]
 fn error_handlers_of_cxx_are_called_by_what_goes_with_them() {
-    use crate::objects::errhandler::{Errhandler, ErrhandlerKind};
-    use crate::objects::errhandler::{change_function, create, free, handle_of, on_exception, raise, resolve};
     use redrt_abi::error::{Error, Scope};
+    use redrt_comm::objects::errhandler::{Errhandler, ErrhandlerKind};
+    use redrt_comm::objects::errhandler::{change_function, create, free, handle_of, on_exception, raise, resolve};
     use redrt_runtime::callbacks::UserFunction;
     begin();
     let adapter = Callback(remember_by as *const () as usize);

@@ -3,7 +3,6 @@
 use super::disk::{PIECE_BYTES, Stretch};
 use super::view::View;
 use super::{File, Split};
-use crate::datatype::Datatype;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::Held;
@@ -11,6 +10,7 @@ use redrt_abi::{
     MPI_ERR_ACCESS, MPI_ERR_ARG, MPI_ERR_OTHER, MPI_ERR_READ_ONLY, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MODE_RDONLY,
     MPI_MODE_SEQUENTIAL, MPI_MODE_WRONLY,
 };
+use redrt_comm::datatype::Datatype;
 use redrt_process::lock;
 use std::ffi::c_void;
 

@@ -20,14 +20,14 @@ pub(crate) mod shared;
 pub(crate) mod view;
 pub(crate) mod witness;
 
-use crate::comm::Comm;
-use crate::objects::attached::Attached;
-use crate::objects::errhandler::Errhandler;
-use crate::objects::info::Info;
 use disk::Disk;
 use redrt_abi::MPI_ERR_FILE;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{FileHandle, HandleTable};
+use redrt_comm::comm::Comm;
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::errhandler::Errhandler;
+use redrt_comm::objects::info::Info;
 use redrt_process::lock;
 use shared::SharedPointer;
 use std::ffi::c_int;

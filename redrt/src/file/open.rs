@@ -4,10 +4,6 @@ use super::disk::{Creation, Disk};
 use super::shared::{MakeCounter, SharedPointer};
 use super::view::View;
 use super::{FILES, File};
-use crate::comm::cards::exchange;
-use crate::comm::{self, Comm};
-use crate::objects::attached::Attached;
-use crate::objects::info::Info;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::FileHandle;
@@ -16,6 +12,10 @@ use redrt_abi::{
     MPI_MODE_CREATE, MPI_MODE_DELETE_ON_CLOSE, MPI_MODE_EXCL, MPI_MODE_RDONLY, MPI_MODE_RDWR, MPI_MODE_SEQUENTIAL,
     MPI_MODE_UNIQUE_OPEN, MPI_MODE_WRONLY,
 };
+use redrt_comm::comm::cards::exchange;
+use redrt_comm::comm::{self, Comm};
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::info::Info;
 use redrt_engine as engine;
 use redrt_process::lock;
 use std::ffi::c_int;

@@ -5,7 +5,6 @@
 //! Each replica converts for itself. The leader's bytes to write are compared with its own, and read bytes are the
 //! leader's. So functions with equal results for equal bytes keep replicas alike.
 
-use crate::datatype::{self, Datatype};
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::DatatypeHandle;
@@ -13,6 +12,7 @@ use redrt_abi::{
     Callback, MPI_ERR_CONVERSION, MPI_ERR_DUP_DATAREP, MPI_ERR_UNSUPPORTED_DATAREP, MPI_ERR_UNSUPPORTED_OPERATION,
     MPI_ERR_VALUE_TOO_LARGE, MPI_SUCCESS,
 };
+use redrt_comm::datatype::{self, Datatype};
 use redrt_datatype::basic::Basic;
 use redrt_datatype::{external_size, from_external, to_external};
 use redrt_process::lock;

@@ -2,12 +2,12 @@
 
 use super::File;
 use super::access::{Buffer, Way};
-use crate::comm::Comm;
-use crate::comm::cards::exchange;
 use redrt_abi::MPI_ERR_ARG;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::OpHandle;
+use redrt_comm::comm::Comm;
+use redrt_comm::comm::cards::exchange;
 use std::sync::Arc;
 
 /// A number at rank 0 that all members can reach.

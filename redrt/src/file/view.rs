@@ -2,11 +2,11 @@
 
 use super::disk::Stretch;
 use super::representation::Representation;
-use crate::datatype::{Datatype, resolve_committed};
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::{MPI_ERR_ARG, MPI_ERR_UNSUPPORTED_DATAREP};
+use redrt_comm::datatype::{Datatype, resolve_committed};
 use redrt_datatype::{TypeMap, hindexed, resized};
 use std::sync::Arc;
 
@@ -133,9 +133,9 @@ fn in_file(filetype: &Datatype, representation: &Representation) -> Result<TypeM
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datatype::{self, Envelope};
     use redrt_abi::MPI_COMBINER_DUP;
     use redrt_abi::handle::DatatypeHandle as H;
+    use redrt_comm::datatype::{self, Envelope};
     use redrt_datatype::{Block, hvector, struct_of};
 
     fn committed(map: TypeMap) -> Arc<Datatype> {

@@ -1,8 +1,9 @@
 //! Upcalls of the engine: its ways into the rest of the library.
 
-use crate::comm::connection;
-use crate::{comm, window};
+use crate::window;
 use quiesce::{Outcome, Place, Question, StreamId};
+use redrt_comm::comm;
+use redrt_comm::comm::connection;
 use redrt_engine::Runtime;
 use redrt_engine::payload::{Payload, Target};
 use redrt_runtime::{abort, job, threads};

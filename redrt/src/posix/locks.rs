@@ -20,7 +20,7 @@ use super::lend::{self, Loan, Token};
 use super::ranges::{END, Range, Ranges, resolve};
 use super::table::{self, Shared, find};
 use super::{Done, Outcome, is_silent, reopen};
-use crate::objects::host;
+use redrt_comm::objects::host;
 use redrt_process::lock;
 use redrt_runtime::call::Call;
 use redrt_runtime::decide;

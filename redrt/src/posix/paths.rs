@@ -8,7 +8,7 @@
 use super::agree::{Found, observe};
 use super::identity::boot_id;
 use super::{directories, is_agreed};
-use crate::objects::host;
+use redrt_comm::objects::host;
 use redrt_process::lock;
 use redrt_runtime as runtime;
 use redrt_runtime::decide;

@@ -1,10 +1,10 @@
 //! Operations on a target's memory. They run one at a time, so each is atomic with respect to all others.
 
 use super::order::{Combination, Place};
-use crate::datatype;
-use crate::op;
 use redrt_abi::handle::{DatatypeHandle, OpHandle};
 use redrt_abi::{MPI_ERR_OP, MPI_ERR_RMA_RANGE, MPI_ERR_TYPE};
+use redrt_comm::datatype;
+use redrt_comm::op;
 use redrt_datatype::layout::{Builder, Layout};
 use redrt_datatype::{TypeMap, pack};
 use redrt_runtime::mutation::{self, Mutation};

@@ -9,17 +9,17 @@ use super::origin::Origin;
 use super::pages::{self, Pages};
 use super::server::{Served, serve};
 use super::{Exposed, Facts, REMOVED, WINDOWS, Window};
-use crate::coll;
-use crate::comm::cards::{self, exchange};
-use crate::comm::{self, Comm, seat};
-use crate::objects::attached::Attached;
-use crate::objects::info::Info;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::WinHandle;
 use redrt_abi::{
     MPI_ERR_COMM, MPI_ERR_NO_MEM, MPI_ERR_RMA_SHARED, MPI_ERR_UNSUPPORTED_OPERATION, MPI_WIN_FLAVOR_ALLOCATE,
     MPI_WIN_FLAVOR_CREATE, MPI_WIN_FLAVOR_DYNAMIC, MPI_WIN_FLAVOR_SHARED, MPI_WIN_SEPARATE, MPI_WIN_UNIFIED,
 };
+use redrt_comm::coll;
+use redrt_comm::comm::cards::{self, exchange};
+use redrt_comm::comm::{self, Comm, seat};
+use redrt_comm::objects::attached::Attached;
+use redrt_comm::objects::info::Info;
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_runtime::{self as runtime, Job, progress};

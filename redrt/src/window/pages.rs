@@ -23,12 +23,12 @@
 mod directory;
 
 use super::memory::Mapping;
-use crate::comm::Comm;
-use crate::comm::cards::exchange;
 use cloner_agent::Exclusions;
 use directory::{ALIGNMENT, ENTRIES, free_place, look_up, note, region};
 use redrt_abi::MPI_ERR_NO_MEM;
 use redrt_abi::error::{Error, Result};
+use redrt_comm::comm::Comm;
+use redrt_comm::comm::cards::exchange;
 use redrt_engine as engine;
 use redrt_process::lock;
 use redrt_runtime::decide;

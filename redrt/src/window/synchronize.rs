@@ -3,8 +3,8 @@
 use super::epoch::{Epochs, Held};
 use super::order::Order;
 use super::{Purpose, Window};
-use crate::coll::reduce::{Combine, reduce_scatter};
 use redrt_abi::error::{Error, Result};
+use redrt_comm::coll::reduce::{Combine, reduce_scatter};
 use redrt_engine::payload::{Payload, Target};
 use redrt_engine::tasks::block_on;
 use redrt_engine::{self as engine};
@@ -345,7 +345,7 @@ impl Window {
         self.complete_here(&self.all());
         // Operations may have followed the last fence: they are carried out, too.
         let outcome = self.direct.as_ref().map_or(Ok(()), |direct| self.carry_out(direct, None));
-        block_on(crate::coll::barrier::barrier(self.comm.blocking_peers()?))?;
+        block_on(redrt_comm::coll::barrier::barrier(self.comm.blocking_peers()?))?;
         if self.direct.is_some() {
             return outcome;
         }

@@ -2,14 +2,14 @@
 //! arguments of the call whose plan has been made, so they are known to be sound.
 
 use super::{Root, is_in_place};
-use crate::coll::inter::Role;
-use crate::comm::Comm;
-use crate::comm::check::call::{self, Call, Pieces};
-use crate::datatype;
-use crate::op;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{DatatypeHandle, OpHandle};
 use redrt_abi::{Counts, Input, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT};
+use redrt_comm::coll::inter::Role;
+use redrt_comm::comm::Comm;
+use redrt_comm::comm::check::call::{self, Call, Pieces};
+use redrt_comm::datatype;
+use redrt_comm::op;
 use redrt_datatype::signature::Signature;
 use std::ffi::{c_int, c_void};
 

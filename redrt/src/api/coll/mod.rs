@@ -1,4 +1,5 @@
-//! Collective communication (MPI-5.0 chapter 6): arguments in, an algorithm of `crate::coll` run to its end or begun.
+//! Collective communication (MPI-5.0 chapter 6): arguments in, an algorithm of `redrt_comm::coll` run to its end or
+//! begun.
 //!
 //! Each operation is one function that checks its arguments and returns a [`Plan`]. The blocking, the nonblocking and
 //! the persistent name are made from it: they run the plan, begin it, or keep it to begin it time and again.
@@ -16,16 +17,16 @@ pub use neighbor::*;
 pub use reducing::*;
 
 use crate::api::p2p;
-use crate::coll::board::{self, Algorithm, Call as OverBoard, MakePeers, SharedBoard};
-use crate::coll::inter::Role;
-use crate::coll::start;
-use crate::coll::{Outcome, Peers};
-use crate::comm::Comm;
-use crate::comm::check::{self, call::Call};
-use crate::comm::queue::{self, Queue};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::RequestHandle;
 use redrt_abi::{MPI_ERR_BUFFER, MPI_ERR_COMM, MPI_ERR_ROOT, MPI_IN_PLACE, MPI_PROC_NULL, MPI_ROOT, Output};
+use redrt_comm::coll::board::{self, Algorithm, Call as OverBoard, MakePeers, SharedBoard};
+use redrt_comm::coll::inter::Role;
+use redrt_comm::coll::start;
+use redrt_comm::coll::{Outcome, Peers};
+use redrt_comm::comm::Comm;
+use redrt_comm::comm::check::{self, call::Call};
+use redrt_comm::comm::queue::{self, Queue};
 use redrt_engine as engine;
 use redrt_engine::tasks;
 use std::ffi::{c_int, c_void};
@@ -89,7 +90,7 @@ macro_rules! collective {
         /// # Safety
         /// The pointers are those of the C call.
         pub unsafe fn $blocking($($argument: $type,)* comm: redrt_abi::handle::CommHandle) -> Result {
-            let comm = $crate::comm::resolve(comm)?;
+            let comm = redrt_comm::comm::resolve(comm)?;
             $crate::api::coll::try_in_place!(($($in_place)?) &*comm, $($argument),*);
             let planned = $plan($($argument,)* &comm);
             if planned.is_err() {
@@ -97,7 +98,7 @@ macro_rules! collective {
             }
             redrt_runtime::scrub::at_collective();
             if let Some(call) = $crate::api::coll::call!($blocking, $blocking, &comm, $($argument),*) {
-                $crate::comm::check::blocking(&comm, call?)?;
+                redrt_comm::comm::check::blocking(&comm, call?)?;
             }
             let peers = comm.blocking_peers()?;
             Ok($crate::api::coll::block(planned?, peers)?)
@@ -112,7 +113,7 @@ macro_rules! collective {
             comm: redrt_abi::handle::CommHandle,
             request: redrt_abi::Output<redrt_abi::handle::RequestHandle>,
         ) -> Result {
-            let comm = $crate::comm::resolve(comm)?;
+            let comm = redrt_comm::comm::resolve(comm)?;
             let plan = $plan($($argument,)* &comm)?;
             let call = $crate::api::coll::call!($nonblocking, $blocking, &comm, $($argument),*).transpose()?;
             $crate::api::coll::begin(&comm, request, plan, call)
@@ -128,8 +129,8 @@ macro_rules! collective {
             info: redrt_abi::handle::InfoHandle,
             request: redrt_abi::Output<redrt_abi::handle::RequestHandle>,
         ) -> Result {
-            let comm = $crate::comm::resolve(comm)?;
-            $crate::objects::info::resolve_hints(info)?;
+            let comm = redrt_comm::comm::resolve(comm)?;
+            redrt_comm::objects::info::resolve_hints(info)?;
             let plan = $plan($($argument,)* &comm)?;
             let call = $crate::api::coll::call!($persistent, $blocking, &comm, $($argument),*).transpose()?;
             $crate::api::coll::keep(&comm, request, plan, call)
@@ -156,7 +157,7 @@ use try_in_place;
 /// What this member calls, if that is checked: the function's name, that of its kind, and its arguments.
 macro_rules! call {
     ($function:ident, $kind:ident, $comm:expr, $($argument:ident),*) => {
-        $crate::comm::check::is_on().then(|| {
+        redrt_comm::comm::check::is_on().then(|| {
             let shown = [$((stringify!($argument), $crate::api::coll::describe::Shown::shown(&$argument))),*];
             $crate::api::coll::describe::$kind($($argument,)* $comm)
                 .map(|call| $crate::api::coll::describe::named(call, stringify!($function), &shown))

@@ -3,12 +3,12 @@
 use super::direct;
 use super::slots::{Packed, Slot, Slots, assorted, load_all, open_all, regions, scattered};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place};
-use crate::coll::board::{self, Algorithm, Call, MakePeers, SharedBoard};
-use crate::coll::{Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
-use crate::comm::Comm;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::{Counts, Input, MPI_ERR_ARG};
+use redrt_comm::coll::board::{self, Algorithm, Call, MakePeers, SharedBoard};
+use redrt_comm::coll::{Peers, alltoall as exchange, barrier as signal, bcast as tree, gather as pieces, inter};
+use redrt_comm::comm::Comm;
 use redrt_transport::memory::Region;
 use std::ffi::{c_int, c_void};
 

@@ -2,12 +2,12 @@
 
 use super::slots::{Slot, assorted, blocks, load_all, open_all, scattered};
 use super::{Plan, collective, not_in_place};
-use crate::coll::{Peers, neighbor};
-use crate::comm::Comm;
-use crate::comm::topology::Neighbors;
 use redrt_abi::error::Result;
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::{Counts, Input};
+use redrt_comm::coll::{Peers, neighbor};
+use redrt_comm::comm::Comm;
+use redrt_comm::comm::topology::Neighbors;
 use std::ffi::c_void;
 
 /// Sends `out[k]` to destination k, or `out[0]` to all when it is the only one, and receives `into[k]` from source k.

@@ -3,15 +3,15 @@
 use super::direct;
 use super::slots::{Packed, Slot};
 use super::{Plan, Root, Running, across, collective, in_place, is_in_place, not_in_place, one_group};
-use crate::coll::board::{Algorithm, Call, MakePeers, SharedBoard};
-use crate::coll::reduce::Combine;
-use crate::coll::{Peers, board, inter, reduce as fold, scan as prefix};
-use crate::comm::Comm;
-use crate::datatype::{self, Datatype};
-use crate::op::{self, Op};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{DatatypeHandle, Held, OpHandle};
 use redrt_abi::{Counts, MPI_ERR_COUNT};
+use redrt_comm::coll::board::{Algorithm, Call, MakePeers, SharedBoard};
+use redrt_comm::coll::reduce::Combine;
+use redrt_comm::coll::{Peers, board, inter, reduce as fold, scan as prefix};
+use redrt_comm::comm::Comm;
+use redrt_comm::datatype::{self, Datatype};
+use redrt_comm::op::{self, Op};
 use redrt_transport::memory::{Region, Scratch};
 use std::ffi::{c_int, c_void};
 

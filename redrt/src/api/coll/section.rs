@@ -6,11 +6,11 @@
 //! element after element, what the shape says. From there on it is a buffer that is packed and unpacked like any that
 //! is not contiguous (`slots.rs`).
 
-use crate::datatype::{self, Datatype};
 use redrt_abi::MPI_ERR_BUFFER;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, Held};
+use redrt_comm::datatype::{self, Datatype};
 use redrt_runtime::threads;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
@@ -89,8 +89,8 @@ impl Section {
 mod tests {
     use super::*;
     use crate::api::coll::slots;
-    use crate::datatype::Envelope;
     use redrt_abi::MPI_COMBINER_DUP;
+    use redrt_comm::datatype::Envelope;
     use redrt_datatype::hvector;
 
     #[test]

@@ -2,11 +2,11 @@
 
 use super::section::Section;
 use crate::api::buffers;
-use crate::coll::board::Pieces;
-use crate::datatype::{self, Datatype};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{DatatypeHandle, Held};
 use redrt_abi::{Counts, Input, MPI_ERR_COUNT};
+use redrt_comm::coll::board::Pieces;
+use redrt_comm::datatype::{self, Datatype};
 use redrt_transport::memory::{Region, Scratch};
 use std::ffi::c_void;
 

@@ -7,17 +7,17 @@ mod spawn;
 pub use join::comm_join;
 pub use spawn::{comm_spawn, comm_spawn_multiple};
 
-use crate::comm;
-use crate::comm::connection;
 use crate::dynamic::port::{self, Awaited, Terms};
 use crate::dynamic::{self, redrun};
-use crate::objects::info;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, InfoHandle};
 use redrt_abi::{
     Input, MPI_ERR_INFO_VALUE, MPI_ERR_NAME, MPI_ERR_SERVICE, MPI_ERR_UNSUPPORTED_OPERATION, MPI_MAX_PORT_NAME, Output,
 };
+use redrt_comm::comm;
+use redrt_comm::comm::connection;
+use redrt_comm::objects::info;
 use redrt_runtime as runtime;
 use redrt_wire::dynamic::{NameAnswer, NameRequest};
 use std::ffi::{c_char, c_int};

@@ -1,13 +1,13 @@
 //! The number behind a shared file pointer: in a window, so that all members reach it.
 
 use crate::api::rma::{fetch_and_op, win_lock, win_unlock};
-use crate::comm::Comm;
 use crate::file::shared::Counter;
 use crate::window::Window;
 use crate::window::create::{Memories, create, remove};
 use redrt_abi::MPI_LOCK_EXCLUSIVE;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{DatatypeHandle, OpHandle};
+use redrt_comm::comm::Comm;
 use std::sync::Arc;
 
 struct InWindow(Arc<Window>);

@@ -1,15 +1,15 @@
 //! Opening, closing, and what can be asked of a file and set (MPI-5.0 section 14.2).
 
 use super::counter::in_window;
-use crate::comm;
-use crate::comm::cards::exchange;
 use crate::file::access::Way;
 use crate::file::{self, File, open};
-use crate::objects::{group, info};
 use redrt_abi::error::{Error, Result, Scope};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, FileHandle, GroupHandle, InfoHandle};
 use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_NOT_SAME, MPI_ERR_OTHER, Offset, Output};
+use redrt_comm::comm;
+use redrt_comm::comm::cards::exchange;
+use redrt_comm::objects::{group, info};
 use redrt_process::lock;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;

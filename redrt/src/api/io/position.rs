@@ -1,11 +1,9 @@
 //! Views and file pointers (MPI-5.0 sections 14.3 and 14.4).
 
 use super::manage::without_file;
-use crate::datatype::{self, Datatype, resolve_committed};
 use crate::file::representation::{self, Functions, Representation};
 use crate::file::view::View;
 use crate::file::{self, File};
-use crate::objects::info;
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, FileHandle, InfoHandle};
@@ -13,6 +11,8 @@ use redrt_abi::{
     Callback, CountOut, Input, MPI_CONVERSION_FN_NULL, MPI_DISPLACEMENT_CURRENT, MPI_ERR_ARG, MPI_MAX_DATAREP_STRING,
     MPI_MODE_SEQUENTIAL, MPI_SEEK_CUR, MPI_SEEK_END, MPI_SEEK_SET, Offset, Output,
 };
+use redrt_comm::datatype::{self, Datatype, resolve_committed};
+use redrt_comm::objects::info;
 use redrt_process::lock;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;

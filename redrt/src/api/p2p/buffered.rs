@@ -3,12 +3,12 @@
 //! The engine copies a buffered message to memory of its own, so the attached buffer is only accounted: it bounds how
 //! much may be pending, as the standard has it, and its detachment waits for what is.
 
-use crate::comm::{self, Comm};
-use crate::objects::attachment::Attachment;
-use crate::objects::session;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, RequestHandle, SessionHandle};
 use redrt_abi::{MPI_ERR_BUFFER, MPI_ERR_COUNT, Output};
+use redrt_comm::comm::{self, Comm};
+use redrt_comm::objects::attachment::Attachment;
+use redrt_comm::objects::session;
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, Status};
 use redrt_engine::send::{SendArguments, Sent};

@@ -3,10 +3,10 @@
 use super::send::Mode;
 use super::{PROC_NULL_STATUS, failure, handle, receive, send, to_abi};
 use crate::api::buffers;
-use crate::comm;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{Output, Status as AbiStatus};
+use redrt_comm::comm;
 use redrt_engine::payload::Payload;
 use redrt_engine::tasks;
 use redrt_engine::{self as engine, request::RequestId};

@@ -4,10 +4,10 @@
 //! held: the query function whenever a status is wanted, the free function when the request is gone.
 
 use super::{handle, resolve};
-use crate::comm;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, RequestHandle};
 use redrt_abi::{Callback, MPI_ERR_REQUEST, Output, Status as AbiStatus};
+use redrt_comm::comm;
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_process::lock;

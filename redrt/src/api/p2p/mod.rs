@@ -20,11 +20,11 @@ pub use send::*;
 pub use test::*;
 pub use wait::*;
 
-use crate::comm::{self, Comm};
-use crate::objects::host::TAG_MAX;
 use redrt_abi::error::{Error, Result, Scope};
 use redrt_abi::handle::{CommHandle, RequestHandle};
 use redrt_abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Status as AbiStatus};
+use redrt_comm::comm::{self, Comm};
+use redrt_comm::objects::host::TAG_MAX;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::{self as engine, Engine};
 use std::ffi::c_int;

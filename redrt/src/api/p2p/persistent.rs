@@ -3,11 +3,11 @@
 use super::send::Mode;
 use super::{handle, receive, resolve, send};
 use crate::api::buffers;
-use crate::comm::{self, Comm};
-use crate::datatype;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{MPI_ERR_REQUEST, Output};
+use redrt_comm::comm::{self, Comm};
+use redrt_comm::datatype;
 use redrt_engine as engine;
 use redrt_engine::request::{Operation, RequestId};
 use std::ffi::{c_int, c_void};

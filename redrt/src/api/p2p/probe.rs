@@ -2,10 +2,10 @@
 
 use super::{PROC_NULL_STATUS, Selector, complete_handle, failure, handle, selector, to_abi};
 use crate::api::buffers;
-use crate::comm::{self, Comm};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, DatatypeHandle, HandleTable, MessageHandle, RequestHandle};
 use redrt_abi::{MPI_ERR_REQUEST, Output, Status as AbiStatus};
+use redrt_comm::comm::{self, Comm};
 use redrt_engine::{self as engine, request::Status};
 use redrt_process::lock;
 use redrt_runtime::decide::Probed;

@@ -2,10 +2,10 @@
 
 use super::{PROC_NULL_STATUS, complete_handle, failure, handle, selector, to_abi};
 use crate::api::buffers;
-use crate::comm::{self, Comm};
 use redrt_abi::error::Result;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{Output, Status as AbiStatus};
+use redrt_comm::comm::{self, Comm};
 use redrt_engine::{self as engine, Engine, request::RequestId};
 use redrt_runtime::locks;
 use std::ffi::{c_int, c_void};

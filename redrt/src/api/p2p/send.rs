@@ -2,10 +2,10 @@
 
 use super::{buffered, check_tag, handle, sent_handle};
 use crate::api::buffers;
-use crate::comm::{self, Comm};
 use redrt_abi::error::Result;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{MPI_PROC_NULL, Output};
+use redrt_comm::comm::{self, Comm};
 use redrt_engine::send::{SendArguments, Sent};
 use redrt_engine::{self as engine, Engine, request::RequestId};
 use redrt_runtime::locks;

@@ -2,13 +2,13 @@
 
 use super::target_of;
 use crate::api::buffers::{self, Typed};
-use crate::datatype;
 use crate::window::apply::Form;
 use crate::window::{self, Effect, There, Window};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, RequestHandle, WinHandle};
 use redrt_abi::{Aint, MPI_ERR_DISP, MPI_ERR_RMA_RANGE, MPI_ERR_TRUNCATE, Output};
+use redrt_comm::datatype;
 use redrt_engine::{
     self as engine,
     request::{Operation, RequestId, Status},

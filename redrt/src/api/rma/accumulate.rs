@@ -2,14 +2,14 @@
 
 use super::access::{Here, Named, check_fits, copy_of, hand_over, nothing_to_do, reach};
 use crate::api::buffers::{self, Typed};
-use crate::datatype::{self, Datatype};
-use crate::op::{self, InPlace};
 use crate::window::order::Combination;
 use crate::window::{self, Effect, Window};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
 use redrt_abi::{Aint, MPI_ERR_OP, MPI_ERR_TYPE, Output};
+use redrt_comm::datatype::{self, Datatype};
+use redrt_comm::op::{self, InPlace};
 use redrt_datatype::basic::Class;
 use redrt_engine::payload::Payload;
 use redrt_engine::request::RequestId;

@@ -1,8 +1,6 @@
 //! Windows: creation, end, and what can be asked of them.
 
 use super::member;
-use crate::comm;
-use crate::objects::{group, info};
 use crate::window::create::{Memories, create, remove};
 use crate::window::{self, Used, Window};
 use redrt_abi::error::Result;
@@ -12,6 +10,8 @@ use redrt_abi::{
     Aint, CountOut, Input, MPI_ERR_ARG, MPI_ERR_DISP, MPI_ERR_RMA_ATTACH, MPI_ERR_RMA_FLAVOR, MPI_ERR_SIZE,
     MPI_MAX_OBJECT_NAME, MPI_PROC_NULL, Output,
 };
+use redrt_comm::comm;
+use redrt_comm::objects::{group, info};
 use redrt_process::lock;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;

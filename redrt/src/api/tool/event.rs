@@ -3,10 +3,10 @@
 use super::category::Category;
 use super::enumeration::Enumeration;
 use super::{check_initialized, entry, index_of, put_text, tell, value_at};
-use crate::objects::info::{self, Info};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{DatatypeHandle, InfoHandle};
 use redrt_abi::*;
+use redrt_comm::objects::info::{self, Info};
 use redrt_process::clock::monotonic_ns;
 use redrt_runtime::events::{self, ELEMENT_BYTES, Event, Kind, Registration, SOURCE};
 use std::ffi::{c_char, c_int, c_void};

@@ -77,7 +77,7 @@ pub struct Comm {
     /// Nonblocking collectives and rounds of persistent ones.
     pub queue: Queue,
     /// Calls of the members, if collectives are checked.
-    pub(crate) checks: Checks,
+    pub checks: Checks,
 }
 
 /// Maximum number of nonblocking collectives of one communicator at a time.

@@ -8,10 +8,10 @@ use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 
 /// Words that a member sends to the others. All members send equally many.
-pub(crate) type Card<const WORDS: usize = 4> = [u64; WORDS];
+pub type Card<const WORDS: usize = 4> = [u64; WORDS];
 
 /// Exchanges cards. Returns every member's card, by rank. All members call it.
-pub(crate) fn exchange<const WORDS: usize>(comm: &Comm, own: Card<WORDS>) -> Result<Vec<Card<WORDS>>> {
+pub fn exchange<const WORDS: usize>(comm: &Comm, own: Card<WORDS>) -> Result<Vec<Card<WORDS>>> {
     Ok(block_on(exchange_among(comm.peers(), own))?)
 }
 

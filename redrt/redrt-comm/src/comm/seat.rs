@@ -139,14 +139,14 @@ pub fn may_have(comm: &Comm) -> bool {
 }
 
 /// Returns true if members may use shared memory in place of messages; the same at all of them.
-pub(crate) fn may_share(comm: &Comm) -> bool {
+pub fn may_share(comm: &Comm) -> bool {
     let is_plain = comm.remote.is_none() && !comm.is_mixed;
     comm.size() <= MEMBERS_MAX && is_plain && job().is_some_and(|job| !job.welcome.world.is_replicated())
 }
 
 /// The segment, and the members as processes that share it with this one. `None` if some do not share it, or messages
 /// are needed for faults or traces.
-pub(crate) fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
+pub fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     let engine = engine::cell().lock();
     if engine::has_faults() || engine.traces.is_some() {
         return None;
@@ -205,12 +205,12 @@ async fn agree_on(
 }
 
 /// Address by which others try to read this process's memory.
-pub(crate) fn probe() -> u64 {
+pub fn probe() -> u64 {
     PROBE.as_ptr() as u64
 }
 
 /// Returns true if this process can read the memory of a member, at this probe address.
-pub(crate) fn can_read(member: &Member, probe: u64) -> bool {
+pub fn can_read(member: &Member, probe: u64) -> bool {
     if lock(&PLACES_TAKEN).readable.contains(&member.pid) {
         return true;
     }
