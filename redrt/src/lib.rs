@@ -15,4 +15,3 @@ pub mod membership;
 pub mod posix;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;
-pub mod window;

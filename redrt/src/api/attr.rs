@@ -125,7 +125,7 @@ pub fn win_free_keyval(keyval: Output<c_int>) -> Result {
 
 /// The predefined attributes of a window (MPI-5.0 §12.2.6): its base, and addresses of the others.
 fn fact(win: WinHandle, keyval: c_int) -> Result<Option<usize>> {
-    let window = crate::window::resolve(win)?;
+    let window = redrt_window::resolve(win)?;
     let facts = &window.facts;
     Ok(match keyval {
         MPI_WIN_BASE => Some(facts.base),

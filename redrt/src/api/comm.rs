@@ -7,7 +7,6 @@ pub use super::inter::{
 };
 
 use super::inter;
-use crate::window::pages;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, GroupHandle, InfoHandle, RequestHandle};
 use redrt_abi::{
@@ -29,6 +28,7 @@ use redrt_process::lock;
 use redrt_runtime as runtime;
 use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
+use redrt_window::pages;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! What the MPI objects are told of this process.
 
 use crate::file;
-use crate::window;
 use redrt_abi::error::Scope;
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
@@ -11,6 +10,7 @@ use redrt_comm::objects::host::{Host, TAG_MAX};
 use redrt_comm::objects::session;
 use redrt_runtime as runtime;
 use redrt_runtime::clock;
+use redrt_window as window;
 use redrt_wire::control::{FromAgent, Welcome};
 use redrt_wire::event::Event;
 use std::ffi::c_int;

@@ -11,7 +11,6 @@
 
 use crate::dynamic;
 use crate::posix;
-use crate::window::pages::{self, Table};
 use cloner_agent::abi::CUT_FOR_SUCCESSOR;
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_engine as engine;
@@ -25,6 +24,7 @@ use redrt_runtime::{Job, job, set_job, workers};
 use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
+use redrt_window::pages::{self, Table};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
 use redrt_wire::lack::Lack;
 use redrt_wire::line::UndoPlace;

@@ -1,6 +1,5 @@
 //! Upcalls of the engine: its ways into the rest of the library.
 
-use crate::window;
 use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_comm::comm;
 use redrt_comm::comm::connection;
@@ -9,6 +8,7 @@ use redrt_engine::payload::{Payload, Target};
 use redrt_runtime::{abort, job, threads};
 use redrt_runtime::{events, faults};
 use redrt_types::{ProcessIndex, View, World};
+use redrt_window as window;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 

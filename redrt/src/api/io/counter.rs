@@ -2,12 +2,12 @@
 
 use crate::api::rma::{fetch_and_op, win_lock, win_unlock};
 use crate::file::shared::Counter;
-use crate::window::Window;
-use crate::window::create::{Memories, create, remove};
 use redrt_abi::MPI_LOCK_EXCLUSIVE;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{DatatypeHandle, OpHandle};
 use redrt_comm::comm::Comm;
+use redrt_window::Window;
+use redrt_window::create::{Memories, create, remove};
 use std::sync::Arc;
 
 struct InWindow(Arc<Window>);

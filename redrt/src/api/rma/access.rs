@@ -2,8 +2,6 @@
 
 use super::target_of;
 use crate::api::buffers::{self, Typed};
-use crate::window::apply::Form;
-use crate::window::{self, Effect, There, Window};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, RequestHandle, WinHandle};
@@ -13,6 +11,7 @@ use redrt_engine::{
     self as engine,
     request::{Operation, RequestId, Status},
 };
+use redrt_window::{self as window, Effect, Form, There, Window};
 use std::ffi::{c_int, c_void};
 
 /// The program's buffer of an operation: where it is, how many elements, of what.

@@ -2,8 +2,6 @@
 
 use super::access::{Here, Named, check_fits, copy_of, hand_over, nothing_to_do, reach};
 use crate::api::buffers::{self, Typed};
-use crate::window::order::Combination;
-use crate::window::{self, Effect, Window};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, OpHandle, RequestHandle, WinHandle};
@@ -15,6 +13,7 @@ use redrt_engine::payload::Payload;
 use redrt_engine::request::RequestId;
 use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::network::Source;
+use redrt_window::{self as window, Combination, Effect, Window};
 use std::ffi::{c_int, c_void};
 
 /// The predefined type that all elements of a type have, if they have one.

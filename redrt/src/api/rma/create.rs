@@ -1,8 +1,6 @@
 //! Windows: creation, end, and what can be asked of them.
 
 use super::member;
-use crate::window::create::{Memories, create, remove};
-use crate::window::{self, Used, Window};
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, GroupHandle, InfoHandle, WinHandle};
@@ -13,6 +11,8 @@ use redrt_abi::{
 use redrt_comm::comm;
 use redrt_comm::objects::{group, info};
 use redrt_process::lock;
+use redrt_window::create::{Memories, create, remove};
+use redrt_window::{self as window, Used, Window};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 

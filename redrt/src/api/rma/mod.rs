@@ -10,9 +10,9 @@ pub use accumulate::*;
 pub use create::*;
 pub use synchronize::*;
 
-use crate::window::Window;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::{MPI_ERR_ASSERT, MPI_ERR_RANK, MPI_PROC_NULL};
+use redrt_window::Window;
 use std::ffi::c_int;
 
 /// The target of a call; `None` for `MPI_PROC_NULL`, to which nothing is done (MPI-5.0 §12.3).

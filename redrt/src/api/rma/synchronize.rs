@@ -1,7 +1,6 @@
 //! Epochs (MPI-5.0 §12.5).
 
 use super::{check_assert, member};
-use crate::window::{self, Window};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{GroupHandle, WinHandle};
@@ -10,6 +9,7 @@ use redrt_abi::{
     MPI_MODE_NOPUT, MPI_MODE_NOSTORE, MPI_MODE_NOSUCCEED, MPI_PROC_NULL, Output,
 };
 use redrt_comm::objects::group;
+use redrt_window::{self as window, Window};
 use std::ffi::c_int;
 
 /// `MPI_Win_fence`.

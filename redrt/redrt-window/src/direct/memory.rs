@@ -1,7 +1,7 @@
 //! Places of members' parts of a direct window: in memory that all map, or in another process, where the kernel copies.
 
-use crate::window::apply::{Done, Form, Spot};
-use crate::window::order::Combination;
+use crate::apply::{Done, Form, Spot};
+use crate::order::Combination;
 use redrt_abi::MPI_ERR_OTHER;
 use redrt_transport::direct;
 use redrt_transport::memory::Scratch;

@@ -22,7 +22,7 @@
 
 mod directory;
 
-use super::memory::Mapping;
+use super::mapping::Mapping;
 use cloner_agent::Exclusions;
 use directory::{ALIGNMENT, ENTRIES, free_place, look_up, note, region};
 use redrt_abi::MPI_ERR_NO_MEM;

@@ -54,7 +54,7 @@ pub fn keep(memory: Shared) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::memory::Mapping;
+    use crate::mapping::Mapping;
 
     fn shared(members: &[u32], number: u64, is_for_copies: bool) -> Shared {
         let file = Mapping::create(100).unwrap();

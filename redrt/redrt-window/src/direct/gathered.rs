@@ -6,7 +6,7 @@
 //! done.
 
 use super::memory::cannot_be_reached;
-use crate::window::apply::Done;
+use crate::apply::Done;
 use redrt_process::lock;
 use redrt_transport::direct::{self, Block};
 use std::collections::BTreeMap;

@@ -21,24 +21,30 @@
 //! locking nor operations need an answer before the epoch ends.
 //!
 //! A target that computes serves nothing, unless the world is not replicated, where a thread helps
-//! (`runtime::progress`).
+//! (`redrt_runtime::progress`).
 //!
 //! Where there are no replicas and all members share a host's memory, there are no requests and no server: see
 //! `direct`. The memory of such a window is kept for the next one (`kept`).
 //!
 //! Where processes are saved or replicated, their daemon gives them the memory that ranks share (`pages`).
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+#[macro_use]
+extern crate redrt_process;
+
 mod access;
-pub(crate) mod apply;
-pub(crate) mod create;
+mod apply;
+pub mod create;
 mod direct;
-pub(crate) mod epoch;
+mod epoch;
 mod kept;
-pub(crate) mod locks;
-pub(crate) mod memory;
-pub(crate) mod order;
+mod locks;
+mod mapping;
+mod memory;
+mod order;
 mod origin;
-pub(crate) mod pages;
+pub mod pages;
 mod server;
 mod synchronize;
 
@@ -61,6 +67,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub use access::There;
+pub use apply::Form;
+pub use order::Combination;
 pub use origin::Effect;
 
 /// A window of this process.

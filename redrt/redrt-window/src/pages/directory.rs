@@ -1,7 +1,7 @@
 //! Directories of windows in the memory that a daemon gives its processes. The region of each process begins with a
 //! directory of the windows whose root it is.
 
-use crate::window::memory::Mapping;
+use crate::mapping::Mapping;
 use redrt_runtime::Job;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::{WINDOW_REGION_BYTES, window_region};
