@@ -10,8 +10,6 @@ mod allocator;
 pub mod api;
 pub mod dynamic;
 pub mod exports;
-pub mod file;
 pub mod membership;
-pub mod posix;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;

@@ -1,6 +1,5 @@
 //! Checks that several modules make.
 
-use crate::file;
 use redrt_abi::MPI_ERR_COUNT;
 use redrt_abi::error::{Result, Scope};
 use redrt_abi::fail;
@@ -8,6 +7,7 @@ use redrt_abi::handle::Held;
 use redrt_comm::comm;
 use redrt_comm::comm::check::call::Call;
 use redrt_comm::comm::check::{blocking, is_on};
+use redrt_files::file;
 use redrt_window as window;
 
 /// A count of elements.

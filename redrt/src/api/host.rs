@@ -1,6 +1,5 @@
 //! What the MPI objects are told of this process.
 
-use crate::file;
 use redrt_abi::error::Scope;
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{MPI_APPNUM, MPI_TAG_UB, MPI_UNIVERSE_SIZE, MPI_WTIME_IS_GLOBAL};
@@ -8,6 +7,7 @@ use redrt_comm::comm;
 use redrt_comm::objects::attached::Attached;
 use redrt_comm::objects::host::{Host, TAG_MAX};
 use redrt_comm::objects::session;
+use redrt_files::file;
 use redrt_runtime as runtime;
 use redrt_runtime::clock;
 use redrt_window as window;

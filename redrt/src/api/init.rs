@@ -3,7 +3,6 @@
 pub use super::session::*;
 
 use super::host::InJob;
-use crate::posix;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{
@@ -17,6 +16,7 @@ use redrt_comm::objects::errhandler::Errhandler;
 use redrt_comm::objects::error_codes::described;
 use redrt_comm::objects::host;
 use redrt_comm::objects::session;
+use redrt_files::posix;
 #[cfg(any(test, feature = "simulation"))]
 use redrt_runtime::control::Control;
 use redrt_runtime::{self as runtime, Job, threads};

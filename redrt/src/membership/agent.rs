@@ -1,8 +1,8 @@
 //! The agent: a thread that handles messages of the daemon, and sleeps in between.
 
 use crate::dynamic::{checkpoint, redrun as dynamic};
-use crate::posix;
 use redrt_engine as engine;
+use redrt_files::posix;
 use redrt_runtime::control::Control;
 use redrt_runtime::faults;
 use redrt_runtime::links::listening;

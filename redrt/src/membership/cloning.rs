@@ -10,11 +10,11 @@
 //! linker. So the hooks use neither; the library's own memory does not come from `malloc`.
 
 use crate::dynamic;
-use crate::posix;
 use cloner_agent::abi::CUT_FOR_SUCCESSOR;
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
 use redrt_engine as engine;
 use redrt_engine::cloning::Held;
+use redrt_files::posix;
 use redrt_runtime::clock;
 use redrt_runtime::control::{Control, Hushed};
 use redrt_runtime::faults;

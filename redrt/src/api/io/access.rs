@@ -3,12 +3,12 @@
 
 use super::super::buffers::typed_at;
 use crate::api::p2p::complete_handle;
-use crate::file::access::{Buffer, Way};
-use crate::file::{self, File};
 use redrt_abi::error::Result;
 use redrt_abi::handle::{DatatypeHandle, FileHandle, RequestHandle};
 use redrt_abi::{Offset, Output, Status};
 use redrt_engine::request;
+use redrt_files::file::access::{Buffer, Way};
+use redrt_files::file::{self, File};
 use std::ffi::c_void;
 
 fn buffer(start: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Buffer> {

@@ -1,18 +1,18 @@
 //! The number behind a shared file pointer: in a window, so that all members reach it.
 
 use crate::api::rma::{fetch_and_op, win_lock, win_unlock};
-use crate::file::shared::Counter;
 use redrt_abi::MPI_LOCK_EXCLUSIVE;
 use redrt_abi::error::Result;
 use redrt_abi::handle::{DatatypeHandle, OpHandle};
 use redrt_comm::comm::Comm;
+use redrt_files::file::shared::Counter;
 use redrt_window::Window;
 use redrt_window::create::{Memories, create, remove};
 use std::sync::Arc;
 
 struct InWindow(Arc<Window>);
 
-/// See [`crate::file::shared::MakeCounter`].
+/// See [`redrt_files::file::shared::MakeCounter`].
 pub fn in_window(comm: &Arc<Comm>) -> Result<Box<dyn Counter>> {
     let bytes = if comm.rank == 0 { size_of::<i64>() as u64 } else { 0 };
     Ok(Box::new(InWindow(create(comm, Memories::Allocate(bytes, 1), None)?)))

@@ -1,8 +1,6 @@
 //! Opening, closing, and what can be asked of a file and set (MPI-5.0 section 14.2).
 
 use super::counter::in_window;
-use crate::file::access::Way;
-use crate::file::{self, File, open};
 use redrt_abi::error::{Error, Result, Scope};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, FileHandle, GroupHandle, InfoHandle};
@@ -10,6 +8,8 @@ use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_NOT_SAME, MPI_ERR_OTHER, Offset, Out
 use redrt_comm::comm;
 use redrt_comm::comm::cards::exchange;
 use redrt_comm::objects::{group, info};
+use redrt_files::file::access::Way;
+use redrt_files::file::{self, File, open};
 use redrt_process::lock;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Files (MPI-5.0 chapter 14): arguments in, what `crate::file` does with them.
+//! Files (MPI-5.0 chapter 14): arguments in, what `redrt_files::file` does with them.
 
 mod access;
 mod counter;

@@ -1,9 +1,6 @@
 //! Views and file pointers (MPI-5.0 sections 14.3 and 14.4).
 
 use super::manage::without_file;
-use crate::file::representation::{self, Functions, Representation};
-use crate::file::view::View;
-use crate::file::{self, File};
 use redrt_abi::error::Result;
 use redrt_abi::fail;
 use redrt_abi::handle::{DatatypeHandle, FileHandle, InfoHandle};
@@ -13,6 +10,9 @@ use redrt_abi::{
 };
 use redrt_comm::datatype::{self, Datatype, resolve_committed};
 use redrt_comm::objects::info;
+use redrt_files::file::representation::{self, Functions, Representation};
+use redrt_files::file::view::View;
+use redrt_files::file::{self, File};
 use redrt_process::lock;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;

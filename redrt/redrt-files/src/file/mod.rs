@@ -12,12 +12,12 @@
 //! The shared pointer is in memory of rank 0, reached through a window (`shared.rs`). The only other messages are those
 //! of the collective calls themselves. Nonblocking calls are over when they return, which the standard allows.
 
-pub(crate) mod access;
+pub mod access;
 pub(crate) mod disk;
-pub(crate) mod open;
-pub(crate) mod representation;
-pub(crate) mod shared;
-pub(crate) mod view;
+pub mod open;
+pub mod representation;
+pub mod shared;
+pub mod view;
 pub(crate) mod witness;
 
 use disk::Disk;
