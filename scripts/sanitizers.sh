@@ -37,6 +37,7 @@ for sanitizer in "$@"; do
     [ "$sanitizer" = address ] || races="--skip a_ring_is_written_over_while_it_is_read"
     CARGO_TARGET_DIR="$target/sanitizers" RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" \
         ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1 \
-        cargo +nightly test -Zbuild-std --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p redrt-datatype -p redrt-transport -p redrt-abi -p redrt-runtime -p redrt-comm -p redrt-window -p redrt-files -p redrt -p cloner -- \
+        cargo +nightly test -Zbuild-std --locked --no-fail-fast --target "$host" --lib -p redrt-sync -p redrt-datatype -p redrt-transport \
+        -p redrt-abi -p redrt-runtime -p redrt-comm -p redrt-window -p redrt-files -p redrt-membership -p redrt -p cloner -- \
         --skip static_data_and_a_large_block_of_this_process_are_found $races
 done

@@ -8,8 +8,6 @@ extern crate redrt_process;
 #[cfg(not(test))]
 mod allocator;
 pub mod api;
-pub mod dynamic;
 pub mod exports;
-pub mod membership;
 #[cfg(any(test, feature = "simulation"))]
 pub mod sim;

@@ -78,18 +78,18 @@ fn start(function: &str, required: c_int) -> c_int {
 /// Why there is no job to be in.
 #[derive(Debug, thiserror::Error)]
 enum InitError {
-    #[error("{}", crate::membership::chain(.0))]
-    Join(crate::membership::JoinError),
+    #[error("{}", redrt_membership::chain(.0))]
+    Join(redrt_membership::JoinError),
     #[error("the job that spawned this one cannot be met: {0}")]
     Parent(String),
 }
 
 /// Takes this process's place in the job and makes what every job has.
 fn join() -> std::result::Result<(), InitError> {
-    let job = crate::membership::begin(!threads::are_allowed()).map_err(InitError::Join)?;
+    let job = redrt_membership::begin(!threads::are_allowed()).map_err(InitError::Join)?;
     make_world(job);
     let Some(port) = &job.welcome.origin.parent_port else { return Ok(()) };
-    let met = crate::dynamic::meet_parent(port);
+    let met = redrt_dynamic::meet_parent(port);
     met.map_err(|error| InitError::Parent(described(&error)))
 }
 
@@ -106,7 +106,7 @@ fn make_world(job: &Job) {
 /// What `MPI_Init` does in a process that is simulated.
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
-    make_world(crate::membership::join_simulated(welcome, cards, control));
+    make_world(redrt_membership::join_simulated(welcome, cards, control));
     redrt_abi::phase::set_active();
     let _ = MAIN.set(std::thread::current().id());
     WORLD.store(INITIALIZED, Ordering::Release);
@@ -119,7 +119,7 @@ fn end() {
     redrt_runtime::locks::finish();
     redrt_runtime::clock::counts::finish();
     posix::finish();
-    crate::membership::end();
+    redrt_membership::end();
     redrt_runtime::clock::remove_hooks();
     redrt_abi::phase::set_finalized();
 }

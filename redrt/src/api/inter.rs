@@ -1,7 +1,6 @@
 //! Intercommunicators (MPI-5.0 §7.6): two groups that speak to each other.
 
 use super::comm::members_of;
-use crate::dynamic;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, ErrhandlerHandle, GroupHandle, InfoHandle};
@@ -9,6 +8,7 @@ use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_COMM, MPI_ERR_GROUP, MPI_UNDEFINED, 
 use redrt_comm::coll::{Outcome, Peers, bcast, gather, inter as two_groups};
 use redrt_comm::comm::{self, Comm, handle_of};
 use redrt_comm::objects::{group, info, session};
+use redrt_dynamic as dynamic;
 use redrt_engine::contact;
 use redrt_engine::tasks::block_on;
 use redrt_runtime as runtime;

@@ -1,7 +1,7 @@
 //! Functions for programs that the standard does not have: `include/redrt.h`.
 
-use crate::dynamic::checkpoint;
 use redrt_abi::phase;
+use redrt_dynamic::checkpoint;
 use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;

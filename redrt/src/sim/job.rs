@@ -452,7 +452,7 @@ impl SimulatedJob {
                     member.awaits_cards &= !is_known;
                     member.actor.act(|| {
                         let job = runtime::job().expect("it is in the job");
-                        crate::membership::agent::heed(job, job.control.expect("it has a daemon"), *message);
+                        redrt_membership::agent::heed(job, job.control.expect("it has a daemon"), *message);
                     });
                     self.wake(process);
                 }

@@ -12,8 +12,8 @@
 use super::job::{SimulatedJob, member_lost};
 use super::world::Event;
 use super::wrong::Wrong;
-use crate::membership::{go_on_simulated, hold_simulated, restore_simulated};
 use redrt_engine::cloning::Held;
+use redrt_membership::{go_on_simulated, hold_simulated, restore_simulated};
 use redrt_runtime::mutation::Mutation;
 use redrt_types::{Admission, CutNumber, Incarnation, ProcessIndex, ReplicaId, VirtualRank};
 use redrt_wire::clone::Pins;

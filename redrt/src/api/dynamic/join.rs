@@ -6,12 +6,12 @@
 //! ```
 
 use super::check_plain;
-use crate::dynamic::{self, port};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::CommHandle;
 use redrt_abi::{MPI_ERR_ARG, MPI_ERR_OTHER, MPI_MAX_PORT_NAME, Output};
 use redrt_comm::comm;
+use redrt_dynamic::{self as dynamic, port};
 use redrt_wire::secret::Secret;
 use std::ffi::c_int;
 use std::io::{self, Read, Write};

@@ -7,8 +7,6 @@ mod spawn;
 pub use join::comm_join;
 pub use spawn::{comm_spawn, comm_spawn_multiple};
 
-use crate::dynamic::port::{self, Awaited, Terms};
-use crate::dynamic::{self, redrun};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, InfoHandle};
@@ -18,6 +16,8 @@ use redrt_abi::{
 use redrt_comm::comm;
 use redrt_comm::comm::connection;
 use redrt_comm::objects::info;
+use redrt_dynamic::port::{self, Awaited, Terms};
+use redrt_dynamic::{self as dynamic, redrun};
 use redrt_runtime as runtime;
 use redrt_wire::dynamic::{NameAnswer, NameRequest};
 use std::ffi::{c_char, c_int};

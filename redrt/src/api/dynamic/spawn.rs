@@ -1,9 +1,6 @@
 //! `MPI_Comm_spawn` and `MPI_Comm_spawn_multiple` (MPI-5.0 §11.8).
 
 use super::check_plain;
-use crate::dynamic::port::{self, Terms};
-use crate::dynamic::redrun::Question;
-use crate::dynamic::{self, Met};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, InfoHandle};
@@ -11,6 +8,9 @@ use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_INFO_VALUE, MPI_ERR_SPAWN, MPI_SUCCE
 use redrt_comm::comm;
 use redrt_comm::objects::errhandler::Errhandler;
 use redrt_comm::objects::info;
+use redrt_dynamic::port::{self, Terms};
+use redrt_dynamic::redrun::Question;
+use redrt_dynamic::{self as dynamic, Met};
 use redrt_engine as engine;
 use redrt_types::World;
 use redrt_wire::dynamic::{Answer, Command, Request};

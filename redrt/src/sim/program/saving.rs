@@ -2,8 +2,8 @@
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, messages, same};
-use crate::dynamic::checkpoint;
 use crate::exports::*;
+use redrt_dynamic::checkpoint;
 use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
 

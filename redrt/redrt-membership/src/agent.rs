@@ -1,6 +1,6 @@
 //! The agent: a thread that handles messages of the daemon, and sleeps in between.
 
-use crate::dynamic::{checkpoint, redrun as dynamic};
+use redrt_dynamic::{checkpoint, redrun as dynamic};
 use redrt_engine as engine;
 use redrt_files::posix;
 use redrt_runtime::control::Control;
@@ -86,7 +86,8 @@ fn help_others() -> i32 {
     HELP_INTERVAL_MS
 }
 
-pub(crate) fn heed(job: &Job, control: &Control, message: ToAgent) {
+/// Acts on a message of the daemon.
+pub fn heed(job: &Job, control: &Control, message: ToAgent) {
     let cell = engine::cell();
     match message {
         ToAgent::View(view) => {

@@ -9,9 +9,9 @@
 //! library. The trap: threads of the program may have been stopped anywhere, also inside `malloc` or the dynamic
 //! linker. So the hooks use neither; the library's own memory does not come from `malloc`.
 
-use crate::dynamic;
 use cloner_agent::abi::CUT_FOR_SUCCESSOR;
 use cloner_agent::{Agent, Exclusions, Hooks, Setup};
+use redrt_dynamic as dynamic;
 use redrt_engine as engine;
 use redrt_engine::cloning::Held;
 use redrt_files::posix;

@@ -13,6 +13,11 @@
 //! From then on processes of both open links to each other when they first send (`engine::link::foreign`), without a
 //! process in between. Their parting is described in [`connection`](redrt_comm::comm::connection).
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+#[macro_use]
+extern crate redrt_process;
+
 pub mod checkpoint;
 #[cfg(test)]
 mod fuzz;

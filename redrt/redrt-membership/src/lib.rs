@@ -1,5 +1,10 @@
 //! The process's place in the job: taking it in `MPI_Init`, following changes, leaving in `MPI_Finalize`.
 
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+#[macro_use]
+extern crate redrt_process;
+
 pub mod agent;
 mod cloning;
 mod descent;
@@ -228,7 +233,7 @@ pub fn restore_simulated(
 ) -> io::Result<()> {
     agent::begin_anew();
     redrt_runtime::undo::begin_here(place);
-    crate::dynamic::checkpoint::note_restored();
+    redrt_dynamic::checkpoint::note_restored();
     let before = redrt_runtime::job().expect("it is in a job");
     let welcome = Welcome { incarnation, ..before.welcome.clone() };
     let (identity, me) = (identity(&welcome, None), welcome.me);
