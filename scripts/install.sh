@@ -53,7 +53,7 @@ case ${2-} in
     # Who builds the simulator together with it gets a library with a simulation, under the same name.
     rm -f -- "$target/debug/deps/libmpi_abi.so"
     # The whole workspace, so that crates have the features that the tests build them with and are built once.
-    cargo build --locked --workspace --exclude redrt-sim
+    cargo build --locked --workspace --exclude redrt-sim --exclude library-sim
     built=$target/debug
     libraries=$target/debug
     simulator=

@@ -1,4 +1,4 @@
-//! The MPI library: `libmpi_abi.so.1`, MPI calls in, replicated and verified messages out.
+//! The functions of MPI: what `libmpi_abi.so.1` exports, and what each of them does with the crates below.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -9,5 +9,3 @@ extern crate redrt_process;
 mod allocator;
 pub mod api;
 pub mod exports;
-#[cfg(any(test, feature = "simulation"))]
-pub mod sim;

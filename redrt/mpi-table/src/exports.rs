@@ -97,7 +97,7 @@ fn render_function(out: &mut String, function: &Function, large: bool, bound: bo
         Some(kind) => kind.rust,
         None => "c_int",
     };
-    line(out, format_args!("pub(crate) unsafe extern \"C-unwind\" fn {inner}({parameters}) -> {returns} {{"));
+    line(out, format_args!("pub unsafe extern \"C-unwind\" fn {inner}({parameters}) -> {returns} {{"));
     line(out, format_args!("{}", body(function, large, bound)));
     out.push_str("}\n");
     for prefix in ["MPI_", "PMPI_"] {

@@ -105,7 +105,7 @@ fn make_world(job: &Job) {
 
 /// What `MPI_Init` does in a process that is simulated.
 #[cfg(any(test, feature = "simulation"))]
-pub(crate) fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
+pub fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
     make_world(redrt_membership::join_simulated(welcome, cards, control));
     redrt_abi::phase::set_active();
     let _ = MAIN.set(std::thread::current().id());

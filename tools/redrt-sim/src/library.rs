@@ -3,7 +3,7 @@
 use crate::Arguments;
 use anyhow::Result;
 use clap::ValueEnum;
-use redrt::sim::{Kind, Mutation, Options};
+use library_sim::{Kind, Mutation, Options};
 use std::process::ExitCode;
 
 /// What a simulated program does.
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         ..Options::default()
     };
     for seed in arguments.seed..arguments.seed + arguments.count {
-        match redrt::sim::run(seed, &options) {
+        match library_sim::run(seed, &options) {
             Ok(summary) => say::line(format_args!("seed {seed}: right; {summary}"))?,
             Err(failure) => {
                 say::error(format_args!("seed {seed}: wrong {failure}"));

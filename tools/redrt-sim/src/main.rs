@@ -29,7 +29,7 @@ struct Arguments {
 
     /// Plant a bug in every process, to see that it is found.
     #[arg(long, value_name = "BUG", requires = "library", value_parser = library::mutation)]
-    plant: Option<redrt::sim::Mutation>,
+    plant: Option<library_sim::Mutation>,
 
     /// How many seeds to run.
     #[arg(long, default_value_t = 1)]

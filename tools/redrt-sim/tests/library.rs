@@ -1,6 +1,6 @@
 //! Whole jobs of the real library, from seeds: `cargo test -p redrt-sim`.
 
-use redrt::sim::{Kind, Mutation, Options, Summary, run};
+use library_sim::{Kind, Mutation, Options, Summary, run};
 
 /// Runs the seeds, which all must be right, and adds up their summaries.
 fn right(options: &Options, seeds: std::ops::Range<u64>) -> Summary {

@@ -1,6 +1,6 @@
 //! Programs of simulated processes: coroutines, of which one runs at a time, all on the thread of their simulation.
 
-use super::world::World;
+use super::World;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use redrt_process::{Process, Thread};

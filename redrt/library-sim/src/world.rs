@@ -1,6 +1,9 @@
 //! Time, chance, and what happens when.
 
-use super::network::{Link, LinkId};
+pub mod actor;
+pub mod network;
+
+use network::{Link, LinkId};
 use quiesce::sim::random::Random;
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::control::{FromAgent, ToAgent};

@@ -3,7 +3,7 @@
 
 use super::mpi::{self, mpi};
 use super::{Member, same};
-use crate::exports::*;
+use redrt::exports::*;
 use redrt_abi::handle::RequestHandle;
 use redrt_abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use std::ffi::c_int;

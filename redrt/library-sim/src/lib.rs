@@ -3,21 +3,20 @@
 //! to which the job goes back.
 //!
 //! Real are the API, communicators, collectives, windows, decisions, engine and protocol. Simulated are the network
-//! (`network`), `redrun` and the daemons (`job`, `line`, `asking`, `signals`), time, and the programs (`program`),
-//! which know the results that MPI promises and check them.
+//! and time (`world`), `redrun` and the daemons (`job`), and the programs (`program`), which know the results that MPI
+//! promises and check them.
 //!
 //! Each process has a thread and what a process has once (`redrt_process`). One of the threads runs at a time, and
-//! which one does the seed says: a thread hands over where the library would sleep or yield (`actor`). So the same
-//! seed is the same run, nothing sleeps, and a second of the job takes no time.
+//! which one does the seed says: a thread hands over where the library would sleep or yield (`world::actor`). So the
+//! same seed is the same run, nothing sleeps, and a second of the job takes no time.
 
-mod actor;
-mod asking;
+#![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
+
+#[macro_use]
+extern crate redrt_process;
+
 mod job;
-mod leaving;
-mod line;
-mod network;
 mod program;
-mod signals;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -28,7 +27,9 @@ pub use program::Kind;
 pub use redrt_runtime::mutation::Mutation;
 pub use wrong::Wrong;
 
+use job::signals;
 use redrt_process::simulation::Simulation;
+use world::actor;
 
 /// What the library's processes ask of it.
 static SIMULATION: Simulation = Simulation {

@@ -2,7 +2,7 @@
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, same};
-use crate::exports::*;
+use redrt::exports::*;
 use redrt_abi::handle::{GroupHandle, InfoHandle, OpHandle, WinHandle};
 use redrt_abi::{MPI_LOCK_EXCLUSIVE, MPI_LOCK_SHARED};
 use std::ffi::{c_int, c_void};

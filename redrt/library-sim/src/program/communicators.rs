@@ -2,8 +2,8 @@
 
 use super::mpi::{self, mpi};
 use super::{Member, collectives, messages, same};
-use crate::exports::*;
 use quiesce::sim::random::Random;
+use redrt::exports::*;
 use redrt_abi::handle::{CommHandle, GroupHandle, RequestHandle};
 use std::ffi::c_int;
 

@@ -1,15 +1,20 @@
 //! `redrun` and the daemons of a simulated job: who is there, what each is told and when, what is lost.
 
+mod asking;
+mod leaving;
+mod line;
+pub mod signals;
+
 use super::Mutation;
-use super::actor::{Actor, End, Pause};
-use super::leaving::{Leaves, Waves};
-use super::network::{NAME, Receiving, Simulated};
+use super::program::leaving::Leaves;
 use super::program::{self, Kind};
-use super::signals;
+use super::world::actor::{self, Actor, End, Pause};
+use super::world::network::{NAME, Receiving, Simulated};
 use super::world::{self, Event, Parted, World};
 use super::wrong::Wrong;
-use crate::api::init::init_simulated;
+use leaving::Waves;
 use quiesce::sim::random::{Random, mix};
+use redrt::api::init::init_simulated;
 use redrt_engine as engine;
 use redrt_runtime as runtime;
 use redrt_runtime::control::Control;
@@ -155,7 +160,7 @@ pub(super) struct SimulatedJob {
     pub(super) signal_count: u64,
     /// Which process leaves the path of its siblings, if one does.
     pub(super) leaves: Option<Leaves>,
-    pub(super) waves: Waves,
+    waves: Waves,
     /// Replicas have parted, and nobody knows who is right.
     pub(super) is_undecided: bool,
     pub(super) summary: Summary,
@@ -240,7 +245,7 @@ impl SimulatedJob {
                 };
                 init_simulated(welcome, cards, Control::simulated(Box::new(hear)));
                 // Nobody begins before all have their places.
-                super::actor::sleep(None);
+                actor::sleep(None);
                 if let Some(leaves) = leaves {
                     leaves.begin(at);
                 }

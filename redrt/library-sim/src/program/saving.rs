@@ -2,7 +2,7 @@
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, messages, same};
-use crate::exports::*;
+use redrt::exports::*;
 use redrt_dynamic::checkpoint;
 use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;

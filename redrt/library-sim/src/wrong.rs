@@ -1,6 +1,6 @@
 //! Failures of a simulated job.
 
-use super::actor::End;
+use super::world::actor::End;
 use redrt_types::{ProcessIndex, ReplicaId};
 use redrt_wire::control::FromAgent;
 

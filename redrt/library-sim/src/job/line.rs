@@ -9,9 +9,9 @@
 //! where a process can be copied (`quiesce`) is that its siblings are loaded from the image of a source, too, and that
 //! they go on while sources are held one after another.
 
-use super::job::{SimulatedJob, member_lost};
-use super::world::Event;
-use super::wrong::Wrong;
+use super::{SimulatedJob, member_lost};
+use crate::world::Event;
+use crate::wrong::Wrong;
 use redrt_engine::cloning::Held;
 use redrt_membership::{go_on_simulated, hold_simulated, restore_simulated};
 use redrt_runtime::mutation::Mutation;

@@ -1,7 +1,7 @@
 //! Signals that the user sends to a simulated job, and their arrival in its programs.
 
-use super::job::SimulatedJob;
-use super::world::{self, Event};
+use super::SimulatedJob;
+use crate::world::{self, Event};
 use quiesce::sim::random::{Random, mix};
 use redrt_wire::control::ToAgent;
 use std::sync::{Mutex, PoisonError};

@@ -2,7 +2,7 @@
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, same};
-use crate::exports::*;
+use redrt::exports::*;
 use redrt_abi::handle::{OpHandle, RequestHandle};
 use std::ffi::c_int;
 

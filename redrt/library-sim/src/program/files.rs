@@ -1,7 +1,7 @@
 //! Programs that change a file, of which each rank has one: its leader does it, on behalf of all.
 
-use super::{Member, messages, same};
-use crate::sim::{leaving, world};
+use super::{Member, leaving, messages, same};
+use crate::world;
 use redrt_runtime::decide;
 use redrt_runtime::undo::SIMULATED_SINCE;
 use redrt_runtime::{job, threads};

@@ -1,8 +1,8 @@
 //! Processes of a simulated job that ask for a line, and the part of `redrun` that answers them.
 
-use super::job::SimulatedJob;
-use super::world::Event;
-use super::wrong::Wrong;
+use super::SimulatedJob;
+use crate::world::Event;
+use crate::wrong::Wrong;
 use redrt_types::ProcessIndex;
 use redrt_wire::control::ToAgent;
 use redrt_wire::dynamic::Answer;

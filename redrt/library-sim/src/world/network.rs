@@ -1,7 +1,6 @@
 //! The simulated network: connections that keep their order, with delays, little room, and ends that are lost.
 
-use super::actor;
-use super::world::{self, Event, World};
+use super::{Event, World, actor};
 use redrt_transport::Landings;
 use redrt_transport::frame::{Header, Kind};
 use redrt_transport::network::{
@@ -166,7 +165,7 @@ pub struct Simulated;
 
 fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
     actor::look();
-    world::with_current(act).expect("it is used in a simulation")
+    super::with_current(act).expect("it is used in a simulation")
 }
 
 impl Network for Simulated {

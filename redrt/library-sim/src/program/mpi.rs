@@ -1,7 +1,7 @@
 //! MPI as the simulated programs call it: through the bodies of the exported functions, with words of 64 bits.
 
-use crate::exports::*;
-use crate::sim::leaving;
+use super::leaving;
+use redrt::exports::*;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{MPI_SUCCESS, Status};
 use std::ffi::{c_int, c_void};
@@ -20,7 +20,7 @@ pub fn ok(code: c_int) {
 macro_rules! mpi {
     ($($call:tt)*) => {
         // SAFETY: - the pointers are to memory that outlives the call, or the request that it makes.
-        $crate::sim::program::mpi::ok(unsafe { $($call)* })
+        crate::program::mpi::ok(unsafe { $($call)* })
     };
 }
 pub(crate) use mpi;

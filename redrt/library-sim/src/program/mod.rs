@@ -3,15 +3,16 @@
 mod collectives;
 mod communicators;
 mod files;
+pub mod leaving;
 mod messages;
 pub(crate) mod mpi;
 mod saving;
 mod updates;
 mod windows;
 
-use crate::exports::*;
 use mpi::mpi;
 use quiesce::sim::random::{Random, mix};
+use redrt::exports::*;
 use redrt_abi::handle::CommHandle;
 
 /// What a program does.
