@@ -24,6 +24,7 @@
 
 mod hearing;
 mod homes;
+mod hosts;
 mod input;
 mod messages;
 mod places;
@@ -36,6 +37,7 @@ pub use printing::ShownTexts;
 
 use coordinator::{Coordinator, Report};
 use homes::Homes;
+use hosts::Hosts;
 use input::StandardInput;
 use places::Spares;
 use printing::Printing;
@@ -52,6 +54,7 @@ pub struct Root {
     world: World,
     is_cloneable: bool,
     coordinator: Coordinator,
+    hosts: Hosts,
     homes: Homes,
     spares: Spares,
     printing: Printing,
@@ -81,6 +84,7 @@ impl Root {
             line_askers: Vec::new(),
             unanswered: Unanswered::default(),
             coordinator: Coordinator::new(life.coordinator),
+            hosts: Hosts::default(),
             homes: Homes::default(),
             spares: Spares::new(job, site),
             now: Duration::ZERO,
@@ -104,6 +108,17 @@ impl Root {
     #[must_use]
     pub fn is_launched(&self) -> bool {
         self.homes.is_known()
+    }
+
+    /// Returns true if this host is part of the job. Before the launch none is.
+    #[must_use]
+    pub fn has_host(&self, host: u32) -> bool {
+        self.hosts.has(host)
+    }
+
+    /// The hosts that are part of the job, by number. None before the launch.
+    pub fn hosts(&self) -> impl Iterator<Item = u32> + '_ {
+        self.hosts.members()
     }
 
     /// The host number of every process, by process. None for free places.
@@ -176,6 +191,7 @@ impl Root {
         (self.now, self.is_working) = (now, true);
         match input {
             Input::Launched { placement, recovery, rooms } => {
+                (0..).zip(&rooms).for_each(|(host, rooms)| self.hosts.join(host, rooms.name.clone()));
                 self.spares.launched(rooms, now);
                 self.launched(placement, recovery.map(|recovery| *recovery));
             }
@@ -184,6 +200,7 @@ impl Root {
             Input::Daemon { host, message } => self.hear(host, message),
             Input::HostLost { host, name, why } => self.lose_host(host, name, why),
             Input::HostDismissed(host) => {
+                self.hosts.leave(host);
                 self.spares.dismiss(host);
                 self.coordinator.dismiss_host(host);
             }
@@ -191,7 +208,7 @@ impl Root {
                 self.hear_about_places(input);
             }
             Input::Wish { asker, wish } => {
-                let room = self.spares.room(&wish, now);
+                let room = self.spares.room(&wish, &self.hosts, now);
                 let outcome = self.coordinator.wish(now, wish, room);
                 self.answer(asker, outcome.map_err(Refused::Wish));
             }
@@ -259,7 +276,7 @@ impl Root {
     /// Begins another life. All processes of the previous one are gone.
     fn go_back(&mut self, life: Life) {
         self.coordinator = Coordinator::new(life.coordinator);
-        self.homes = Homes::default();
+        (self.hosts, self.homes) = (Hosts::default(), Homes::default());
         self.spares.begin_anew();
         self.input.go_back(life.input_bytes);
         self.line_askers.clear();
@@ -268,6 +285,7 @@ impl Root {
     }
 
     fn lose_host(&mut self, host: u32, name: String, why: String) {
+        self.hosts.leave(host);
         self.input.lose(host);
         self.spares.lose(host, &name, self.now);
         let replicas = self.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();

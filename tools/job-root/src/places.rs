@@ -7,6 +7,7 @@
 //!                   └ granted on a host that is not part of the job: it is asked for, and the news wait
 //! ```
 
+use crate::hosts::Hosts;
 use crate::messages::{Output, Rooms};
 use crate::{Input, Root};
 use coordinator::Wish;
@@ -22,8 +23,6 @@ pub(super) struct Spares {
     /// The request to the site's pool. None where it is not used.
     site: Option<Request>,
     places: Places<Site>,
-    /// Names of the hosts that are part of the job, by number.
-    hosts: BTreeMap<u32, String>,
     /// Places that were granted on hosts which were asked for and have not joined yet, by host name.
     awaited: BTreeMap<String, Vec<(u64, Spare)>>,
     /// Places that the job has on hosts of the site's pool, by host number.
@@ -40,7 +39,6 @@ impl Spares {
             job,
             places: Places::new(job, site.is_some().then(Site::default), request),
             site,
-            hosts: BTreeMap::new(),
             awaited: BTreeMap::new(),
             site_hosts: BTreeMap::new(),
             returned: BTreeSet::new(),
@@ -54,11 +52,8 @@ impl Spares {
 
     /// Adds the rooms of the hosts on which processes are launched.
     pub fn launched(&mut self, rooms: Vec<Rooms>, now: Duration) {
-        for (host, Rooms { name, count }) in (0..).zip(rooms) {
-            if count > 0 {
-                self.places.add(&name, count, now);
-            }
-            self.hosts.insert(host, name);
+        for Rooms { name, count } in rooms.into_iter().filter(|rooms| rooms.count > 0) {
+            self.places.add(&name, count, now);
         }
     }
 
@@ -75,7 +70,6 @@ impl Spares {
 
     /// Drops a host that was lost, with the places on it.
     pub fn lose(&mut self, host: u32, name: &str, now: Duration) {
-        self.hosts.remove(&host);
         self.places.remove(name, now);
         for number in self.site_hosts.remove(&host).into_iter().flatten() {
             self.places.obey(PlaceOrder::Failed { number, why: "the host was lost".into() }, now);
@@ -84,13 +78,12 @@ impl Spares {
 
     /// Drops a host that has no replicas any more and gets none.
     pub fn dismiss(&mut self, host: u32) {
-        self.hosts.remove(&host);
         self.site_hosts.remove(&host);
     }
 
     /// Number of copies that fit where a wish leads to. None if a site's pool may have more.
-    pub fn room(&self, wish: &Wish, now: Duration) -> Option<u32> {
-        let name = |host: &u32| self.hosts.get(host).map_or("", String::as_str);
+    pub fn room(&self, wish: &Wish, hosts: &Hosts, now: Duration) -> Option<u32> {
+        let name = |host: &u32| if hosts.has(*host) { hosts.name(*host) } else { "" };
         let anywhere_but = |name| (!self.places.has_site()).then(|| self.places.free_count(name, false, now));
         match wish {
             Wish::Migrate { to: Some(host), .. } => Some(self.places.free_count(name(host), true, now)),
@@ -105,10 +98,6 @@ impl Spares {
 
     pub fn work(&mut self, now: Duration) {
         self.places.work(now);
-    }
-
-    fn number(&self, name: &str) -> Option<u32> {
-        self.hosts.iter().find(|(_, other)| *other == name).map(|(host, _)| *host)
     }
 
     fn note_site_place(&mut self, host: u32, number: u64) {
@@ -137,6 +126,7 @@ impl Root {
         match input {
             Input::Site(news) => self.hear_site(news),
             Input::HostFound { host, name, is_new } => {
+                self.hosts.join(host, name.clone());
                 if is_new {
                     self.spares.site_hosts.insert(host, BTreeSet::new());
                     self.open_host(host, name.clone());
@@ -168,7 +158,7 @@ impl Root {
     }
 
     fn open_host(&mut self, host: u32, name: String) {
-        self.spares.hosts.insert(host, name.clone());
+        self.hosts.join(host, name.clone());
         self.coordinator.open_host(host, name);
     }
 
@@ -199,13 +189,14 @@ impl Root {
             return true;
         }
         let Some(host) = self.spares.poll_returned() else { return false };
+        self.hosts.leave(host);
         self.coordinator.dismiss_host(host);
         self.outputs.push_back(Output::DismissHost(host));
         true
     }
 
     fn granted(&mut self, number: u64, spare: Spare) {
-        if let Some(host) = self.spares.number(&spare.name) {
+        if let Some(host) = self.hosts.number(&spare.name) {
             self.spares.note_site_place(host, number);
             return self.tell_of_place(PlaceNews::Granted { number, spare }, Some(host));
         }

@@ -97,7 +97,7 @@ impl Shell<'_> {
             let is_in = is_asked || places.iter().any(|(_, place)| place.address.ip() == address);
             Some(Candidate { host, address, rack, is_in })
         };
-        let alive = self.members.iter().copied().filter(|host| !self.fleet.is_dead(*host));
+        let alive = self.root.hosts().filter(|host| !self.fleet.is_dead(*host));
         let all: Vec<_> = alive.filter_map(candidate).collect();
         let wanted = missing(usize::from(plan.roots), self.fleet.address().ip(), &all);
         let (voters, timeout, lease) = (plan.roots, plan.detect_timeout, plan.root_lease);

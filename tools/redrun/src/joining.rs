@@ -157,7 +157,6 @@ impl Shell<'_> {
 
     /// Lets the daemon of a host leave.
     pub(super) fn dismiss_host(&mut self, host: u32) {
-        self.members.remove(&host);
         match self.replay {
             Some(_) => self.fleet.lost_before(host),
             None => self.fleet.dismiss(host),

@@ -73,7 +73,7 @@ use root_terminal::seat::Seat;
 use say::Console;
 use spawned::Upwards;
 use spool::Spool;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -150,8 +150,6 @@ struct Shell<'a> {
     is_superseded: bool,
     /// Set when the job is to go back to a checkpoint.
     return_due: Option<lines::Return>,
-    /// Hosts that the root counts as part of the job.
-    members: BTreeSet<u32>,
     /// Times of a return under way.
     went_back: Option<lines::Returning>,
     /// Time at which this life of the job was known to end.
@@ -284,7 +282,6 @@ impl<'a> Shell<'a> {
             storing: None,
             is_superseded: false,
             return_due: None,
-            members: BTreeSet::new(),
             went_back: None,
             ending_since: None,
             lost_for: Duration::ZERO,
@@ -639,19 +636,12 @@ impl<'a> Shell<'a> {
     /// This process's own notes of an input. A replay repeats them.
     fn happened(&mut self, input: &Input) {
         match input {
-            Input::Launched { .. } => {
-                let hosts = 0..self.fleet.plan().hosts.len() as u32;
-                self.members = hosts.filter(|host| !self.joining.contains_key(host)).collect();
-            }
             Input::Daemon { message: FromDaemon::Exited { found_at_ns, .. }, .. } => {
                 // Accurate as far as the clocks of the two hosts agree.
                 let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
                 self.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
             }
-            Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.members.insert(*host)),
-            Input::HostDismissed(host) => drop(self.members.remove(host)),
             Input::HostLost { host, name, .. } => {
-                self.members.remove(host);
                 self.lost_host = Some(name.clone());
                 self.part_lost(*host);
             }
@@ -662,7 +652,7 @@ impl<'a> Shell<'a> {
     /// Notes the return, once all processes are gone. A count of 0 goes to an older checkpoint.
     fn return_is_due(&mut self, count: u32) {
         let hosts = 0..self.fleet.plan().hosts.len() as u32;
-        let lost = hosts.filter(|host| !self.members.contains(host)).collect();
+        let lost = hosts.filter(|host| !self.root.has_host(*host)).collect();
         self.return_due = Some(lines::Return { count, to_older: count == 0, lost });
     }
 

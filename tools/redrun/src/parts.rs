@@ -71,7 +71,7 @@ impl Shell<'_> {
         let place = |host| {
             let machine = self.fleet.name(host).to_owned();
             let rack = racks.iter().find(|(name, _)| *name == machine).map(|(_, rack)| *rack);
-            Place { machine, rack, is_there: self.members.contains(&host) }
+            Place { machine, rack, is_there: self.root.has_host(host) }
         };
         (0..self.fleet.plan().hosts.len() as u32).map(place).collect()
     }

@@ -23,7 +23,6 @@ use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,7 +46,6 @@ pub struct Snapshot {
     pub file_bytes: Vec<u64>,
     root: Root,
     launch: Option<Box<Launch>>,
-    members: BTreeSet<u32>,
     returns: u32,
     signal_number: u64,
     started_count: u64,
@@ -131,7 +129,6 @@ impl Shell<'_> {
             file_bytes: self.outputs.file_bytes(),
             root: copy(&self.root)?,
             launch: self.launch.clone().map(Box::new),
-            members: self.members.clone(),
             returns: self.returns,
             signal_number: self.signal_number,
             started_count: self.started_count as u64,
@@ -152,7 +149,6 @@ impl Shell<'_> {
     pub(super) fn begin_at(&mut self, snapshot: Snapshot) -> Duration {
         self.root = snapshot.root;
         self.launch = snapshot.launch.map(|launch| *launch);
-        self.members = snapshot.members;
         self.returns = snapshot.returns;
         self.signal_number = snapshot.signal_number;
         self.started_count = snapshot.started_count as usize;
