@@ -9,6 +9,7 @@
 //! There is one attempt for each copy. A checkpoint counts even if some copies failed: it is worth more than an older
 //! one as long as no host is lost that has the only copy of a part.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A host that may keep copies.
@@ -59,7 +60,7 @@ pub fn stay_with(partners: &mut BTreeMap<u32, Option<u32>>, keepers: &BTreeMap<u
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 enum Stage {
     Waiting,
     Sending,
@@ -67,7 +68,7 @@ enum Stage {
 }
 
 /// State of all copies of one checkpoint.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Copies {
     /// Partner and stage, by source.
     under_way: BTreeMap<u32, (u32, Stage)>,

@@ -25,7 +25,7 @@ impl Root {
     fn home_told_of(&self, replica: ReplicaId, message: &FromDaemon) -> Option<u32> {
         match message {
             FromDaemon::Line { generation, .. } if self.coordinator.line_under_way() == Some(*generation) => {
-                self.host_at_line(replica)
+                self.homes.host_at_line(self.world.process(replica))
             }
             _ => self.host(replica),
         }
@@ -52,12 +52,14 @@ impl Root {
             FromDaemon::InputTaken { byte_count } => return self.input.note_taken(host, byte_count),
             FromDaemon::Clone { id, step } => return self.tell(Input::Clone { host, id, step }),
             FromDaemon::Line { generation, replica, step: LineStep::Progress(progress) } => {
-                Output::Saving { generation, replica, progress }
+                return self.checkpoints.images_mut().note(generation, replica, progress);
             }
             FromDaemon::Line { generation, replica, step } => {
                 return self.tell(Input::Line { generation, replica, step });
             }
-            FromDaemon::Part { generation, source, step } => Output::Part { host, generation, source, step },
+            FromDaemon::Part { generation, source, step } => {
+                return self.hear_part(host, generation, source, step);
+            }
             FromDaemon::Exited { replica, exit, .. } => return self.tell(Input::Exited(replica, exit)),
             FromDaemon::Drained(replica) => {
                 self.outputs.push_back(Output::ErrorEnded(replica));

@@ -32,6 +32,16 @@ impl Hosts {
         self.0.get(&host).map_or("", |host| &host.name)
     }
 
+    /// One more than the highest number.
+    pub fn count(&self) -> u32 {
+        self.0.keys().next_back().map_or(0, |highest| highest + 1)
+    }
+
+    /// Names by number.
+    pub fn names(&self) -> Vec<String> {
+        (0..self.count()).map(|host| self.name(host).to_owned()).collect()
+    }
+
     /// Numbers of all members.
     pub fn members(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().filter(|(_, host)| host.is_member).map(|(host, _)| *host)
@@ -59,7 +69,7 @@ mod tests {
         hosts.join(0, "a".into());
         // Host 1 is being added.
         hosts.join(2, "c".into());
-        assert_eq!([0, 1, 2].map(|host| hosts.name(host)), ["a", "", "c"]);
+        assert_eq!((hosts.count(), hosts.names()), (3, ["a", "", "c"].map(String::from).into()));
         hosts.leave(0);
         assert!(!hosts.has(0) && !hosts.has(1) && hosts.has(2));
         assert_eq!((hosts.name(0), hosts.number("a"), hosts.number("c")), ("a", None, Some(2)));

@@ -22,31 +22,40 @@
 //! that was taken last. For example, a replica's departure is reported before its place is empty.
 #![forbid(unsafe_code)]
 
+mod asker;
+mod checkpoints;
+mod cutting;
 mod hearing;
 mod homes;
 mod hosts;
 mod input;
 mod messages;
+mod mutation;
 mod places;
 mod printing;
-mod saving;
-mod unanswered;
 
-pub use messages::{Asker, Input, Life, Misplaced, Output, Refused, Rooms, Settings, Unfit};
+pub use asker::Asker;
+pub use checkpoints::{
+    CheckpointNote, CheckpointSettings, Contents, Cut, Opened, OrderNumber, StoreAnswer, StoreOrder, StoreWork,
+};
+pub use messages::{Input, Life, Misplaced, Output, Refused, Rooms, Settings, Unfit};
 pub use printing::ShownTexts;
 
+use checkpoints::Checkpoints;
 use coordinator::{Coordinator, Report};
 use homes::Homes;
 use hosts::Hosts;
 use input::StandardInput;
+use line_store::Kept;
 use places::Spares;
 use printing::Printing;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
+use redrt_wire::clone::Progress;
 use redrt_wire::daemon::ToDaemon;
+use redrt_wire::line::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
-use unanswered::Unanswered;
 
 /// The machine that turns inputs of a job into orders; see the crate for its guarantees.
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,9 +68,9 @@ pub struct Root {
     spares: Spares,
     printing: Printing,
     input: StandardInput,
-    /// Processes that asked for a checkpoint, each with the number of its question.
-    line_askers: Vec<(ReplicaId, u64)>,
-    unanswered: Unanswered,
+    checkpoints: Checkpoints,
+    /// The number of a start from a checkpoint, from the end of all processes until others are launched.
+    return_count: Option<u32>,
     /// Time of the latest input.
     now: Duration,
     /// True until all outputs of the latest input are taken.
@@ -75,14 +84,14 @@ impl Root {
     /// The root of a job that has no hosts yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let Settings { life, release, shown, is_cloneable, checks_determinism, job, site } = settings;
+        let Settings { life, release, shown, is_cloneable, checks_determinism, job, site, checkpoints } = settings;
         let mut root = Self {
             world: life.coordinator.world.clone(),
             is_cloneable,
             printing: Printing::new(release, &life.coordinator.view, ShownTexts::at_begin(&life, shown)),
             input: StandardInput::new(life.input_bytes, life.coordinator.line.is_some()),
-            line_askers: Vec::new(),
-            unanswered: Unanswered::default(),
+            checkpoints: Checkpoints::new(checkpoints, life.from),
+            return_count: None,
             coordinator: Coordinator::new(life.coordinator),
             hosts: Hosts::default(),
             homes: Homes::default(),
@@ -139,10 +148,24 @@ impl Root {
         self.homes.past_host(replica, view).or_else(|| self.host(replica))
     }
 
-    /// The host number of a replica when the newest checkpoint was begun. Its image is written there.
+    /// The newest checkpoint that is kept: of this life, or the one that this life began from.
     #[must_use]
-    pub fn host_at_line(&self, replica: ReplicaId) -> Option<u32> {
-        self.homes.host_at_line(self.world.process(replica))
+    pub fn newest_checkpoint(&self) -> Option<&Kept> {
+        self.checkpoints.newest()
+    }
+
+    /// The checkpoint that is being taken, with the progress of its images. None until one has grown.
+    #[must_use]
+    pub fn checkpoint_progress(&self) -> Option<(Generation, Progress)> {
+        let generation = self.coordinator.line_under_way()?;
+        Some((generation, self.checkpoints.images().total(generation)?))
+    }
+
+    /// Orders to the outside that have not been answered. A root that comes back repeats them, since the work on them
+    /// ended with the process of the one before.
+    pub fn unanswered(&self) -> impl Iterator<Item = Output> + '_ {
+        let orders = self.checkpoints.unanswered().map(Output::Store);
+        orders.chain(self.return_count.map(|count| Output::GoBack { count }))
     }
 
     /// The texts that were shown so far, less the bytes that `unwritten_bytes` gives for a replica's standard output
@@ -176,12 +199,6 @@ impl Root {
         self.input.has_since(bytes)
     }
 
-    /// Bytes of standard input that the images of the newest checkpoint contain.
-    #[must_use]
-    pub fn input_bytes_at_line(&self) -> u64 {
-        self.input.bytes_at_line()
-    }
-
     /// Takes one input. `now` is the time since the first launch of this life, and never goes back within a life.
     ///
     /// # Panics
@@ -196,7 +213,7 @@ impl Root {
                 self.launched(placement, recovery.map(|recovery| *recovery));
             }
             Input::WentBack(life) => self.go_back(*life),
-            Input::LineOpened { generation, orders } => self.begin_line(generation, orders),
+            Input::Store { number, answer } => self.hear_store(number, answer),
             Input::Daemon { host, message } => self.hear(host, message),
             Input::HostLost { host, name, why } => self.lose_host(host, name, why),
             Input::HostDismissed(host) => {
@@ -212,11 +229,7 @@ impl Root {
                 let outcome = self.coordinator.wish(now, wish, room);
                 self.answer(asker, outcome.map_err(Refused::Wish));
             }
-            Input::Line { asker, ends } => {
-                if let Err(error) = self.coordinator.want_line(now, ends) {
-                    self.answer(asker, Err(Refused::Line(error)));
-                }
-            }
+            Input::Line { asker, ends } => self.want_line_of_user(asker, ends),
             Input::Kill { asker, replica } => self.kill(asker, replica),
             Input::StandardInput(bytes) => {
                 if self.input.note_read(&bytes) {
@@ -234,10 +247,7 @@ impl Root {
                 self.spares.work(now);
                 self.coordinator.handle(now, coordinator::Input::Tick);
             }
-            Input::Job(input) => {
-                self.unanswered.hear(&input);
-                self.coordinator.handle(now, input);
-            }
+            Input::Job(input) => self.coordinator.handle(now, input),
         }
     }
 
@@ -270,7 +280,7 @@ impl Root {
         let readers = self.world.replicas().zip(&placement).filter(|(replica, _)| replica.rank == VirtualRank(0));
         self.input.launched(readers.filter_map(|(_, host)| *host));
         self.homes.settle(placement);
-        self.unanswered.launched();
+        self.return_count = None;
     }
 
     /// Begins another life. All processes of the previous one are gone.
@@ -279,7 +289,7 @@ impl Root {
         (self.hosts, self.homes) = (Hosts::default(), Homes::default());
         self.spares.begin_anew();
         self.input.go_back(life.input_bytes);
-        self.line_askers.clear();
+        self.checkpoints.begin_life(life.from);
         self.printing.forget_holds();
         self.rewind(life.restored);
     }
@@ -290,6 +300,7 @@ impl Root {
         self.spares.lose(host, &name, self.now);
         let replicas = self.world.replicas().filter(|replica| self.host(*replica) == Some(host)).collect();
         self.coordinator.handle(self.now, coordinator::Input::DaemonLost { host: name, why, replicas });
+        self.lose_parts(host);
     }
 
     fn kill(&mut self, asker: Asker, replica: ReplicaId) {
@@ -366,13 +377,13 @@ impl Root {
                 self.note_line_report(&report);
                 Output::Report(report)
             }
-            Job::OpenLine(generation) => {
-                self.homes.line_begins();
-                Output::OpenLine(generation)
+            Job::OpenLine(generation) => return self.open_checkpoint(generation),
+            Job::CommitLine(taken) => return self.images_written(*taken),
+            Job::DropLine(generation) => return self.drop_checkpoint(generation),
+            Job::Restart { count, .. } => {
+                self.return_count = Some(count);
+                Output::GoBack { count }
             }
-            Job::CommitLine(taken) => Output::CommitLine(taken),
-            Job::DropLine(generation) => Output::DropLine(generation),
-            Job::Restart { count, .. } => Output::GoBack { count },
             Job::Finish(code) => {
                 let will_go_on = self.coordinator.is_suspended();
                 if !will_go_on {
@@ -381,7 +392,6 @@ impl Root {
                 Output::Finish { code, will_go_on }
             }
         };
-        self.unanswered.ask(&output);
         self.outputs.push_back(output);
     }
 }

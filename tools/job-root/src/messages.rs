@@ -1,12 +1,15 @@
 //! Settings, inputs and outputs of the root.
 
+use super::asker::Asker;
+use super::checkpoints::{CheckpointNote, CheckpointSettings, OrderNumber, StoreAnswer, StoreOrder};
 use super::printing::ShownTexts;
-use coordinator::{NoLines, Recovery, Report, TakenLine, Wish, WishError};
+use coordinator::{LineFailure, NoLines, Recovery, Report, Wish, WishError};
+use line_store::Kept;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{Newcomer, Progress};
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::dynamic::Request;
-use redrt_wire::line::{Generation, LineOrder, PartStep};
+use redrt_wire::line::Generation;
 use replica_output::restored::Restored;
 use replica_output::sphere_stream::Release;
 use serde::{Deserialize, Serialize};
@@ -29,6 +32,8 @@ pub struct Settings {
     pub job: u64,
     /// The request to the site's pool of spares. None if the job does not use it.
     pub site: Option<SpareRequest>,
+    /// Settings of checkpoints. None where none are taken.
+    pub checkpoints: Option<CheckpointSettings>,
 }
 
 /// A host's room for copies, besides the processes that are launched there.
@@ -49,11 +54,9 @@ pub struct Life {
     pub restored: Vec<(VirtualRank, Vec<Restored>)>,
     /// Bytes of standard input that these images contain.
     pub input_bytes: u64,
+    /// The checkpoint that has these images. None at a start.
+    pub from: Option<Box<Kept>>,
 }
-
-/// The number of a connection of `redctl`, to which an answer goes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Asker(pub u64);
 
 /// An event for the root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,12 +72,12 @@ pub enum Input {
     },
     /// The job has begun another life from a checkpoint, for which no process was launched yet.
     WentBack(Box<Life>),
-    /// The store has a place for the images of a checkpoint ([`Output::OpenLine`]).
-    LineOpened {
-        /// Number of the checkpoint.
-        generation: Generation,
-        /// The order for the daemon of each host, by host number.
-        orders: Vec<LineOrder>,
+    /// The store has carried out an order, or failed to ([`Output::Store`]).
+    Store {
+        /// The number of the order.
+        number: OrderNumber,
+        /// The outcome.
+        answer: StoreAnswer,
     },
     /// A message of a daemon that is part of the job.
     Daemon {
@@ -128,7 +131,7 @@ pub enum Input {
         /// The change that is wanted.
         wish: Wish,
     },
-    /// A user wants a checkpoint now. Answered only if the job takes none. Otherwise a report says what became of it.
+    /// A user wants a checkpoint now. Answered by [`Output::Answered`] when it is kept, or was given up.
     Line {
         /// The connection to answer.
         asker: Asker,
@@ -223,26 +226,8 @@ pub enum Output {
         /// Rounds and bytes so far.
         progress: Progress,
     },
-    /// Progress of an image for a checkpoint.
-    Saving {
-        /// Number of the checkpoint.
-        generation: Generation,
-        /// The process whose image it is.
-        replica: ReplicaId,
-        /// Rounds and bytes so far.
-        progress: Progress,
-    },
-    /// Progress in copying a host's part of a checkpoint to another host.
-    Part {
-        /// Number of the host that reports it.
-        host: u32,
-        /// Number of the checkpoint.
-        generation: Generation,
-        /// Number of the host whose part it is.
-        source: u32,
-        /// The step that was reached.
-        step: PartStep,
-    },
+    /// Tell the user of a checkpoint, and write it to the audit log.
+    Checkpoint(CheckpointNote),
     /// A request of a process about other jobs.
     Dynamic {
         /// The process that asks.
@@ -259,13 +244,8 @@ pub enum Output {
         /// `Ok` if the wish is fulfilled, or its fulfilment has begun.
         outcome: Result<(), Refused>,
     },
-    /// Make a place in the store for the images of a checkpoint. Answered by [`Input::LineOpened`], or by the store's
-    /// news of a failure.
-    OpenLine(Generation),
-    /// All images of a checkpoint are on disk: keep it. Answered by the store's news.
-    CommitLine(Box<TakenLine>),
-    /// A checkpoint has failed: remove its remains.
-    DropLine(Generation),
+    /// Give this to the store of checkpoints. Answered by [`Input::Store`].
+    Store(StoreOrder),
     /// All processes are gone: begin again from the newest checkpoint. Answered by [`Input::WentBack`], and then
     /// [`Input::Launched`].
     GoBack {
@@ -317,4 +297,12 @@ pub enum Refused {
     /// The job takes no checkpoints.
     #[error(transparent)]
     Line(NoLines),
+    /// The checkpoint was given up.
+    #[error("checkpoint {generation} was not taken: {}", why.told(&|replica| replica.to_string()))]
+    NotTaken {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// The reason.
+        why: LineFailure,
+    },
 }

@@ -166,8 +166,7 @@ impl Root {
     }
 
     /// Standard output and standard error of a source of the newest checkpoint, as its image needs them.
-    #[must_use]
-    pub fn saved_texts(&self, source: ReplicaId) -> Option<[SavedText; 2]> {
+    pub(super) fn saved_texts(&self, source: ReplicaId) -> Option<[SavedText; 2]> {
         self.printing.saved.get(&source).cloned()
     }
 

@@ -1,13 +1,15 @@
 //! The same inputs make the same outputs, also in a root that was saved and loaded between them.
 
+mod checkpoints;
 mod input;
 mod world;
 
 use super::*;
+use redrt_wire::daemon::FromDaemon;
 use redrt_wire::frame::{decode_body, encode_body};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
-use world::{Recording, Scenario, record, record_losses, record_returns, record_silence};
+use world::{Recording, Scenario, record, record_silence};
 
 /// Gives a root these inputs of a recording, each as a journal would have kept it. Returns the outputs of each.
 fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>) -> Vec<String> {
@@ -90,9 +92,10 @@ type Kind = (&'static str, fn(&Input) -> bool);
 /// Shows that each record counts: a journal that lacks the first of its kind makes another root.
 #[test]
 fn a_record_that_is_forgotten_makes_another_root() {
-    let kinds: [Kind; 6] = [
-        ("LineOpened", |input| matches!(input, Input::LineOpened { .. })),
-        ("Store", |input| matches!(input, Input::Job(coordinator::Input::Store { .. }))),
+    let kinds: [Kind; 7] = [
+        ("Opened", |input| matches!(input, Input::Store { answer: StoreAnswer::Opened(_), .. })),
+        ("Kept", |input| matches!(input, Input::Store { answer: StoreAnswer::Kept(_), .. })),
+        ("Part", |input| matches!(input, Input::Daemon { message: FromDaemon::Part { .. }, .. })),
         ("WentBack", |input| matches!(input, Input::WentBack(_))),
         ("HostLost", |input| matches!(input, Input::HostLost { .. })),
         ("StandardInput", |input| matches!(input, Input::StandardInput(_))),
@@ -111,46 +114,10 @@ fn a_record_that_is_forgotten_makes_another_root() {
     }
 }
 
-/// The kill comes between any two inputs.
-#[test]
-fn a_killed_root_repeats_its_unanswered_requests() {
-    let mut loss_count = 0;
-    for seed in 0..200 {
-        let (losses, wrong) = record_losses(Scenario::of_seed(seed).losing_roots(false), seed as usize);
-        loss_count += losses;
-        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
-    }
-    assert!(loss_count > 1000, "{loss_count}");
-    for (what, step_count) in [("StoreSilent", None), ("GoBack", Some(400)), ("DropLine", Some(400))] {
-        let is_stuck = |seed: u64| {
-            let step_count = step_count.unwrap_or(seed as usize);
-            let (_, wrong) = record_losses(Scenario::of_seed(seed).losing_roots(true), step_count);
-            wrong.iter().any(|wrong| wrong.contains(what))
-        };
-        assert!((0..1000).any(is_stuck), "a root that forgets its questions is like one that does not: {what}");
-    }
-}
-
-/// When a job is lost, the store may or may not keep the checkpoint it works on. The job chooses its start only when
-/// that is known. Otherwise it would be loaded from one checkpoint, and its output cut at another.
-#[test]
-fn a_return_waits_for_the_store_and_takes_the_newest_line() {
-    let mut return_count = 0;
-    for seed in 0..600 {
-        let (returns, wrong) = record_returns(Scenario::of_seed(seed).without_replicas());
-        return_count += returns;
-        assert_eq!(wrong, None, "seed {seed}");
-    }
-    assert!(return_count > 20, "{return_count}");
-    let is_found =
-        (0..1000).any(|seed| record_returns(Scenario::of_seed(seed).without_replicas().dropping_at_once()).1.is_some());
-    assert!(is_found, "a store that is not waited for is like one that is");
-}
-
 #[test]
 fn a_line_is_given_up_when_nobody_answers_however_far_it_is() {
     let mut stages: BTreeSet<&str> = BTreeSet::new();
-    for seed in 0..200 {
+    for seed in 0..600 {
         let Some(recording) = record_silence(Scenario::of_seed(seed), seed as usize % 300) else { continue };
         let last = recording.outputs.last().expect("it was given up");
         stages.extend(["Late(", "Unwritten(", "StoreSilent("].into_iter().find(|why| last.contains(why)));

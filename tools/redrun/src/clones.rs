@@ -102,9 +102,15 @@ impl Shell<'_> {
         }
         if self.console.shows_status() {
             let lines = self.clones.0.iter().map(|(replica, clone)| clone.line(&self.host_name(*replica)));
-            let lines = lines.chain(self.saving_text()).collect();
+            let lines = lines.chain(self.checkpoint_text()).collect();
             self.console.show_status(lines);
         }
+    }
+
+    /// Progress of the checkpoint that is being taken, as a line.
+    fn checkpoint_text(&self) -> Option<String> {
+        let (generation, progress) = self.root.checkpoint_progress()?;
+        Some(format!("checkpoint {generation}: {}", progress_text(&progress)))
     }
 }
 

@@ -220,7 +220,7 @@ impl Ground {
             }
             false => Keepsakes::come_back(&directory, spooled_bytes, plan.root_lease)?,
         };
-        let read_bytes = input_bytes + begun.resumed.as_ref().map_or(0, |kept| kept.manifest.input_bytes);
+        let read_bytes = input_bytes + begun.settings.life.input_bytes;
         let replay = Replay {
             life,
             later: lives,
@@ -263,7 +263,6 @@ fn begin(
         secret: secret.clone(),
         settings: settings.clone(),
         seed: job.options.seed,
-        resumed: job.resume.clone().map(Box::new),
         files: [
             file_of(std::io::stdin().as_fd()),
             file_of(std::io::stdout().as_fd()),
@@ -334,14 +333,6 @@ impl Shell<'_> {
                     self.outputs.show_prompt();
                     continue;
                 }
-                Record::LineBegun { beside, basis } => {
-                    self.line_begun_before(beside, basis);
-                    continue;
-                }
-                Record::LineKept(kept) => {
-                    self.line_kept_before(kept);
-                    continue;
-                }
                 Record::Attached(_)
                 | Record::Counted { .. }
                 | Record::Order { .. }
@@ -404,11 +395,10 @@ impl Shell<'_> {
         self.fleet = Fleet::come_back(plan, returned.secret, self.ledger.clone(), replay.term, &replay.life.known)?;
         // A return without launched processes is done again.
         let count = returned.count;
-        let due = Return { count, to_older: false, lost: BTreeSet::new() };
+        let due = Return { count, to_older: false, lost: BTreeSet::new(), from: Some(returned.kept) };
         self.return_due = (!replay.life.is_launched).then_some(due);
         self.leave_life(Instant::now(), lost_at, count);
         self.site = SitePool::of_past(self.job, self.job_number)?;
-        self.line_kept_before(returned.kept);
         Ok(())
     }
 

@@ -21,11 +21,9 @@ mod mpir;
 mod notices;
 mod output;
 mod own_network;
-mod parts;
 mod pools;
 mod program;
 mod redundancy;
-mod saving;
 mod signals;
 mod spares;
 mod spawned;
@@ -34,7 +32,6 @@ mod standard;
 mod start_record;
 mod status;
 mod status_lines;
-mod storing;
 mod streams;
 mod summary;
 mod symbols;
@@ -139,15 +136,8 @@ struct Shell<'a> {
     site: spares::SitePool,
     joining: joining::Joining,
     clones: clones::Clones,
-    saving: saving::Saving,
     /// `None` without checkpoints.
     lines: Option<lines::Lines>,
-    /// Copies to other hosts of the parts of a new checkpoint, before it is committed.
-    parts: Option<parts::Parts>,
-    /// Upload of a new checkpoint's parts to the object store.
-    storing: Option<storing::Storing>,
-    /// True once another `redrun` has resumed the job.
-    is_superseded: bool,
     /// Set when the job is to go back to a checkpoint.
     return_due: Option<lines::Return>,
     /// Times of a return under way.
@@ -158,8 +148,6 @@ struct Shell<'a> {
     lost_for: Duration,
     /// Number of returns.
     returns: u32,
-    /// Connections of `redctl` that wait for the next checkpoint's outcome.
-    line_waiters: Vec<LinkId>,
     /// Connections of `redctl` whose wishes the root has.
     askers: BTreeMap<Asker, LinkId>,
     asker_count: u64,
@@ -268,7 +256,6 @@ impl<'a> Shell<'a> {
             joining: joining::Joining::new(),
             launch: None,
             clones: clones::Clones::default(),
-            saving: saving::Saving::default(),
             spawned: spawned::Spawned::new(upwards)?,
             fleet: ground.fleet,
             ledger: ground.ledger,
@@ -278,15 +265,11 @@ impl<'a> Shell<'a> {
             notice: root_quorum::Notice::default(),
             replay: None,
             lines,
-            parts: None,
-            storing: None,
-            is_superseded: false,
             return_due: None,
             went_back: None,
             ending_since: None,
             lost_for: Duration::ZERO,
             returns: 0,
-            line_waiters: Vec::new(),
             askers: BTreeMap::new(),
             asker_count: 0,
             signal_number: 0,
@@ -413,10 +396,6 @@ impl<'a> Shell<'a> {
             if let Some(due) = self.return_due.take() {
                 self.go_back(due)?;
             }
-            anyhow::ensure!(
-                !self.is_superseded,
-                "the job was resumed by another redrun, from its object store, and goes on there: this one ends"
-            );
             self.handle(Input::Tick);
             self.shorten_journal();
         }
@@ -459,7 +438,7 @@ impl<'a> Shell<'a> {
         self.answer_watchers();
         self.hear_of_audit();
         self.hear_of_notices();
-        self.hear_of_store();
+        self.hear_of_store()?;
         self.hear_of_ledger();
         self.keep_council();
         self.write_outputs();
@@ -581,7 +560,6 @@ impl<'a> Shell<'a> {
                 Output::ShowError { replica, bytes, is_anew } => self.outputs.show_error(replica, bytes, is_anew),
                 Output::ErrorEnded(replica) => self.outputs.end_error(replica),
                 Output::Report(report) => {
-                    self.answer_about_line(&report);
                     if matches!(report, Report::Ending(_)) {
                         self.ending_since = Some(Instant::now());
                     }
@@ -602,8 +580,7 @@ impl<'a> Shell<'a> {
                 }
                 Output::Note(note) => self.console.warning(&note),
                 Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
-                Output::Saving { generation, replica, progress } => self.note_saving(generation, replica, progress),
-                Output::Part { host, generation, source, step } => self.hear_of_part(host, generation, source, step),
+                Output::Checkpoint(note) => self.tell_of_checkpoint(&note),
                 Output::Dynamic { replica, number, request } => {
                     if self.ledger.is_kept() {
                         self.ledger.give_up("its processes have to do with other jobs");
@@ -611,9 +588,7 @@ impl<'a> Shell<'a> {
                     self.serve_dynamic((replica, number), request);
                 }
                 Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
-                Output::OpenLine(generation) => self.open_line(generation),
-                Output::CommitLine(taken) => self.commit_line(*taken),
-                Output::DropLine(generation) => self.drop_line(generation),
+                Output::Store(order) => self.give_to_store(order),
                 Output::GoBack { count } => self.return_is_due(count),
                 Output::Finish { code, will_go_on } => {
                     // `finish` hands over the last output, so the journal must be complete before.
@@ -641,10 +616,7 @@ impl<'a> Shell<'a> {
                 let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
                 self.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
             }
-            Input::HostLost { host, name, .. } => {
-                self.lost_host = Some(name.clone());
-                self.part_lost(*host);
-            }
+            Input::HostLost { name, .. } => self.lost_host = Some(name.clone()),
             _ => {}
         }
     }
@@ -653,7 +625,7 @@ impl<'a> Shell<'a> {
     fn return_is_due(&mut self, count: u32) {
         let hosts = 0..self.fleet.plan().hosts.len() as u32;
         let lost = hosts.filter(|host| !self.root.has_host(*host)).collect();
-        self.return_due = Some(lines::Return { count, to_older: count == 0, lost });
+        self.return_due = Some(lines::Return { count, to_older: count == 0, lost, from: None });
     }
 
     fn send_all(&mut self, message: &ToDaemon) {

@@ -4,26 +4,31 @@ pub mod life;
 
 use super::Shell;
 use super::fleet::Fleet;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use background_worker::{Bell, Worker};
-use coordinator::{LineSettings, RESUME_CODE, Report, STORE_TIME_MAX, StoreFailure, StoreNews, TakenLine};
+use coordinator::{LineSettings, RESUME_CODE, STORE_TIME_MAX, TakenLine};
 use file_undo::SharedLog;
 use job_options::Job;
 use job_options::checkpoint::Checkpoint;
-use job_root::{Input, Output, ShownTexts};
+use job_root::{
+    CheckpointNote, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, Output, ShownTexts, StoreAnswer,
+    StoreOrder, StoreWork,
+};
 use line_files::remote::{self, Access};
 use line_files::undo;
-use line_store::{Kept, Level, Manifest, Member, Store, objects, place};
+use line_store::{Kept, Level, Manifest, Store, objects, place};
 use placement::homes::{self, Seat};
 use placement::plan::HostPlan;
 use redrt_types::{ReplicaId, View, VirtualRank};
+use redrt_wire::control::Transport;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::frame::{decode_body, encode_long};
-use redrt_wire::line::{Building, Generation, Image, LineOrder, Objects, Restore, image_path, memory_path};
-use redrt_wire::object::{Entry, Stored};
+use redrt_wire::line::{Generation, Image, Objects, Restore, image_path, memory_path};
+use redrt_wire::object::Entry;
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
 use root_records::ledger::Returned;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
@@ -32,25 +37,27 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Work for the store's thread.
 enum Work {
+    /// An order of the root, with its number.
+    Order(OrderNumber, Order),
+    /// Remove checkpoints from the object store that this job has abandoned.
+    Sweep,
+}
+
+/// A [`StoreWork`], with all that the thread needs.
+enum Order {
     /// Begin this checkpoint, perhaps built on that one.
     Begin(Generation, Option<Generation>),
     Commit(Box<Manifest>),
     Drop(Generation),
-    /// Remove checkpoints from the object store that this job has abandoned.
-    Sweep,
 }
 
 /// Outcome of a [`Work`].
 enum Done {
     /// Directory of the checkpoint, the checkpoints kept beside it, and the one that it may be built on.
-    Begun(Generation, PathBuf, Vec<Generation>, Option<Box<Manifest>>),
-    Committed(Box<Kept>),
-    Failed(Generation, StoreFailure),
+    Begun(OrderNumber, PathBuf, Vec<Generation>, Option<Box<Manifest>>),
+    Answered(OrderNumber, StoreAnswer),
     /// The job was resumed elsewhere, and this life is over.
     Superseded,
-    /// The checkpoint's files are gone, or are removed with the next one. With [`Kept`] if it had been committed
-    /// before.
-    Dropped(Generation, Option<Box<Kept>>),
     /// Abandoned checkpoints are gone, or are removed with the next one.
     Swept,
 }
@@ -64,6 +71,8 @@ pub(super) struct Return {
     pub to_older: bool,
     /// Hosts that have left the job.
     pub lost: BTreeSet<u32>,
+    /// The checkpoint, where an earlier attempt of the same return has chosen it. `None`: the newest.
+    pub from: Option<Box<Kept>>,
 }
 
 /// Times of a return to a checkpoint.
@@ -90,14 +99,6 @@ pub struct Lines {
     /// Lower bound of the next number: an incomplete checkpoint in the object store is unknown to the local store.
     next_min: Generation,
     worker: Worker<Work, Done>,
-    /// The newest checkpoint of this life, or the one it began from.
-    pub newest: Option<Box<Kept>>,
-    /// Checkpoints that stay beside the one being taken.
-    pub(super) beside: Vec<Generation>,
-    /// The checkpoint that the present one is built on.
-    pub basis: Option<Box<Manifest>>,
-    /// During a replay: manifest of the last commit, which may not have been carried out.
-    uncommitted: Option<Box<Manifest>>,
     /// True if checkpoints are removed with the job.
     are_forgotten: bool,
     /// The shared log of changed files, where each host has one of its own besides.
@@ -151,20 +152,7 @@ impl Lines {
             }
         });
         let worker = worker.context("Failed to start a thread")?;
-        let newest = job.resume.clone().map(Box::new);
-        Ok(Some(Self {
-            checkpoint,
-            store,
-            remote,
-            next_min,
-            worker,
-            newest,
-            beside: Vec::new(),
-            basis: None,
-            uncommitted: None,
-            are_forgotten: false,
-            shared_log,
-        }))
+        Ok(Some(Self { checkpoint, store, remote, next_min, worker, are_forgotten: false, shared_log }))
     }
 
     /// Directory of this job's checkpoints.
@@ -177,19 +165,27 @@ impl Lines {
         decode_body(&self.store.shown()?).ok()
     }
 
-    /// Settings of checkpoints for the coordinator. `count`: number of starts from the newest one. `has_input`: true if
-    /// standard input from this byte on can be given again.
-    pub fn settings(&self, count: u32, has_input: impl Fn(u64) -> bool) -> LineSettings {
+    /// Settings of checkpoints, for as long as the job lasts.
+    pub fn constants(&self, job: &Job) -> CheckpointSettings {
+        CheckpointSettings {
+            level: self.checkpoint.level,
+            directory: self.directory().to_owned(),
+            compression: self.checkpoint.compression,
+            are_chained: self.checkpoint.chain_length != 1,
+            has_host_memory: job.options.transport != Transport::Tcp && !job.world.is_replicated(),
+            racks: job.hosts.racks.clone(),
+        }
+    }
+
+    /// Settings of checkpoints for the coordinator, in a life that begins `from` one. `count`: number of starts from
+    /// it. `has_input`: true if standard input from this byte on can be given again.
+    pub fn settings(&self, from: Option<&Kept>, count: u32, has_input: impl Fn(u64) -> bool) -> LineSettings {
         LineSettings {
             schedule: self.checkpoint.schedule,
             first: self.checkpoint.first,
             // A directory that cannot be listed fails the next checkpoint, with a message.
             next: self.store.next().unwrap_or(Generation(u64::from(u32::MAX))).max(self.next_min),
-            restored: self
-                .newest
-                .as_ref()
-                .filter(|kept| has_input(kept.manifest.input_bytes))
-                .map(|kept| kept.manifest.generation),
+            restored: from.filter(|kept| has_input(kept.manifest.input_bytes)).map(|kept| kept.manifest.generation),
             restart_count: count,
         }
     }
@@ -199,14 +195,13 @@ impl Lines {
 fn begin(
     store: &Store,
     generation: Generation,
-    basis: Option<Manifest>,
     lock: Option<&mut Option<File>>,
-) -> Result<Done, line_store::Error> {
+) -> Result<(PathBuf, Vec<Generation>), line_store::Error> {
     let directory = store.begin(generation)?;
     if let Some(lock) = lock.filter(|lock| lock.is_none()) {
         *lock = store.lock()?;
     }
-    Ok(Done::Begun(generation, directory, store.generations()?, basis.map(Box::new)))
+    Ok((directory, store.generations()?))
 }
 
 /// Removes records of file changes that are older than the oldest checkpoint.
@@ -248,47 +243,51 @@ fn work_on(
     lock: Option<&mut Option<File>>,
     life: &mut Option<u64>,
 ) -> Done {
-    match work {
-        Work::Begin(generation, newest) => {
+    let (number, order) = match work {
+        Work::Order(number, order) => (number, order),
+        Work::Sweep => {
+            sweep(store, remote);
+            return Done::Swept;
+        }
+    };
+    match order {
+        Order::Begin(generation, newest) => {
             let basis = newest.and_then(|newest| store.basis(newest, chain_length));
-            match begin(store, generation, basis, lock) {
-                Ok(begun) => begun,
-                Err(error) => Done::Failed(generation, StoreFailure::NoPlace(error.to_string())),
+            match begin(store, generation, lock) {
+                Ok((directory, beside)) => Done::Begun(number, directory, beside, basis.map(Box::new)),
+                Err(error) => Done::Answered(number, StoreAnswer::Failed(error.to_string())),
             }
         }
-        Work::Commit(_) if is_superseded(remote, life) => Done::Superseded,
-        Work::Commit(manifest) => {
+        Order::Commit(_) if is_superseded(remote, life) => Done::Superseded,
+        Order::Commit(manifest) => {
             let generation = manifest.generation;
             match store.commit_published(*manifest, |path| publish(remote, generation, path)) {
                 Ok(kept) => {
                     forget_old_changes(store);
                     sweep(store, remote);
-                    Done::Committed(Box::new(kept))
+                    Done::Answered(number, StoreAnswer::Kept(Box::new(kept)))
                 }
-                Err(error) => Done::Failed(generation, StoreFailure::NotKept(error.to_string())),
+                Err(error) => Done::Answered(number, StoreAnswer::Failed(error.to_string())),
             }
         }
-        Work::Drop(generation) => {
+        Order::Drop(generation) => {
             let _ = store.drop_partial(generation);
-            Done::Dropped(generation, store.open(generation).ok().map(Box::new))
-        }
-        Work::Sweep => {
-            sweep(store, remote);
-            Done::Swept
+            Done::Answered(number, StoreAnswer::Dropped(store.open(generation).ok().map(Box::new)))
         }
     }
 }
 
 impl Shell<'_> {
-    /// Gives work to the thread. During a replay work is dropped: it was done already, or is given again afterwards
-    /// ([`Shell::give_to_store_again`]).
-    fn give_to_store(&mut self, work: Work) {
-        let Some(lines) = &mut self.lines else { return };
-        match (work, &self.replay) {
-            (work, None) => lines.worker.give(work, 0),
-            (Work::Commit(manifest), Some(_)) => lines.uncommitted = Some(manifest),
-            (Work::Begin(..) | Work::Drop(_) | Work::Sweep, Some(_)) => {}
-        }
+    /// Gives an order of the root to the store's thread. During a replay it was carried out already, or is given again
+    /// afterwards ([`Shell::give_to_store_again`]).
+    pub(super) fn give_to_store(&mut self, StoreOrder { number, work }: StoreOrder) {
+        let Some(lines) = self.lines.as_ref().filter(|_| self.replay.is_none()) else { return };
+        let order = match work {
+            StoreWork::Open { generation, newest } => Order::Begin(generation, newest),
+            StoreWork::Commit(contents) => Order::Commit(Box::new(self.manifest(*contents))),
+            StoreWork::Drop(generation) => Order::Drop(generation),
+        };
+        lines.worker.give(Work::Order(number, order), 0);
     }
 
     /// After the job's success, marks checkpoints in memory for removal, since they take room from others. They go when
@@ -303,7 +302,7 @@ impl Shell<'_> {
 
     /// Stores the amount of output shown when the job ends, so that a resumed job does not repeat it.
     pub(super) fn write_down_shown(&self) {
-        let Some(lines) = self.lines.as_ref().filter(|lines| lines.newest.is_some()) else { return };
+        let Some(lines) = self.lines.as_ref().filter(|_| self.root.newest_checkpoint().is_some()) else { return };
         if let Some(shown) = self.root.shown_texts(&|replica| self.outputs.unwritten_bytes(replica))
             && let Err(error) = lines.store.write_shown(&encode_long(&shown))
         {
@@ -314,7 +313,9 @@ impl Shell<'_> {
     /// Removes marked checkpoints. Only the store's thread may still write to them.
     pub(super) fn remove_forgotten_lines(&mut self) {
         let Some(lines) = self.lines.as_ref() else { return };
-        if let Some(log) = lines.shared_log.as_ref().filter(|_| lines.are_forgotten || lines.newest.is_none()) {
+        if let Some(log) =
+            lines.shared_log.as_ref().filter(|_| lines.are_forgotten || self.root.newest_checkpoint().is_none())
+        {
             // Without a checkpoint the log has no use. Failure is harmless: the directory takes room and has this job's
             // number.
             let _ = log.directory().remove();
@@ -328,133 +329,46 @@ impl Shell<'_> {
         }
     }
 
-    /// Repeats the requests to the store that were open when the root was killed.
+    /// Repeats the orders to the store that were open when the root was killed.
     pub(super) fn give_to_store_again(&mut self) {
-        let questions: Vec<_> = self.root.unanswered().collect();
-        for question in questions {
-            match question {
-                Output::OpenLine(generation) => self.open_line(generation),
-                Output::DropLine(generation) => self.give_to_store(Work::Drop(generation)),
-                Output::CommitLine(taken) => {
-                    let manifest = self.lines.as_mut().and_then(|lines| lines.uncommitted.take());
-                    // Otherwise parts of the checkpoint are still being copied.
-                    if let Some(manifest) = manifest.filter(|manifest| manifest.generation == taken.generation) {
-                        self.give_to_store(Work::Commit(manifest));
-                    }
-                }
-                _ => {}
+        let open: Vec<_> = self.root.unanswered().collect();
+        for output in open {
+            if let Output::Store(order) = output {
+                self.give_to_store(order);
             }
         }
     }
 
-    pub(super) fn open_line(&mut self, generation: Generation) {
-        let newest = self.lines.as_ref().and_then(|lines| lines.newest.as_ref()).map(|kept| kept.manifest.generation);
-        self.give_to_store(Work::Begin(generation, newest));
-    }
-
-    pub(super) fn drop_line(&mut self, generation: Generation) {
-        self.parts.take_if(|parts| parts.generation() == generation);
-        self.storing.take_if(|storing| storing.generation() == generation);
-        self.give_to_store(Work::Drop(generation));
-    }
-
-    /// Commits a checkpoint whose files are all on disk. `keepers`: for each host, the host with a copy of its part.
-    /// `objects`: its files in the object store.
-    pub(super) fn keep_line(&mut self, taken: TakenLine, keepers: &[Option<u32>], objects: Vec<Stored>) {
-        let manifest = Manifest { objects, ..self.manifest(taken, keepers) };
-        self.give_to_store(Work::Commit(Box::new(manifest)));
-    }
-
-    /// Level of the checkpoints' storage.
-    pub(super) fn level(&self) -> Level {
-        self.lines.as_ref().map_or_else(Level::default, |lines| lines.checkpoint.level)
-    }
-
-    /// Checkpoints that stay beside the one being taken.
-    pub(super) fn lines_beside(&self) -> Vec<Generation> {
-        self.lines.as_ref().map(|lines| lines.beside.clone()).unwrap_or_default()
-    }
-
-    /// Handles outcomes of the store's thread.
-    pub(super) fn hear_of_store(&mut self) {
+    /// Passes on the answers of the store's thread.
+    ///
+    /// # Errors
+    /// When the job goes on elsewhere.
+    pub(super) fn hear_of_store(&mut self) -> Result<()> {
         while let Some(done) = self.lines.as_ref().and_then(|lines| lines.worker.poll_event()) {
-            match done {
-                Done::Begun(generation, directory, beside, basis) => {
-                    let basis = basis.filter(|basis| self.can_build_on(basis));
-                    self.begin_line(generation, directory, beside, basis);
+            let (number, answer) = match done {
+                Done::Begun(number, directory, beside, basis) => (number, self.opened(directory, beside, basis)),
+                Done::Answered(number, answer) => (number, answer),
+                Done::Superseded => {
+                    bail!(
+                        "the job was resumed by another redrun, from its object store, and goes on there: this one ends"
+                    )
                 }
-                Done::Committed(kept) => self.hear_of_kept(kept),
-                Done::Failed(generation, why) => {
-                    self.hear_of_line(generation, StoreNews::Failed(why));
-                }
-                Done::Superseded => self.is_superseded = true,
-                Done::Dropped(generation, kept) => {
-                    if let Some(kept) = kept {
-                        self.hear_of_kept(kept);
-                    }
-                    self.hear_of_line(generation, StoreNews::Dropped);
-                }
-                Done::Swept => {}
-            }
+                Done::Swept => continue,
+            };
+            self.handle(Input::Store { number, answer });
         }
+        Ok(())
     }
 
-    fn hear_of_kept(&mut self, kept: Box<Kept>) {
-        let generation = kept.manifest.generation;
-        self.ledger.line_kept(&kept);
-        if let Some(lines) = &mut self.lines {
-            lines.newest = Some(kept);
-        }
-        self.hear_of_line(generation, StoreNews::Committed);
-    }
-
-    /// True if a new checkpoint's parts go to the same places as those of `basis`, copies included.
-    fn can_build_on(&self, basis: &Manifest) -> bool {
-        let level = self.level();
-        let are_placed_alike = || basis.hosts == self.host_names() && self.has_partners_of(basis);
-        basis.level == level && (!level.is_of_hosts() || are_placed_alike())
-    }
-
-    fn host_names(&self) -> Vec<String> {
-        (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect()
-    }
-
-    /// Lets every host begin a checkpoint whose directory exists.
-    fn begin_line(
-        &mut self,
-        generation: Generation,
-        of_all: PathBuf,
-        beside: Vec<Generation>,
-        basis: Option<Box<Manifest>>,
-    ) {
-        let Some(lines) = &mut self.lines else { return };
-        let compression = lines.checkpoint.compression;
-        let building = match &basis {
-            _ if lines.checkpoint.chain_length == 1 => Building::Alone,
-            None => Building::First,
-            Some(basis) => Building::On(basis.generation),
-        };
-        self.ledger.line_begun(&beside, basis.as_deref());
-        lines.basis = basis;
-        lines.beside.clone_from(&beside);
-        let sealed_key = match self.sealed_key() {
-            Ok(sealed_key) => sealed_key,
-            Err(error) => {
-                let news = StoreNews::Failed(StoreFailure::NoPlace(format!("{error:#}")));
-                return self.hear_of_line(generation, news);
+    /// Adds to a checkpoint's place what daemons need of the keys that are here.
+    fn opened(&self, directory: PathBuf, beside: Vec<Generation>, basis: Option<Box<Manifest>>) -> StoreAnswer {
+        let sealed = self.sealed_key().and_then(|key| Ok((key, self.sealed_access()?)));
+        match sealed {
+            Ok((sealed_key, sealed_access)) => {
+                StoreAnswer::Opened(Box::new(Opened { directory, beside, basis, sealed_key, sealed_access }))
             }
-        };
-        let is_of_hosts = self.level().is_of_hosts();
-        let all_sources = self.root.coordinator().line_sources().to_vec();
-        let order = |host| {
-            let directory = if is_of_hosts { self.place(host, generation) } else { of_all.clone() };
-            let own_beside = is_of_hosts.then(|| beside.clone());
-            let sources = all_sources.iter().copied().filter(|source| self.root.host(*source) == Some(host)).collect();
-            let sealed_key = sealed_key.clone();
-            LineOrder::Begin { sources, directory, own_beside, building, compression, sealed_key }
-        };
-        let orders = (0..self.fleet.plan().hosts.len() as u32).map(order).collect();
-        self.handle(Input::LineOpened { generation, orders });
+            Err(error) => StoreAnswer::Failed(format!("{error:#}")),
+        }
     }
 
     /// The encryption key, sealed for daemons.
@@ -464,49 +378,47 @@ impl Shell<'_> {
         sealed.context("Failed to send the key of --checkpoint-encrypt")
     }
 
-    pub(super) fn hear_of_line(&mut self, generation: Generation, news: StoreNews) {
-        self.handle(Input::Job(coordinator::Input::Store { generation, news }));
-    }
-
-    /// Answers waiting connections of `redctl` once a checkpoint is taken or has failed.
-    pub(super) fn answer_about_line(&mut self, report: &Report) {
-        let answer = match report {
-            Report::LineTaken { .. } => String::new(),
-            Report::LineFailed { generation, why } => {
-                let why = job_report::line_failure(why, &|replica| self.host_name(replica));
-                format!("checkpoint {generation} was not taken: {why}")
+    /// Reports copies of a checkpoint on other hosts, or in the object store.
+    pub(super) fn tell_of_checkpoint(&mut self, note: &CheckpointNote) {
+        match note {
+            CheckpointNote::Uncopied { generation, host, why } => {
+                let host = self.fleet.name(*host).to_owned();
+                let fields = json!({ "generation": generation.0, "host": host, "why": why });
+                self.record("checkpoint-uncopied", &fields);
+                self.console.warning(&format!(
+                    "checkpoint {generation} does not survive the loss of {host}, whose part has no copy: {why}"
+                ));
             }
-            _ => return,
-        };
-        for link in std::mem::take(&mut self.line_waiters) {
-            self.fleet.answer(link, answer.clone());
+            CheckpointNote::Copied { generation, bytes, elapsed, host_count } => {
+                let fields = json!({
+                    "generation": generation.0, "bytes": bytes, "seconds": elapsed.as_secs_f64(), "hosts": host_count,
+                });
+                self.record("checkpoint-copied", &fields);
+            }
+            CheckpointNote::Uploaded { generation, bytes, elapsed, object_count } => {
+                let fields = json!({
+                    "generation": generation.0, "bytes": bytes, "objects": object_count,
+                    "seconds": elapsed.as_secs_f64(),
+                });
+                self.record("checkpoint-stored", &fields);
+            }
         }
     }
 
-    fn manifest(&self, taken: TakenLine, keepers: &[Option<u32>]) -> Manifest {
-        let TakenLine { generation, view, degrees, next_life, positions, taken_at, bytes, .. } = taken;
-        let (level, host_count) = (self.level(), self.fleet.plan().hosts.len());
-        let keeper = |host: usize| keepers.get(host).copied().flatten();
-        let copies = if level.is_of_hosts() { (0..host_count).map(keeper).collect() } else { Vec::new() };
+    /// Adds to a checkpoint what is the same in all of this job.
+    fn manifest(&self, contents: Contents) -> Manifest {
+        let Contents { cut, hosts, chain, level, copies, objects, .. } = contents;
+        let Cut { taken, members, placement, input_bytes } = cut;
+        let TakenLine { generation, view, degrees, next_life, taken_at, bytes, .. } = taken;
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        let member = |(replica, position): (ReplicaId, Option<redrt_wire::clone::Position>)| {
-            let position = position?;
-            let [output, error] = self.root.saved_texts(replica)?;
-            Some(Member { replica, host: self.root.host_at_line(replica)?, position, output, error })
-        };
-        let placement = self.job.world.replicas();
-        let placement = placement.map(|replica| self.root.host_at_line(replica).filter(|_| view.is_live(replica)));
-        let placement = placement.collect();
-        let members = self.job.world.replicas().zip(positions).filter_map(member).collect();
-        let basis = self.lines.as_ref().and_then(|lines| lines.basis.as_ref());
-        let chain = basis.iter().flat_map(|basis| std::iter::once(&basis.generation).chain(&basis.chain));
         Manifest {
             job: self.job_number,
             generation,
             taken_at_ns: now_ns,
             job_time_ns: taken_at.as_nanos() as u64,
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            hosts: self.host_names(),
+            has_shared_log: self.shared_log().is_some_and(|log| log.has_host(hosts.len() as u32)),
+            hosts,
             world: self.job.world.clone(),
             view,
             degrees,
@@ -517,14 +429,13 @@ impl Shell<'_> {
             application_of_rank: self.job.application_of_rank.clone(),
             options: self.job.options.clone(),
             host_name: self.launch.as_ref().map_or_else(String::new, |launch| launch.host_name.clone()),
-            input_bytes: self.root.input_bytes_at_line(),
+            input_bytes,
             files: Vec::new(),
             image_bytes: bytes,
-            chain: chain.copied().collect(),
+            chain,
             level,
-            has_shared_log: self.shared_log().is_some_and(|log| log.has_host(host_count as u32)),
             copies,
-            objects: Vec::new(),
+            objects,
         }
     }
 
@@ -532,23 +443,23 @@ impl Shell<'_> {
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
         let (went_at, lost_at) = (Instant::now(), self.now());
         let mut count = due.count;
+        let newest = || self.root.newest_checkpoint().cloned().expect("a job that goes back has a checkpoint");
+        let mut kept = due.from.unwrap_or_else(|| Box::new(newest()));
         if due.to_older {
-            self.take_older_line()?;
+            kept = self.older_line(&kept)?;
         }
         self.fleet.end(false);
         host_processes::sweep::kill_descendants(false);
         self.entry = None;
-        let (kept, plan) = loop {
-            let kept = self.lines.as_ref().and_then(|lines| lines.newest.clone());
-            let kept = kept.expect("a job that goes back has a line");
+        let plan = loop {
             match homes::after_loss(&kept.manifest, self.fleet.plan(), &|host| due.lost.contains(&host)) {
-                Ok(plan) => break (kept, plan),
+                Ok(plan) => break plan,
                 Err(why @ homes::NoHome::NoHost) => return Err(why.into()),
                 Err(why) => {
                     let generation = kept.manifest.generation;
                     self.console.warning(&format!("checkpoint {generation} cannot be loaded: {why}"));
                     count = 0;
-                    self.take_older_line()?;
+                    kept = self.older_line(&kept)?;
                 }
             }
         };
@@ -565,7 +476,7 @@ impl Shell<'_> {
         let lines = self.lines.as_ref().map(|lines| (lines, count));
         let has_input = |bytes| self.root.has_input_since(bytes);
         let view = kept.manifest.view_of_images(&kept.manifest.degrees);
-        let life = life::life(self.job, Some(self.now()), view, lines, has_input);
+        let life = life::life(self.job, Some(self.now()), view, Some(kept.clone()), lines, has_input);
         self.site.leave();
         self.site = super::spares::SitePool::new(self.job, self.job_number)?;
         // Daemons of the previous life that counted as dead must not know the secret.
@@ -588,7 +499,8 @@ impl Shell<'_> {
     pub(super) fn go_back_without(&mut self, host: u32, why: anyhow::Error) -> Result<()> {
         let Some(returning) = self.went_back.as_ref().filter(|_| !self.root.is_launched()) else { return Err(why) };
         let count = returning.count;
-        let due = self.return_due.get_or_insert_with(|| Return { count, to_older: false, lost: BTreeSet::new() });
+        let new = || Return { count, to_older: false, lost: BTreeSet::new(), from: None };
+        let due = self.return_due.get_or_insert_with(new);
         if due.lost.insert(host) {
             let name = self.fleet.name(host).to_owned();
             self.record("daemon-lost", &serde_json::json!({ "host": name, "why": format!("{why:#}"), "processes": 0 }));
@@ -599,7 +511,6 @@ impl Shell<'_> {
 
     /// Clears the state of the previous life. A life without launched processes was part of one return.
     pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
-        (self.parts, self.storing) = (None, None);
         self.joining.clear();
         self.clones = super::clones::Clones::default();
         // New daemons start without a hold on any process.
@@ -615,7 +526,7 @@ impl Shell<'_> {
 
     /// Warns if the newest checkpoint's directory is missing here, where the root has moved.
     pub(super) fn look_for_lines(&mut self) {
-        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_ref()) else { return };
+        let Some(kept) = self.root.newest_checkpoint() else { return };
         if !kept.directory.exists() {
             let directory = kept.directory.display();
             let line = format!("{directory} is not here: --resume finds none before the next checkpoint is taken");
@@ -623,32 +534,16 @@ impl Shell<'_> {
         }
     }
 
-    /// Replays [`Done::Begun`].
-    pub(super) fn line_begun_before(&mut self, beside: Vec<Generation>, basis: Option<Box<Manifest>>) {
-        if let Some(lines) = &mut self.lines {
-            (lines.beside, lines.basis) = (beside, basis);
-        }
-    }
-
-    /// Replays a commit, or a return.
-    pub(super) fn line_kept_before(&mut self, kept: Box<Kept>) {
-        if let Some(lines) = &mut self.lines {
-            lines.newest = Some(kept);
-        }
-    }
-
-    /// Chooses the checkpoint before the newest, which cannot be loaded.
-    fn take_older_line(&mut self) -> Result<()> {
-        let Some(lines) = &mut self.lines else { return Ok(()) };
-        let unloadable = lines.newest.take().map(|kept| kept.manifest.generation);
-        let opened = lines.store.newest(unloadable);
+    /// The checkpoint before one that cannot be loaded.
+    fn older_line(&self, unloadable: &Kept) -> Result<Box<Kept>> {
+        let lines = self.lines.as_ref().context("the job takes no checkpoints")?;
+        let opened = lines.store.newest(Some(unloadable.manifest.generation));
         let (kept, unfit) = opened.context("there is no older checkpoint to go back to")?;
         for error in unfit {
             self.console.warning(&format!("a checkpoint is passed over: {error}"));
         }
         self.console.plain(&format!("trying checkpoint {}", kept.manifest.generation));
-        lines.newest = Some(Box::new(kept));
-        Ok(())
+        Ok(Box::new(kept))
     }
 
     /// Reports the checkpoint from which a resumed job continues.
@@ -665,12 +560,11 @@ impl Shell<'_> {
 
     /// Discards checkpoints newer than the one that the job is about to load: the restore consumes their undo records.
     pub(super) fn abandon_newer_lines(&mut self) {
-        let Some(lines) = &self.lines else { return };
-        let Some(kept) = &lines.newest else { return };
+        let Some((lines, kept)) = self.lines.as_ref().zip(self.root.newest_checkpoint()) else { return };
         lines.store.forget_shown();
         match lines.store.abandon_newer(kept.manifest.generation) {
             Ok(false) => {}
-            Ok(true) => self.give_to_store(Work::Sweep),
+            Ok(true) => lines.worker.give(Work::Sweep, 0),
             Err(error) => self.console.warning(&format!("a checkpoint that was passed over stays: {error}")),
         }
     }
@@ -754,7 +648,7 @@ impl Shell<'_> {
 
     /// The newest checkpoint, and each process's seat at the restore.
     fn seats(&self) -> Option<(&Kept, Vec<Option<Seat>>)> {
-        let kept = self.lines.as_ref()?.newest.as_deref()?;
+        let kept = self.root.newest_checkpoint()?;
         let (view, of_all) = (self.root.coordinator().view(), &kept.directory);
         let job = of_all.parent().unwrap_or(of_all);
         Some((kept, homes::seats(&kept.manifest, self.fleet.plan(), view, job, of_all)))
@@ -769,7 +663,7 @@ impl Shell<'_> {
     /// Reports the times of a return, once all processes run again.
     pub(super) fn tell_return(&mut self) {
         let Some(returning) = self.went_back.take() else { return };
-        let Some(kept) = self.lines.as_ref().and_then(|lines| lines.newest.as_deref()) else { return };
+        let Some(kept) = self.root.newest_checkpoint() else { return };
         let again = returning.lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
         let (generation, took) = (kept.manifest.generation, returning.went_at.elapsed());
         self.reports.restarts.push(took);

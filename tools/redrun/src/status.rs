@@ -1,6 +1,7 @@
 //! The answer to `redctl status`: ranks, replicas, hosts. Processes report counters when they are asked for a
 //! standstill, about once a second; the last report is shown.
 
+use super::clones::progress_json;
 use super::{Shell, redundancy};
 use nix::unistd::{User, geteuid};
 use redrt_types::{ReplicaId, VirtualRank};
@@ -67,7 +68,8 @@ impl Shell<'_> {
             "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
             "redundancy": redundancy::json(self.root.coordinator().redundancy(), self.now()),
             "checkpoint": { "newest": self.root.coordinator().newest_line().map(|line| line.0),
-                "under_way": self.root.coordinator().line_under_way().map(|line| line.0), "progress": self.saving_json() },
+                "under_way": self.root.coordinator().line_under_way().map(|line| line.0),
+                "progress": self.root.checkpoint_progress().map(|(_, progress)| progress_json(&progress)) },
             "root": { "host": self.fleet.own_name(), "hosts": self.root_hosts },
             "terminal": match &self.seat {
                 None => "own",

@@ -37,9 +37,7 @@ impl Shell<'_> {
             }
             Question::Checkpoint { stop } => {
                 let asker = self.asker(link);
-                self.line_waiters.push(link);
                 self.handle(Input::Line { asker, ends: stop });
-                self.askers.remove(&asker);
                 Ok(false)
             }
             Question::Migrate { replica, to } => self.migrate(link, replica, to.as_deref()),
@@ -67,8 +65,15 @@ impl Shell<'_> {
     /// Passes the root's answer on.
     pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_root::Refused>) {
         let Some(link) = self.askers.remove(&asker) else { return };
-        self.line_waiters.retain(|waiter| *waiter != link);
-        self.fleet.answer(link, outcome.err().map_or_else(String::new, |error| error.to_string()));
+        let answer = match outcome {
+            Ok(()) => String::new(),
+            Err(job_root::Refused::NotTaken { generation, why }) => {
+                let why = job_report::line_failure(&why, &|replica| self.host_name(replica));
+                format!("checkpoint {generation} was not taken: {why}")
+            }
+            Err(error) => error.to_string(),
+        };
+        self.fleet.answer(link, answer);
     }
 
     fn known_host(&self, name: &str) -> Result<u32, Refused> {

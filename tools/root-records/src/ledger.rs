@@ -19,10 +19,9 @@ use anyhow::{Context, Result};
 use control_network::identity::{Machine, ProcessIdentity};
 use control_network::launcher::Starting;
 use job_root::Input;
-use line_store::{Kept, Manifest};
+use line_store::Kept;
 use placement::plan::{HostPlan, PlannedHost};
 use redrt_wire::frame::{decode_body, encode_long};
-use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
 use root_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_USUAL, Journal, OpenError, is_abandoned, remove_abandoned};
@@ -56,8 +55,6 @@ pub struct Begun {
     pub settings: job_root::Settings,
     /// Seed of the values that replicas must agree on.
     pub seed: u64,
-    /// The checkpoint that the job was resumed from. `None` for a new job.
-    pub resumed: Option<Box<Kept>>,
     /// Standard input, output and error, where they are files.
     pub files: [Option<KeptFile>; 3],
 }
@@ -134,15 +131,6 @@ pub enum Record {
     },
     /// Lengths of the files of `--output-dir` at the job's beginning, by target.
     Files(Vec<u64>),
-    /// The store has begun a checkpoint. Consequences are recorded as inputs.
-    LineBegun {
-        /// Checkpoints that stay beside it.
-        beside: Vec<Generation>,
-        /// The checkpoint that it is built on.
-        basis: Option<Box<Manifest>>,
-    },
-    /// The store has committed a checkpoint. Consequences are recorded as inputs.
-    LineKept(Box<Kept>),
     /// The job goes back: all processes are gone, and new daemons are started. Later records are about these.
     Returned(Box<Returned>),
     /// Unfinished lines were shown: a terminal waits for an answer.
@@ -411,20 +399,6 @@ impl Ledger {
         }
     }
 
-    /// Records that the store has begun a checkpoint.
-    pub fn line_begun(&self, beside: &[Generation], basis: Option<&Manifest>) {
-        if self.is_kept() {
-            self.write(&Record::LineBegun { beside: beside.to_vec(), basis: basis.cloned().map(Box::new) });
-        }
-    }
-
-    /// Records that the store has committed a checkpoint.
-    pub fn line_kept(&self, kept: &Kept) {
-        if self.is_kept() {
-            self.write(&Record::LineKept(Box::new(kept.clone())));
-        }
-    }
-
     /// Records a return. Must be called before its daemons are started.
     pub fn returned(&self, returned: Returned) {
         self.write(&Record::Returned(Box::new(returned)));
@@ -598,7 +572,7 @@ fn begun(job: u64) -> Result<Begun> {
 /// # Errors
 /// When the job has left no journal, was not resumed, or its root lives.
 pub fn resumed(job: u64) -> Result<Kept> {
-    let kept = begun(job)?.resumed;
+    let kept = begun(job)?.settings.life.from;
     kept.map(|kept| *kept).with_context(|| format!("job {job:016x} was not resumed from a checkpoint"))
 }
 

@@ -1,8 +1,12 @@
 //! Simulated jobs around a root. Daemons, processes, a store and a pool answer it in any order, while faults happen.
 //! All inputs and outputs are recorded.
 
+mod storage;
+mod typed;
+
 use crate::*;
-use coordinator::{LOOK_INTERVAL_USUAL, LineSettings, OnStall, RandomKills, Recovery, Schedule, StoreNews, Wish};
+use coordinator::{LOOK_INTERVAL_USUAL, LineSettings, OnStall, RandomKills, Recovery, Schedule, Wish};
+use line_store::Level;
 use redrt_types::View;
 use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
@@ -11,10 +15,15 @@ use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::dynamic::Answer;
 use redrt_wire::event::Statistics;
 use redrt_wire::exit::Exit;
-use redrt_wire::line::{Building, Compression, Generation, LineOrder, LineStep};
+use redrt_wire::frame::encode_long;
+use redrt_wire::line::{Compression, Generation, LineOrder, LineStep, PartOrder, PartStep};
+use redrt_wire::no_image::NoImage;
+use redrt_wire::object::{Facts, Stored};
 use replica_output::sphere_stream::Release;
 use spare_pool::{JobId, Lease, LeaseId, News, Request, SiteOrder, Spare};
 use std::collections::{BTreeMap, BTreeSet};
+use storage::Storage;
+use typed::Typed;
 
 /// The inputs of a root, and its outputs.
 pub struct Recording {
@@ -22,6 +31,20 @@ pub struct Recording {
     pub inputs: Vec<(Duration, Input)>,
     /// The outputs of each input, in words.
     pub outputs: Vec<String>,
+}
+
+/// A planted mistake of the surroundings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mistake {
+    /// A root that comes back does not repeat its unanswered orders.
+    OrdersForgotten,
+    /// The store says that a checkpoint is dropped before it has carried out earlier orders: it may commit between a
+    /// loss and a return.
+    DroppedAtOnce,
+    /// The store answers an order by the number of a newer one.
+    NewestAnswered,
+    /// A root that comes back is given input again that the journal has.
+    InputRepeated,
 }
 
 /// The shape of a simulated job, and the faults in it.
@@ -38,10 +61,12 @@ pub struct Scenario {
     floods: bool,
     /// True if the root's process is killed again and again, and another goes on from the saved state.
     loses_roots: bool,
-    /// A planted mistake: the new root does not repeat unanswered requests.
-    forgets_questions: bool,
-    /// A planted mistake: the store reports that a checkpoint is dropped before it has carried out earlier orders.
-    drops_at_once: bool,
+    mistake: Option<Mistake>,
+    level: Level,
+    /// True if a store that does not answer may never do so.
+    is_silent: bool,
+    /// True if faults are so rare that checkpoints are mostly taken.
+    is_calm: bool,
 }
 
 impl Scenario {
@@ -57,8 +82,10 @@ impl Scenario {
             has_site: random.bool(),
             floods: seed.is_multiple_of(20),
             loses_roots: false,
-            forgets_questions: false,
-            drops_at_once: false,
+            mistake: None,
+            level: [Level::Shared, Level::Local, Level::Partner, Level::Memory, Level::Object][random.usize(0..5)],
+            is_silent: random.u8(0..20) == 0,
+            is_calm: false,
             random,
         }
     }
@@ -66,17 +93,32 @@ impl Scenario {
     /// The same job without replicas. It takes checkpoints often, and goes back as often.
     pub fn without_replicas(self) -> Self {
         let degrees = vec![1; self.degrees.len()];
-        Self { degrees, line_interval: Duration::from_secs(2), ..self }
+        Self { degrees, ..self }.saving_often()
     }
 
-    /// The same job, with a store that forgets its orders when a checkpoint is dropped.
-    pub fn dropping_at_once(self) -> Self {
-        Self { drops_at_once: true, ..self }
+    /// The same job, which takes checkpoints often.
+    pub fn saving_often(self) -> Self {
+        Self { line_interval: Duration::from_secs(2), ..self }
+    }
+
+    /// The same job with few faults. It takes many checkpoints, in which a fault may be at any place.
+    pub fn calm(self) -> Self {
+        Self { is_calm: true, kills: false, ..self }.saving_often()
     }
 
     /// The same job, with a root that is killed between any two inputs.
-    pub fn losing_roots(self, forgets_questions: bool) -> Self {
-        Self { loses_roots: true, forgets_questions, ..self }
+    pub fn losing_roots(self) -> Self {
+        Self { loses_roots: true, ..self }
+    }
+
+    /// The same job, with a store that answers in the end.
+    pub fn answering(self) -> Self {
+        Self { is_silent: false, ..self }
+    }
+
+    /// The same job, with a planted mistake.
+    pub fn mistaking(self, mistake: Mistake) -> Self {
+        Self { mistake: Some(mistake), ..self }
     }
 
     fn settings(&self) -> Settings {
@@ -89,7 +131,20 @@ impl Scenario {
             checks_determinism: false,
             job: JOB,
             site: self.has_site.then(|| Request::new(JobId(JOB))),
-            life: Life { coordinator: self.coordinator(world, view, 0, None), restored: Vec::new(), input_bytes: 0 },
+            life: Life {
+                coordinator: self.coordinator(world, view, 0, None),
+                restored: Vec::new(),
+                input_bytes: 0,
+                from: None,
+            },
+            checkpoints: Some(CheckpointSettings {
+                level: self.level,
+                directory: "lines".into(),
+                compression: Compression::None,
+                are_chained: true,
+                has_host_memory: false,
+                racks: vec![("a".into(), 0), ("b".into(), 0)],
+            }),
         }
     }
 
@@ -168,15 +223,6 @@ impl SitePool {
     }
 }
 
-/// Orders to the thread that works with the store.
-#[derive(Debug)]
-enum StoreWork {
-    Open(Generation),
-    /// With the bytes of standard input that the images contain.
-    Commit(Generation, u64),
-    Drop(Generation),
-}
-
 /// The surroundings of a root.
 struct Job {
     scenario: Scenario,
@@ -202,16 +248,14 @@ struct Job {
     copied: BTreeMap<ReplicaId, u32>,
     /// The checkpoint whose images are being written, in any order, and the processes whose images are missing.
     writing: Option<(Generation, BTreeMap<ReplicaId, u32>)>,
+    /// The host that is to keep a copy of each part.
+    partners: BTreeMap<(Generation, u32), u32>,
     /// The checkpoint that daemons were last ordered to begin.
     begun: Option<Generation>,
-    /// Orders that the store has not carried out.
-    store_work: VecDeque<StoreWork>,
-    /// True while the store does nothing.
-    store_is_stuck: bool,
-    /// Checkpoints that the store has kept.
-    kept: BTreeSet<Generation>,
-    /// Bytes of standard input that the images of the newest of them contain.
-    kept_input_bytes: u64,
+    /// Processes whose first image of a checkpoint is close to completion.
+    ready: BTreeSet<(Generation, ReplicaId)>,
+    storage: Storage,
+    typed: Typed,
     /// The first violation of an invariant.
     wrong: Option<String>,
     /// True while the daemons of another life are being started.
@@ -279,6 +323,17 @@ pub fn record_losses(scenario: Scenario, step_count: usize) -> (u32, Vec<String>
     (job.root_losses, wrong)
 }
 
+/// The root that follows from these inputs.
+fn replayed(settings: &Settings, inputs: &[(Duration, Input)]) -> Root {
+    let mut root = Root::new(settings.clone());
+    super::outputs(&mut root);
+    for (now, input) in inputs {
+        root.handle(*now, input.clone());
+        super::outputs(&mut root);
+    }
+    root
+}
+
 fn begin(scenario: Scenario) -> Job {
     let settings = scenario.settings();
     let mut root = Root::new(settings.clone());
@@ -299,11 +354,11 @@ fn begin(scenario: Scenario) -> Job {
         line_askers: BTreeSet::new(),
         copied: BTreeMap::new(),
         writing: None,
+        partners: BTreeMap::new(),
         begun: None,
-        store_work: VecDeque::new(),
-        store_is_stuck: false,
-        kept: BTreeSet::new(),
-        kept_input_bytes: 0,
+        ready: BTreeSet::new(),
+        storage: Storage::default(),
+        typed: Typed::default(),
         wrong: None,
         is_to_launch: false,
         root_losses: 0,
@@ -345,20 +400,28 @@ impl Job {
         panic!("line {under_way:?} is held for ever at {:?}", self.now);
     }
 
-    /// Kills the root's process, and with it the current work of the store. Another root goes on.
+    /// Kills the root's process, and with it the current work of the store. Another root goes on, from the state that
+    /// was written down or from the journal of all inputs: both are the same root.
     fn lose_root(&mut self) {
         self.root_losses += 1;
-        self.root = super::written_down(&self.root);
-        let ends_with_it = |input: &Input| {
-            let is_of_store = matches!(input, Input::Job(coordinator::Input::Store { .. }));
-            is_of_store || matches!(input, Input::LineOpened { .. } | Input::WentBack(_))
-        };
+        let written = super::written_down(&self.root);
+        if self.root_losses.is_multiple_of(8) {
+            let replayed = replayed(&self.settings, &self.inputs);
+            assert!(encode_long(&replayed) == encode_long(&written), "a replay makes another root");
+            self.root = replayed;
+        } else {
+            self.root = written;
+        }
+        let ends_with_it = |input: &Input| matches!(input, Input::Store { .. } | Input::WentBack(_));
         self.answers.entry(u32::MAX).or_default().retain(|input| !ends_with_it(input));
-        self.store_work.clear();
+        self.storage.lose_process();
         self.is_to_launch = false;
-        if !self.scenario.forgets_questions {
-            let questions: Vec<_> = self.root.unanswered().collect();
-            questions.into_iter().for_each(|question| self.heed(question));
+        if self.scenario.mistake == Some(Mistake::InputRepeated) {
+            self.give(Input::StandardInput(self.typed.again()));
+        }
+        if self.scenario.mistake != Some(Mistake::OrdersForgotten) {
+            let orders: Vec<_> = self.root.unanswered().collect();
+            orders.into_iter().for_each(|order| self.heed(order));
         }
     }
 
@@ -375,7 +438,7 @@ impl Job {
                 self.answer(host);
             } else if self.writing.is_some() {
                 self.write_image();
-            } else if !self.store_work.is_empty() {
+            } else if self.storage.has_work() {
                 self.work_on_store();
             } else if self.root.unanswered().next().is_none() {
                 return Vec::new();
@@ -426,6 +489,10 @@ impl Job {
         self.is_to_launch = false;
         self.give(Input::Launched { placement, recovery, rooms });
         self.gone.clear();
+        let from = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
+        for replica in self.live().into_iter().filter(|replica| replica.rank == VirtualRank(0)) {
+            self.typed.load(replica, from);
+        }
         for replica in self.live() {
             self.says(replica, |replica| FromDaemon::Started { replica, pid: 1 });
             self.agent(replica, FromAgent::Hello);
@@ -491,6 +558,8 @@ impl Job {
             }
             Output::SendTo(_, ToDaemon::Line { generation, order: LineOrder::Begin { .. } }) => {
                 self.begun = Some(generation);
+                let has_place = self.storage.has_place(generation);
+                self.note_wrong((!has_place).then(|| format!("images of {generation} have no place")));
             }
             Output::SendTo(_, ToDaemon::Kill(replica)) => self.end(replica, Exit::Signal(9)),
             Output::Site(order) => self.pool.obey(order),
@@ -499,15 +568,37 @@ impl Job {
                 assert_eq!(host, SITE_HOST, "hosts of the job are not given back");
                 self.has_joined = false;
             }
-            Output::OpenLine(generation) => self.store_work.push_back(StoreWork::Open(generation)),
-            Output::CommitLine(taken) => {
-                // The same order may come twice, where a root was killed.
-                assert!(self.writing.take().is_none_or(|(generation, _)| generation == taken.generation));
-                self.store_work.push_back(StoreWork::Commit(taken.generation, self.root.input_bytes_at_line()));
-                self.store_is_stuck = self.scenario.random.u8(0..6) == 0;
+            Output::SendTo(host, ToDaemon::Part { generation, source, order }) => {
+                let is_lost = self.dead_hosts.contains(&host);
+                self.note_wrong(is_lost.then(|| format!("host {host} is lost, and gets {order:?} for {generation}")));
+                self.part(host, generation, source, order);
             }
-            Output::DropLine(generation) if self.scenario.drops_at_once => self.store(generation, StoreNews::Dropped),
-            Output::DropLine(generation) => self.store_work.push_back(StoreWork::Drop(generation)),
+            Output::SendTo(host, ToDaemon::Input { bytes }) => {
+                let is_there = |replica: &ReplicaId| self.root.host(*replica) == Some(host);
+                let readers = self.live().into_iter().filter(|replica| replica.rank == VirtualRank(0));
+                for replica in readers.filter(is_there).collect::<Vec<_>>() {
+                    let wrong = self.typed.give(replica, &bytes);
+                    self.note_wrong(wrong);
+                }
+            }
+            Output::Store(order) => {
+                if let StoreWork::Commit(contents) = &order.work {
+                    let generation = order.work.generation();
+                    assert!(self.writing.is_none(), "{generation} is to be committed, and images are being written");
+                    let wrong = self.typed.check(generation, contents.cut.input_bytes);
+                    self.note_wrong(wrong);
+                }
+                self.storage.is_stuck |= self.scenario.random.u8(0..6) == 0;
+                match order.work {
+                    StoreWork::Drop(_) if self.scenario.mistake == Some(Mistake::DroppedAtOnce) => {
+                        self.later(Input::Store { number: order.number, answer: StoreAnswer::Dropped(None) });
+                    }
+                    _ => {
+                        let wrong = self.storage.take(order, &self.dead_hosts);
+                        self.note_wrong(wrong);
+                    }
+                }
+            }
             Output::GoBack { count } => {
                 self.check_return();
                 self.answers.clear();
@@ -515,10 +606,14 @@ impl Job {
                 self.clones.clear();
                 self.line_askers.clear();
                 self.writing = None;
+                self.ready.clear();
                 let world = self.root.world.clone();
                 let view = View::with_degrees(&world, &self.scenario.degrees);
-                let coordinator = self.scenario.coordinator(world, view, count.max(1), self.kept.last().copied());
-                let life = Life { coordinator, restored: Vec::new(), input_bytes: self.kept_input_bytes };
+                let from = self.storage.newest().cloned().map(Box::new);
+                let restored = from.as_ref().map(|kept| kept.manifest.generation);
+                let coordinator = self.scenario.coordinator(world, view, count.max(1), restored);
+                let input_bytes = from.as_ref().map_or(0, |kept| kept.manifest.input_bytes);
+                let life = Life { coordinator, restored: Vec::new(), input_bytes, from };
                 self.later(Input::WentBack(Box::new(life)));
             }
             Output::Finish { .. } => self.is_over = true,
@@ -528,47 +623,57 @@ impl Job {
 
     /// Checks that the job goes on from the newest checkpoint, and that no newer one will be kept.
     fn check_return(&mut self) {
-        let (newest, known) = (self.kept.last().copied(), self.root.coordinator().newest_line());
-        let is_of_store = |input: &&Input| matches!(input, Input::Job(coordinator::Input::Store { .. }));
-        let unheard = self.answers.values().flatten().find(is_of_store);
-        if newest != known || !self.store_work.is_empty() || unheard.is_some() {
-            let left = &self.store_work;
-            self.wrong = Some(format!("back to {known:?} of {newest:?}, with {left:?} and {unheard:?} to come"));
-        }
+        let newest = self.storage.newest().map(|kept| kept.manifest.generation);
+        let known = self.root.coordinator().newest_line();
+        let here = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
+        let unheard = self.answers.values().flatten().find(|input| matches!(input, Input::Store { .. }));
+        let is_settled = !self.storage.has_work() && unheard.is_none();
+        let wrong = (newest != known || newest != here || !is_settled).then(|| {
+            let left = self.storage.work();
+            format!("back to {known:?} and {here:?} of {newest:?}, with {left:?} and {unheard:?} to come")
+        });
+        self.note_wrong(wrong);
+    }
+
+    fn note_wrong(&mut self, wrong: Option<String>) {
+        self.wrong = self.wrong.take().or(wrong);
     }
 
     /// Carries out the oldest order to the store.
     fn work_on_store(&mut self) {
-        match self.store_work.pop_front() {
-            Some(StoreWork::Open(generation)) => {
-                let begin = || LineOrder::Begin {
-                    sources: Vec::new(),
-                    directory: "line".into(),
-                    own_beside: None,
-                    building: Building::Alone,
-                    compression: Compression::None,
-                    sealed_key: None,
-                };
-                self.later(Input::LineOpened { generation, orders: HOSTS.map(|_| begin()).into() });
-            }
-            Some(StoreWork::Commit(generation, input_bytes)) => {
-                if self.kept.insert(generation) {
-                    self.kept_input_bytes = input_bytes;
-                }
-                self.store(generation, StoreNews::Committed);
-            }
-            Some(StoreWork::Drop(generation)) => {
-                if self.kept.contains(&generation) {
-                    self.store(generation, StoreNews::Committed);
-                }
-                self.store(generation, StoreNews::Dropped);
-            }
-            None => {}
+        let fails = self.scenario.random.u8(0..15) == 0;
+        if let Some((number, answer)) = self.storage.work_on(fails, self.scenario.mistake) {
+            self.later(Input::Store { number, answer });
         }
     }
 
-    fn store(&mut self, generation: Generation, news: StoreNews) {
-        self.later(Input::Job(coordinator::Input::Store { generation, news }));
+    /// Lets daemons copy or upload a host's part of a checkpoint. Each step may fail.
+    fn part(&mut self, host: u32, generation: Generation, source: u32, order: PartOrder) {
+        let fails = self.scenario.random.u8(0..10) == 0;
+        let step = match order {
+            _ if fails => PartStep::Failed(NoImage::NoJob),
+            PartOrder::Keep { .. } => {
+                self.partners.insert((generation, source), host);
+                PartStep::Listening(([127, 0, 0, 1], 9).into())
+            }
+            PartOrder::Give { .. } => {
+                let Some(partner) = self.partners.get(&(generation, source)).copied() else { return };
+                if !self.dead_hosts.contains(&host) && !self.dead_hosts.contains(&partner) {
+                    self.storage.copied(generation, source, partner);
+                    self.host_says(partner, FromDaemon::Part { generation, source, step: PartStep::Kept(10) });
+                }
+                return;
+            }
+            PartOrder::Store { prefix, .. } => {
+                self.host_says(host, FromDaemon::Part { generation, source, step: PartStep::Moved(5) });
+                if !self.dead_hosts.contains(&host) {
+                    self.storage.uploaded(generation, source);
+                }
+                let facts = Facts { bytes: 10, digest: String::new() };
+                PartStep::Stored(vec![Stored { key: format!("{prefix}/{source}"), facts }])
+            }
+        };
+        self.host_says(host, FromDaemon::Part { generation, source, step });
     }
 
     fn all_heed(&mut self, message: ToDaemon) {
@@ -601,6 +706,11 @@ impl Job {
                     LineOrder::GoOn => return self.writing = Some((generation, std::mem::take(&mut self.copied))),
                     LineOrder::Abandon => return self.writing = None,
                 };
+                if let Some(source) = sources.first().filter(|source| source.rank == VirtualRank(0))
+                    && order == LineOrder::Rest
+                {
+                    self.typed.stop(generation, *source);
+                }
                 if order == LineOrder::Copy {
                     let home = |replica| (replica, self.root.host(replica).expect("who lives has a home"));
                     self.copied = sources.iter().copied().map(home).collect();
@@ -619,14 +729,21 @@ impl Job {
         let Some((generation, missing)) = &self.writing else { return };
         let (generation, missing) = (*generation, missing.clone());
         let Some((replica, host)) = self.scenario.random.choice(missing) else { return };
-        assert_eq!(self.root.host_at_line(replica), Some(host), "the image of {replica} is elsewhere");
+        let at_cut = self.root.homes.host_at_line(self.root.world.process(replica));
+        assert_eq!(at_cut, Some(host), "the image of {replica} is elsewhere");
         if let Some((_, missing)) = self.writing.as_mut().filter(|_| !self.dead_hosts.contains(&host)) {
             missing.remove(&replica);
+            let is_written = missing.is_empty();
+            self.writing.take_if(|_| is_written);
             let step = LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() }, Vec::new());
             self.give(Input::Daemon { host, message: FromDaemon::Line { generation, replica, step } });
+            let follows = ["Commit(", "Part {", "LineFailed"];
+            let goes_on = self.outputs.last().is_some_and(|said| follows.iter().any(|what| said.contains(what)));
+            assert!(
+                self.is_over || !is_written || goes_on,
+                "all images of {generation} are written, and it does not count"
+            );
         }
-        let is_written = self.writing.as_ref().is_some_and(|(_, missing)| missing.is_empty());
-        assert!(self.is_over || !is_written, "all images of line {generation} are written, and it does not count");
     }
 
     fn position(&self, replica: ReplicaId) -> Position {
@@ -646,6 +763,7 @@ impl Job {
                 let Some((replica, source, to)) = self.clones.get(&id.0).copied() else { return };
                 let position = self.position(source);
                 self.printed.insert(replica, position.output_bytes);
+                self.typed.copy(replica, source);
                 self.gone.remove(&replica);
                 say(self, CloneStep::Stopped(position));
                 say(self, CloneStep::Sent(Cost::default()));
@@ -665,6 +783,10 @@ impl Job {
     fn answer(&mut self, host: u32) {
         let input = self.answers.get_mut(&host).and_then(VecDeque::pop_front).expect("it waits");
         let begins = matches!(input, Input::WentBack(_));
+        if begins {
+            // Other hosts are in the place of those that were lost.
+            self.dead_hosts.clear();
+        }
         self.give(input);
         if begins && self.scenario.loses_roots {
             self.is_to_launch = true;
@@ -685,9 +807,9 @@ impl Job {
         if self.writing.is_some() && self.scenario.random.u8(0..8) == 0 {
             return self.write_image();
         }
-        if self.store_is_stuck {
-            self.store_is_stuck = self.scenario.random.u8(0..30) > 0;
-        } else if !self.store_work.is_empty() && self.scenario.random.u8(0..3) == 0 {
+        if self.storage.is_stuck {
+            self.storage.is_stuck = self.scenario.is_silent || self.scenario.random.u8(0..30) > 0;
+        } else if self.storage.has_work() && self.scenario.random.u8(0..3) == 0 {
             return self.work_on_store();
         }
         let waiting: Vec<_> =
@@ -696,7 +818,12 @@ impl Job {
             let host = self.scenario.random.choice(waiting).expect("one waits");
             return self.answer(host);
         }
-        match self.scenario.random.u8(0..40) {
+        let fault = self.scenario.random.u8(0..40);
+        if self.scenario.is_calm && matches!(fault, 10..30 | 33..40) && self.scenario.random.u8(0..10) > 0 {
+            self.give(Input::Tick);
+            return self.open_line();
+        }
+        match fault {
             0..8 => self.give(Input::Tick),
             8..10 => {
                 self.now += Duration::from_secs(4);
@@ -707,7 +834,11 @@ impl Job {
             24..26 => self.die(),
             26 => self.lose_host(),
             27..30 => self.wish(),
-            30..33 => self.give(Input::StandardInput(b"typed\n".to_vec())),
+            30..33 if self.reads() => {
+                let bytes = self.typed.read(6);
+                self.give(Input::StandardInput(bytes));
+            }
+            30..33 => self.give(Input::Tick),
             33 => {
                 let asker = self.asker();
                 let ends = self.scenario.random.u8(0..6) == 0;
@@ -732,6 +863,13 @@ impl Job {
         }
     }
 
+    /// True if standard input is read: not while rank 0 is stopped for a copy or a checkpoint.
+    fn reads(&self) -> bool {
+        let coordinator = self.root.coordinator();
+        let is_stopped = coordinator.is_cutting(VirtualRank(0)) || coordinator.is_stopping_for_line();
+        self.root.wants_input() && !is_stopped
+    }
+
     fn asker(&mut self) -> Asker {
         self.asker_count += 1;
         Asker(self.asker_count - 1)
@@ -750,7 +888,10 @@ impl Job {
         let under_way = self.root.coordinator().line_under_way().filter(|under_way| self.begun == Some(*under_way));
         let Some(generation) = under_way else { return };
         for replica in self.sources() {
-            self.says(replica, |replica| FromDaemon::Line { generation, replica, step: LineStep::Ready });
+            // Once each. A process that answers out of turn is a fault.
+            if self.ready.insert((generation, replica)) || !self.scenario.is_calm {
+                self.says(replica, |replica| FromDaemon::Line { generation, replica, step: LineStep::Ready });
+            }
         }
     }
 

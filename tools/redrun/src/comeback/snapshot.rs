@@ -8,18 +8,15 @@ use super::super::Shell;
 use super::super::attribution::Attribution;
 use super::super::fleet::HostBefore;
 use super::super::folding::Folding;
-use super::super::lines::Lines;
 use super::super::metrics::Counts;
 use super::super::output::Written;
 use super::super::summary::Tally;
 use anyhow::{Context, Result};
 use control_network::identity::Machine;
 use job_root::Root;
-use line_store::{Kept, Manifest};
 use placement::plan::PlannedHost;
 use redrt_wire::daemon::Launch;
 use redrt_wire::frame::{decode_body, encode_long};
-use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
 use serde::{Deserialize, Serialize};
@@ -53,20 +50,11 @@ pub struct Snapshot {
     lost_host: Option<String>,
     lost_output: Option<i32>,
     written: Written,
-    lines: Option<LinesBefore>,
     reports: Tally,
     counts: Counts,
     attribution: Attribution,
     folding: Folding,
     injected: Vec<u64>,
-}
-
-/// The store of checkpoints, while no request to it is open.
-#[derive(Debug, Serialize, Deserialize)]
-struct LinesBefore {
-    newest: Option<Box<Kept>>,
-    beside: Vec<Generation>,
-    basis: Option<Box<Manifest>>,
 }
 
 /// Copies by encoding and decoding: the root's state is not `Clone`.
@@ -84,7 +72,7 @@ impl Snapshot {
 impl Shell<'_> {
     /// True if a snapshot has everything that another root needs to go on.
     fn is_calm(&self) -> bool {
-        let store_is_idle = self.root.coordinator().line_under_way().is_none() && self.parts.is_none();
+        let store_is_idle = self.root.coordinator().line_under_way().is_none();
         let nothing_is_due = self.return_due.is_none() && self.went_back.is_none() && self.exit_code.is_none();
         let nobody_comes = self.joining.is_empty() && self.clones.is_empty() && self.inputs.is_empty();
         // Requests to and answers of a site's pool are in records alone.
@@ -112,11 +100,6 @@ impl Shell<'_> {
     }
 
     fn all_of_it(&self, written: Written) -> Result<Snapshot> {
-        let lines = |lines: &Lines| LinesBefore {
-            newest: lines.newest.clone(),
-            beside: lines.beside.clone(),
-            basis: lines.basis.clone(),
-        };
         Ok(Snapshot {
             now: self.now(),
             term: self.fleet.term(),
@@ -136,7 +119,6 @@ impl Shell<'_> {
             lost_host: self.lost_host.clone(),
             lost_output: self.lost_output,
             written,
-            lines: self.lines.as_ref().map(lines),
             reports: copy(&self.reports)?,
             counts: copy(&self.counts)?,
             attribution: copy(&self.attribution)?,
@@ -156,9 +138,6 @@ impl Shell<'_> {
         self.lost_host = snapshot.lost_host;
         self.lost_output = snapshot.lost_output;
         self.outputs.begin_behind(snapshot.written);
-        if let Some((lines, before)) = self.lines.as_mut().zip(snapshot.lines) {
-            (lines.newest, lines.beside, lines.basis) = (before.newest, before.beside, before.basis);
-        }
         (self.reports, self.counts) = (snapshot.reports, snapshot.counts);
         (self.attribution, self.folding) = (snapshot.attribution, snapshot.folding);
         self.injections.resume(&snapshot.injected);

@@ -5,6 +5,7 @@ use anyhow::Result;
 use coordinator::LineSettings;
 use job_options::{Fault, Job};
 use job_root::{Life, Settings};
+use line_store::Kept;
 use redrt_types::{View, VirtualRank};
 use redrt_wire::fault::ProcessFault;
 use std::time::Duration;
@@ -15,36 +16,45 @@ use std::time::Duration;
 /// When facts about this host for the site's pool are missing.
 pub(in super::super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Result<Settings> {
     Ok(Settings {
-        life: life(job, None, job.view.clone(), lines.map(|lines| (lines, 0)), |_| true),
+        life: life(
+            job,
+            None,
+            job.view.clone(),
+            job.resume.clone().map(Box::new),
+            lines.map(|lines| (lines, 0)),
+            |_| true,
+        ),
         release: job.release,
         shown: job.resume.as_ref().and_then(|_| lines?.shown_before()),
         is_cloneable: job.is_cloneable,
         checks_determinism: job.options.traces,
         job: job_number,
         site: super::super::spares::site_request(job, job_number)?,
+        checkpoints: lines.map(|lines| lines.constants(job)),
     })
 }
 
-/// Settings of a life: the first, or (`since`: job time) one after a return. `lines` has the number of starts from the
-/// newest checkpoint. `has_input`: as in [`Lines::settings`].
+/// Settings of a life `from` a checkpoint: the first, or (`since`: job time) one after a return. `lines` has the number
+/// of starts from that checkpoint. `has_input`: as in [`Lines::settings`].
 pub(super) fn life(
     job: &Job,
     since: Option<Duration>,
     view: View,
+    from: Option<Box<Kept>>,
     lines: Option<(&Lines, u32)>,
     has_input: impl Fn(u64) -> bool,
 ) -> Life {
     let ranks = (0..job.world.rank_count()).map(VirtualRank);
-    let newest = lines.and_then(|(lines, _)| lines.newest.as_deref());
     Life {
-        restored: newest.iter().flat_map(|kept| ranks.clone().map(|rank| super::restored(kept, &view, rank))).collect(),
-        input_bytes: newest.map_or(0, |kept| kept.manifest.input_bytes),
+        restored: from.iter().flat_map(|kept| ranks.clone().map(|rank| super::restored(kept, &view, rank))).collect(),
+        input_bytes: from.as_ref().map_or(0, |kept| kept.manifest.input_bytes),
         coordinator: coordinator_settings(
             job,
             since,
             view,
-            lines.map(|(lines, count)| lines.settings(count, has_input)),
+            lines.map(|(lines, count)| lines.settings(from.as_deref(), count, has_input)),
         ),
+        from,
     }
 }
 

@@ -1,0 +1,419 @@
+//! Checkpoints of the job, from the place in the store to the commit.
+//!
+//! ```text
+//!  it is due ─▶ Opening ─opened─▶ Writing: daemons write images ─all are on disk─┐
+//!               store                                                            │
+//!      ┌─ each host has its part, or all share one ──┬─ on partners ─────────────┴┬─ in an object store
+//!      │                                             ▼                            ▼
+//!      │                                          Copying                     Uploading
+//!      └──────────────▶ Committing ◀─────────────────┴────────────────────────────┘
+//!                         store └─kept─▶ the newest, to which the job can go back
+//! ```
+//! Enters: orders of the coordinator, which follows the processes ([`coordinator::LineWatch`]); answers of the store;
+//! reports of daemons about parts; losses of hosts. Leaves ([`Effect`]): orders for daemons and the store, news for the
+//! coordinator, notes for the user. What others know comes in with each input ([`Seen`]).
+//!
+//! Each stage has what it needs and no more, so nothing of one attempt can be taken for that of another. The
+//! coordinator may drop an attempt at each stage. Then the order that the store has is still answered, and the order to
+//! remove the attempt after it; if the checkpoint was kept all the same, it is the newest ([`orders`]).
+
+mod contents;
+mod copying;
+mod orders;
+mod progress;
+mod uploading;
+mod waiting;
+
+pub use contents::{Contents, Cut};
+pub use orders::{Opened, OrderNumber, StoreAnswer, StoreOrder, StoreWork};
+
+use super::hosts::Hosts;
+use super::mutation::{self, Mutation};
+use coordinator::{StoreFailure, StoreNews};
+use copying::Copying;
+use line_store::copies::Place;
+use line_store::{Kept, Level, Manifest, place};
+use orders::Orders;
+use progress::Images;
+use redrt_types::ReplicaId;
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::line::{Building, Compression, Generation, LineOrder, PartStep};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::Duration;
+use uploading::{Heard, Uploading};
+use waiting::Waiting;
+
+/// Settings of checkpoints, fixed at the start of the job.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CheckpointSettings {
+    /// Level of their storage.
+    pub level: Level,
+    /// Directory of this job's checkpoints.
+    #[serde(with = "redrt_types::path_bytes")]
+    pub directory: PathBuf,
+    /// How images are compressed.
+    pub compression: Compression,
+    /// True if a checkpoint may be built on another.
+    pub are_chained: bool,
+    /// True if the memory that processes of a host share is a file of its own.
+    pub has_host_memory: bool,
+    /// Racks of hosts, by name.
+    pub racks: Vec<(String, u32)>,
+}
+
+/// The view of other machines at an input.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub now: Duration,
+    pub hosts: &'a Hosts,
+}
+
+/// A consequence of an input.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// For the daemon of this host.
+    Tell(u32, ToDaemon),
+    /// For the store.
+    Order(StoreOrder),
+    /// For the coordinator.
+    News(Generation, StoreNews),
+    /// For the user.
+    Note(CheckpointNote),
+}
+
+/// News of a checkpoint for the user and the audit log.
+#[derive(Clone, Debug)]
+pub enum CheckpointNote {
+    /// A host's part has no copy: the checkpoint does not survive the loss of this host.
+    Uncopied {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// Number of the host.
+        host: u32,
+        /// The reason.
+        why: String,
+    },
+    /// Copies on partner hosts are complete.
+    Copied {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// Bytes of all copies.
+        bytes: u64,
+        /// Time since all images were on disk.
+        elapsed: Duration,
+        /// Number of hosts whose part has a copy.
+        host_count: usize,
+    },
+    /// All parts are in the object store.
+    Uploaded {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// Bytes of all objects.
+        bytes: u64,
+        /// Time since all images were on disk.
+        elapsed: Duration,
+        /// Number of objects.
+        object_count: usize,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Stage {
+    /// The store makes a place for the images.
+    Opening(OrderNumber),
+    /// Daemons write images.
+    Writing(Box<Opened>),
+    /// Daemons copy their parts to partners.
+    Copying(Box<Copying>),
+    /// Daemons send their parts to the object store.
+    Uploading(Box<Uploading>),
+    /// The store keeps the checkpoint.
+    Committing,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Attempt {
+    generation: Generation,
+    stage: Stage,
+}
+
+/// Checkpoints of the job: see the module.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Checkpoints {
+    /// None where no checkpoints are taken.
+    settings: Option<CheckpointSettings>,
+    /// The newest that is kept: of this life, or the one that this life began from.
+    newest: Option<Box<Kept>>,
+    attempt: Option<Attempt>,
+    orders: Orders,
+    images: Images,
+    waiting: Waiting,
+    /// Always drained before the state is saved.
+    #[serde(skip)]
+    effects: VecDeque<Effect>,
+}
+
+impl Checkpoints {
+    /// Checkpoints of a job that begins from this one.
+    pub fn new(settings: Option<CheckpointSettings>, from: Option<Box<Kept>>) -> Self {
+        Self {
+            settings,
+            newest: from,
+            attempt: None,
+            orders: Orders::default(),
+            images: Images::default(),
+            waiting: Waiting::default(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    pub fn newest(&self) -> Option<&Kept> {
+        self.newest.as_deref()
+    }
+
+    /// Orders to the store without an answer. A root that comes back repeats them.
+    pub fn unanswered(&self) -> impl Iterator<Item = StoreOrder> + '_ {
+        self.orders.to_repeat()
+    }
+
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+
+    pub fn images_mut(&mut self) -> &mut Images {
+        &mut self.images
+    }
+
+    pub fn waiting_mut(&mut self) -> &mut Waiting {
+        &mut self.waiting
+    }
+
+    /// Handles an answer of the store. `sources`: processes whose images the attempt is to have, with their hosts.
+    pub fn hear_store(
+        &mut self,
+        number: OrderNumber,
+        answer: StoreAnswer,
+        sources: &[(ReplicaId, u32)],
+        seen: Seen<'_>,
+    ) {
+        // Without an order: it was answered before, or belongs to an earlier life.
+        let Some((number, work)) = self.orders.answered(number, &answer) else { return };
+        let generation = work.generation();
+        match (work, answer) {
+            (StoreWork::Open { .. }, StoreAnswer::Opened(opened)) => self.opened(number, *opened, sources, seen),
+            (StoreWork::Open { .. }, StoreAnswer::Failed(why)) => {
+                self.tell(generation, StoreNews::Failed(StoreFailure::NoPlace(why)));
+            }
+            (StoreWork::Commit(_), StoreAnswer::Kept(kept)) => self.kept(kept),
+            (StoreWork::Commit(_), StoreAnswer::Failed(why)) => self.not_kept(generation, why),
+            (StoreWork::Drop(_), StoreAnswer::Dropped(kept)) => {
+                kept.into_iter().for_each(|kept| self.kept(kept));
+                self.tell(generation, StoreNews::Dropped);
+            }
+            // No other answer fits an order.
+            _ => {}
+        }
+    }
+
+    /// Handles a daemon's report about the part of `source`.
+    pub fn hear_part(&mut self, host: u32, generation: Generation, source: u32, step: PartStep, seen: Seen<'_>) {
+        let Some(settings) = &self.settings else { return };
+        let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.generation == generation) else { return };
+        match &mut attempt.stage {
+            Stage::Copying(copying) => {
+                copying.hear(host, source, step, &settings.directory, seen, &mut self.effects);
+            }
+            Stage::Uploading(uploading) => match uploading.hear(host, step, seen) {
+                Heard::Nothing => {}
+                Heard::Moved => self.tell(generation, StoreNews::Moving),
+                Heard::Void(why) => self.not_kept(generation, why),
+            },
+            Stage::Opening(_) | Stage::Writing(_) | Stage::Committing => {}
+        }
+        self.commit_when_done(seen);
+    }
+
+    /// Handles a host that left the job with all that it had.
+    pub fn lose_host(&mut self, host: u32, seen: Seen<'_>) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let void = match &mut attempt.stage {
+            Stage::Copying(copying) => copying.lose(host, seen, &mut self.effects),
+            Stage::Uploading(uploading) => uploading.lose(host, seen),
+            // Which images are lost with the host depends on processes: the coordinator decides.
+            Stage::Opening(_) | Stage::Writing(_) | Stage::Committing => None,
+        };
+        match void {
+            Some(why) => {
+                let generation = attempt.generation;
+                self.not_kept(generation, why);
+            }
+            None => self.commit_when_done(seen),
+        }
+    }
+
+    /// Begins an attempt.
+    pub fn open(&mut self, generation: Generation) {
+        let newest = self.newest().map(|kept| kept.manifest.generation);
+        let order = self.orders.give(StoreWork::Open { generation, newest });
+        self.attempt = Some(Attempt { generation, stage: Stage::Opening(order.number) });
+        self.effects.push_back(Effect::Order(order));
+    }
+
+    /// All images are on disk: copies them where the level asks for it, and then has them kept.
+    pub fn written(&mut self, cut: Cut, seen: Seen<'_>) {
+        let Some((settings, attempt)) = self.settings.as_ref().zip(self.attempt.as_mut()) else { return };
+        let Stage::Writing(opened) = &attempt.stage else { return };
+        let level = settings.level;
+        let basis = opened.basis.as_deref();
+        let chain = basis.iter().flat_map(|basis| std::iter::once(&basis.generation).chain(&basis.chain));
+        let contents = Contents {
+            cut,
+            hosts: seen.hosts.names(),
+            chain: chain.copied().collect(),
+            level,
+            copies: if level.is_of_hosts() { vec![None; seen.hosts.count() as usize] } else { Vec::new() },
+            objects: Vec::new(),
+            has_host_memory: settings.has_host_memory,
+        };
+        if (level.is_fetched() || level.has_copies())
+            && !mutation::is(Mutation::LostSourceAsked)
+            && let Some(gone) = contents.cut.sources().into_iter().find(|source| !seen.hosts.has(*source))
+        {
+            let why = lost_before(seen.hosts.name(gone), level);
+            return self.not_kept(contents.generation(), why);
+        }
+        let (directory, out) = (&settings.directory, &mut self.effects);
+        if level.is_fetched() {
+            let access = opened.sealed_access.as_deref();
+            let uploading = Uploading::begin(contents, directory, access, seen, out);
+            attempt.stage = Stage::Uploading(Box::new(uploading));
+        } else if level.has_copies() {
+            let places = settings.places(seen.hosts);
+            let copying = Copying::begin(contents, basis, &places, (directory, &opened.beside), seen, out);
+            attempt.stage = Stage::Copying(Box::new(copying));
+        } else {
+            return self.commit(contents);
+        }
+        self.commit_when_done(seen);
+    }
+
+    /// Gives an attempt up.
+    pub fn drop(&mut self, generation: Generation) {
+        self.attempt.take_if(|attempt| attempt.generation == generation);
+        let order = self.orders.give(StoreWork::Drop(generation));
+        self.effects.push_back(Effect::Order(order));
+    }
+
+    /// Begins another life from this checkpoint.
+    pub fn begin_life(&mut self, from: Option<Box<Kept>>) {
+        (self.newest, self.attempt) = (from, None);
+        self.orders.begin_life();
+        self.waiting.begin_life();
+    }
+
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// Has each host begin its images, if the attempt still waits for this place.
+    fn opened(&mut self, number: OrderNumber, opened: Opened, sources: &[(ReplicaId, u32)], seen: Seen<'_>) {
+        let Some((settings, attempt)) = self.settings.as_ref().zip(self.attempt.as_mut()) else { return };
+        if !matches!(attempt.stage, Stage::Opening(awaited) if awaited == number) {
+            return;
+        }
+        let generation = attempt.generation;
+        let opened = Opened { basis: opened.basis.filter(|basis| settings.can_build_on(basis, seen.hosts)), ..opened };
+        let building = match &opened.basis {
+            _ if !settings.are_chained => Building::Alone,
+            None => Building::First,
+            Some(basis) => Building::On(basis.generation),
+        };
+        let is_of_hosts = settings.level.is_of_hosts();
+        for host in seen.hosts.members() {
+            let directory = match is_of_hosts {
+                true => place::of_host(&settings.directory, host, generation),
+                false => opened.directory.clone(),
+            };
+            let order = LineOrder::Begin {
+                sources: sources.iter().filter(|(_, at)| *at == host).map(|(source, _)| *source).collect(),
+                directory,
+                own_beside: is_of_hosts.then(|| opened.beside.clone()),
+                building,
+                compression: settings.compression,
+                sealed_key: opened.sealed_key.clone(),
+            };
+            self.effects.push_back(Effect::Tell(host, ToDaemon::Line { generation, order }));
+        }
+        attempt.stage = Stage::Writing(Box::new(opened));
+        self.tell(generation, StoreNews::Opened);
+    }
+
+    fn commit_when_done(&mut self, seen: Seen<'_>) {
+        let is_done = |attempt: &Attempt| match &attempt.stage {
+            Stage::Copying(copying) => copying.is_done(),
+            Stage::Uploading(uploading) => uploading.is_done(),
+            Stage::Opening(_) | Stage::Writing(_) | Stage::Committing => false,
+        };
+        let Some(attempt) = self.attempt.as_mut().filter(|attempt| is_done(attempt)) else { return };
+        let contents = match std::mem::replace(&mut attempt.stage, Stage::Committing) {
+            Stage::Copying(copying) => copying.finish(seen, &mut self.effects),
+            Stage::Uploading(uploading) => uploading.finish(seen, &mut self.effects),
+            Stage::Opening(_) | Stage::Writing(_) | Stage::Committing => unreachable!("it was looked at above"),
+        };
+        self.commit(contents);
+    }
+
+    fn commit(&mut self, contents: Contents) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.stage = Stage::Committing;
+        }
+        let order = self.orders.give(StoreWork::Commit(Box::new(contents)));
+        self.effects.push_back(Effect::Order(order));
+    }
+
+    /// The store has a checkpoint, perhaps one that was given up while the store did not answer.
+    fn kept(&mut self, kept: Box<Kept>) {
+        let generation = kept.manifest.generation;
+        self.attempt.take_if(|attempt| attempt.generation == generation);
+        if self.newest().is_none_or(|newest| newest.manifest.generation < generation) {
+            self.newest = Some(kept);
+        }
+        self.tell(generation, StoreNews::Committed);
+    }
+
+    fn not_kept(&mut self, generation: Generation, why: String) {
+        // The coordinator gives the attempt up too, and has what is left removed.
+        self.attempt.take_if(|attempt| attempt.generation == generation);
+        self.tell(generation, StoreNews::Failed(StoreFailure::NotKept(why)));
+    }
+
+    fn tell(&mut self, generation: Generation, news: StoreNews) {
+        self.effects.push_back(Effect::News(generation, news));
+    }
+}
+
+/// The reason for the user why a checkpoint is of no use without this host.
+fn lost_before(name: &str, level: Level) -> String {
+    let where_to = if level.is_fetched() { "in the object store" } else { "copied" };
+    format!("{name} was lost before its part was {where_to}")
+}
+
+impl CheckpointSettings {
+    /// All hosts, by number, as places for copies.
+    fn places(&self, hosts: &Hosts) -> Vec<Place> {
+        let place = |host| {
+            let machine = hosts.name(host).to_owned();
+            let rack = self.racks.iter().find(|(name, _)| *name == machine).map(|(_, rack)| *rack);
+            Place { machine, rack, is_there: hosts.has(host) }
+        };
+        (0..hosts.count()).map(place).collect()
+    }
+
+    /// True if the parts of a new checkpoint go to the same places as those of `basis`, copies included.
+    fn can_build_on(&self, basis: &Manifest, hosts: &Hosts) -> bool {
+        let are_placed_alike = || basis.hosts == hosts.names() && copying::are_partners_of(basis, &self.places(hosts));
+        basis.level == self.level && (!self.level.is_of_hosts() || are_placed_alike())
+    }
+}

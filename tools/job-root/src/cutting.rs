@@ -1,0 +1,172 @@
+//! How checkpoints are joined with the other machines of the root: with processes, by the coordinator; with their
+//! hosts; with standard input and output, of which images contain a part.
+
+use super::checkpoints::{Cut, Effect, OrderNumber, Seen, StoreAnswer};
+use super::input::INPUT_BYTES_MAX;
+use super::mutation::{self, Mutation};
+use super::{Asker, Output, Refused, Root};
+use coordinator::{Report, TakenLine};
+use line_store::Member;
+use redrt_types::ReplicaId;
+use redrt_wire::daemon::ToDaemon;
+use redrt_wire::dynamic::Answer;
+use redrt_wire::line::{Generation, LineOrder, PartStep};
+
+impl Root {
+    pub(super) fn hear_store(&mut self, number: OrderNumber, answer: StoreAnswer) {
+        let with_host = |source: &ReplicaId| Some((*source, self.host(*source)?));
+        let sources: Vec<_> = self.coordinator.line_sources().iter().filter_map(with_host).collect();
+        self.checkpoints.hear_store(number, answer, &sources, Seen { now: self.now, hosts: &self.hosts });
+        self.follow_checkpoints();
+    }
+
+    pub(super) fn hear_part(&mut self, host: u32, generation: Generation, source: u32, step: PartStep) {
+        let seen = Seen { now: self.now, hosts: &self.hosts };
+        self.checkpoints.hear_part(host, generation, source, step, seen);
+        self.follow_checkpoints();
+    }
+
+    /// Takes note of a lost host, after the coordinator: it may have dropped the attempt.
+    pub(super) fn lose_parts(&mut self, host: u32) {
+        self.pass_all_on();
+        self.checkpoints.lose_host(host, Seen { now: self.now, hosts: &self.hosts });
+        self.follow_checkpoints();
+    }
+
+    /// Begins an attempt. Images are written on the present hosts of their processes, wherever those go.
+    pub(super) fn open_checkpoint(&mut self, generation: Generation) {
+        self.homes.line_begins();
+        self.checkpoints.open(generation);
+        self.follow_checkpoints();
+    }
+
+    /// All images of a checkpoint are on disk.
+    pub(super) fn images_written(&mut self, taken: TakenLine) {
+        if mutation::is(Mutation::InputCountedLate) {
+            self.input.line_begins();
+        }
+        let cut = self.cut(taken);
+        self.checkpoints.written(cut, Seen { now: self.now, hosts: &self.hosts });
+        self.follow_checkpoints();
+    }
+
+    pub(super) fn drop_checkpoint(&mut self, generation: Generation) {
+        self.checkpoints.drop(generation);
+        self.follow_checkpoints();
+    }
+
+    /// Passes on all that follows for others.
+    fn follow_checkpoints(&mut self) {
+        while let Some(effect) = self.checkpoints.poll_effect() {
+            match effect {
+                Effect::Tell(host, message) => self.outputs.push_back(Output::SendTo(host, message)),
+                Effect::Order(order) => self.outputs.push_back(Output::Store(order)),
+                Effect::Note(note) => self.outputs.push_back(Output::Checkpoint(note)),
+                Effect::News(generation, news) => {
+                    self.coordinator.handle(self.now, coordinator::Input::Store { generation, news });
+                }
+            }
+        }
+    }
+
+    fn cut(&self, taken: TakenLine) -> Cut {
+        let at_cut = |replica| self.homes.host_at_line(self.world.process(replica));
+        let member = |(replica, position): (ReplicaId, &Option<redrt_wire::clone::Position>)| {
+            let [output, error] = self.saved_texts(replica)?;
+            Some(Member { replica, host: at_cut(replica)?, position: position.clone()?, output, error })
+        };
+        let replicas = || self.world.replicas();
+        Cut {
+            members: replicas().zip(&taken.positions).filter_map(member).collect(),
+            placement: replicas().map(|replica| at_cut(replica).filter(|_| taken.view.is_live(replica))).collect(),
+            input_bytes: self.input.bytes_at_line(),
+            taken,
+        }
+    }
+
+    /// Gives processes that were loaded the standard input that was read since their images were cut.
+    pub(super) fn give_missed_input(&mut self) {
+        let Some((missed, has_ended)) = self.input.loaded() else { return };
+        missed.into_iter().for_each(|bytes| self.give_input(&ToDaemon::Input { bytes }));
+        if has_ended {
+            self.give_input(&ToDaemon::InputEnd);
+        }
+    }
+
+    /// Discards the newest checkpoint if more input was read since than is kept.
+    pub(super) fn look_at_line_input(&mut self) {
+        if self.input.has_all() {
+            return;
+        }
+        if let Some(generation) = self.coordinator.forget_line() {
+            let mib = INPUT_BYTES_MAX >> 20;
+            let note = format!(
+                "checkpoint {generation} is not gone back to: since it more than {mib} MiB of standard input were read"
+            );
+            self.outputs.push_back(Output::Note(note));
+        }
+    }
+
+    /// Records the request of a process, with the number of its question.
+    pub(super) fn want_line_of_process(&mut self, replica: ReplicaId, number: u64) {
+        self.checkpoints.waiting_mut().add_process(replica, number);
+        if self.coordinator.want_line(self.now, false).is_err() {
+            self.answer_processes(false);
+        }
+    }
+
+    /// Records the request of a user. With `ends` the job is to end with the checkpoint.
+    pub(super) fn want_line_of_user(&mut self, asker: Asker, ends: bool) {
+        match self.coordinator.want_line(self.now, ends) {
+            Ok(()) => self.checkpoints.waiting_mut().add_user(asker),
+            Err(error) => self.answer(asker, Err(Refused::Line(error))),
+        }
+    }
+
+    /// Notes an order about a checkpoint that goes to all daemons.
+    pub(super) fn note_line_order(&mut self, order: &LineOrder) {
+        match order {
+            // Input that processes get from now on is not in their images.
+            LineOrder::Stop => self.input.line_begins(),
+            LineOrder::GoOn => {
+                self.note_saved_texts();
+                self.answer_processes(true);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn note_line_report(&mut self, report: &Report) {
+        match report {
+            Report::LineTaken { .. } => {
+                self.input.line_kept();
+                self.look_at_line_input();
+                self.answer_users(&Ok(()));
+                if self.checkpoints.waiting_mut().has_processes() {
+                    // Cannot fail: the job takes checkpoints, since it has just taken one.
+                    let _ = self.coordinator.want_line(self.now, false);
+                }
+            }
+            Report::LineFailed { generation, why } => {
+                self.answer_processes(false);
+                self.answer_users(&Err(Refused::NotTaken { generation: *generation, why: why.clone() }));
+            }
+            _ => {}
+        }
+    }
+
+    fn answer_processes(&mut self, is_taken: bool) {
+        for (replica, number) in self.checkpoints.waiting_mut().take_processes() {
+            if let Some(host) = self.host(replica) {
+                let answer = ToDaemon::Dynamic(replica, number, Answer::Checkpoint(is_taken));
+                self.outputs.push_back(Output::SendTo(host, answer));
+            }
+        }
+    }
+
+    fn answer_users(&mut self, outcome: &Result<(), Refused>) {
+        for asker in self.checkpoints.waiting_mut().take_users() {
+            self.outputs.push_back(Output::Answered { asker, outcome: outcome.clone() });
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Bugs that tests plant in this machine, to show that the simulation would find them.
+
+/// A planted bug. Outside of tests none is planted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mutation {
+    /// A host whose part of a checkpoint has no copy yet is lost, and the checkpoint is committed all the same.
+    LostPartCommitted,
+    /// A host that was lost before all images were on disk is to copy its part.
+    LostSourceAsked,
+    /// An answer of the store is taken for the newest order of its kind.
+    NumbersIgnored,
+    /// Standard input that is read while images are written counts as part of them.
+    InputCountedLate,
+}
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };
+}
+
+/// Runs this with a planted bug.
+#[cfg(test)]
+pub(crate) fn with<T>(mutation: Mutation, run: impl FnOnce() -> T) -> T {
+    PLANTED.set(Some(mutation));
+    let outcome = run();
+    PLANTED.set(None);
+    outcome
+}
+
+/// True if this bug is planted.
+pub(crate) fn is(mutation: Mutation) -> bool {
+    #[cfg(test)]
+    return PLANTED.get() == Some(mutation);
+    #[cfg(not(test))]
+    {
+        let _ = mutation;
+        false
+    }
+}

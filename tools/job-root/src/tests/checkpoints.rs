@@ -1,0 +1,94 @@
+//! Checkpoints, from the place in the store to a return: with stores that answer late or never, copies on partners,
+//! losses and failovers between any two inputs. Planted mistakes show that each rule is looked at.
+
+use super::*;
+use crate::mutation::{self, Mutation};
+use world::{Mistake, record_losses, record_returns};
+
+/// Number of seeds: `REDRT_SEEDS` if it is set.
+fn seed_count(usual: u64) -> u64 {
+    std::env::var("REDRT_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
+}
+
+/// The kill comes between any two inputs.
+#[test]
+fn a_killed_root_repeats_its_unanswered_orders() {
+    let mut loss_count = 0;
+    for seed in 0..seed_count(200) {
+        let (losses, wrong) = record_losses(Scenario::of_seed(seed).losing_roots().answering(), seed as usize);
+        loss_count += losses;
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+    }
+    assert!(loss_count > 1000, "{loss_count}");
+    for (what, step_count) in [("StoreSilent", None), ("GoBack", Some(400)), ("Drop(", Some(400))] {
+        let is_stuck = |seed: u64| {
+            let scenario = Scenario::of_seed(seed).losing_roots().answering().mistaking(Mistake::OrdersForgotten);
+            let (_, wrong) = record_losses(scenario, step_count.unwrap_or(seed as usize));
+            wrong.iter().any(|wrong| wrong.contains(what))
+        };
+        assert!((0..1000).any(is_stuck), "a root that forgets its orders is like one that does not: {what}");
+    }
+}
+
+/// When a job is lost, the store may or may not keep the checkpoint it works on. The job chooses its start only when
+/// that is known. Otherwise it would be loaded from one checkpoint, and its output cut at another.
+#[test]
+fn a_return_waits_for_the_store_and_takes_the_newest() {
+    let mut return_count = 0;
+    for seed in 0..seed_count(100) {
+        let (returns, wrong) = record_returns(Scenario::of_seed(seed).without_replicas().calm());
+        return_count += returns;
+        assert_eq!(wrong, None, "seed {seed}");
+    }
+    assert!(return_count > 20, "{return_count}");
+}
+
+#[test]
+fn losses_and_failovers_leave_parts_input_and_returns_right() {
+    let mut return_count = 0;
+    for seed in 0..seed_count(100) {
+        for scenario in [Scenario::of_seed(seed).calm(), Scenario::of_seed(seed).without_replicas().calm()] {
+            let (returns, wrong) = record_returns(scenario.losing_roots());
+            return_count += returns;
+            assert_eq!(wrong, None, "seed {seed}");
+        }
+    }
+    assert!(return_count > 20, "{return_count}");
+}
+
+/// The first seed that shows what is wrong.
+fn found(what: &str, run: impl Fn(u64) -> Option<String>) -> u64 {
+    let is_shown = |seed: &u64| run(*seed).is_some_and(|wrong| wrong.contains(what));
+    (0..2000).find(is_shown).unwrap_or_else(|| panic!("no seed shows the mistake: {what}"))
+}
+
+#[test]
+fn mistakes_of_the_surroundings_are_found() {
+    let mistakes = [
+        (Mistake::DroppedAtOnce, "back to"),
+        (Mistake::NewestAnswered, "have no place"),
+        (Mistake::InputRepeated, "gets input twice"),
+    ];
+    for (mistake, what) in mistakes {
+        let seed = found(what, |seed| {
+            let all = [Scenario::of_seed(seed).without_replicas().calm(), Scenario::of_seed(seed).calm()];
+            all.into_iter().find_map(|scenario| record_returns(scenario.losing_roots().mistaking(mistake)).1)
+        });
+        println!("{mistake:?}: seed {seed}");
+    }
+}
+
+#[test]
+fn mistakes_of_the_machine_are_found() {
+    let mutations = [
+        (Mutation::LostPartCommitted, "the part of host"),
+        (Mutation::LostSourceAsked, "is lost, and gets"),
+        (Mutation::InputCountedLate, "bytes of input"),
+        (Mutation::NumbersIgnored, "have no place"),
+    ];
+    for (mutation, what) in mutations {
+        let run = |seed| record_returns(Scenario::of_seed(seed).calm()).1;
+        let seed = mutation::with(mutation, || found(what, run));
+        println!("{mutation:?}: seed {seed}");
+    }
+}
