@@ -2,7 +2,6 @@
 //! hosts; with standard input and output, of which images contain a part.
 
 use super::checkpoints::{Cut, Effect, OrderNumber, Seen, StoreAnswer};
-use super::input::INPUT_BYTES_MAX;
 use super::mutation::{self, Mutation};
 use super::{Asker, Output, Refused, Root};
 use coordinator::{Report, TakenLine};
@@ -81,29 +80,6 @@ impl Root {
             placement: replicas().map(|replica| at_cut(replica).filter(|_| taken.view.is_live(replica))).collect(),
             input_bytes: self.input.bytes_at_line(),
             taken,
-        }
-    }
-
-    /// Gives processes that were loaded the standard input that was read since their images were cut.
-    pub(super) fn give_missed_input(&mut self) {
-        let Some((missed, has_ended)) = self.input.loaded() else { return };
-        missed.into_iter().for_each(|bytes| self.give_input(&ToDaemon::Input { bytes }));
-        if has_ended {
-            self.give_input(&ToDaemon::InputEnd);
-        }
-    }
-
-    /// Discards the newest checkpoint if more input was read since than is kept.
-    pub(super) fn look_at_line_input(&mut self) {
-        if self.input.has_all() {
-            return;
-        }
-        if let Some(generation) = self.coordinator.forget_line() {
-            let mib = INPUT_BYTES_MAX >> 20;
-            let note = format!(
-                "checkpoint {generation} is not gone back to: since it more than {mib} MiB of standard input were read"
-            );
-            self.outputs.push_back(Output::Note(note));
         }
     }
 

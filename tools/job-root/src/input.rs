@@ -3,14 +3,18 @@
 //!
 //! All counts are of bytes since the begin of the job's standard input, in whichever life they were read.
 
+use super::mutation::{self, Mutation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Maximum bytes of input since a checkpoint that are kept to be given again. With more, the job cannot go back to it.
 pub const INPUT_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes on their way to the slowest host at which no more is read.
+const INPUT_WINDOW_BYTES: u64 = 256 << 10;
+
 /// Maximum bytes of one message when input is given again.
-const PIECE_BYTES_MAX: usize = 64 << 10;
+pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
 
 /// The counts and the log of standard input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -27,6 +31,11 @@ pub(super) struct StandardInput {
     log: Option<Log>,
     /// True while processes are being loaded. Input goes only to the log then, and is given to them when all are there.
     is_loading: bool,
+    /// Input that waits until no process of rank 0 is stopped for an image.
+    #[serde(with = "serde_bytes")]
+    waiting: Vec<u8>,
+    /// True if the end of the input waits behind it.
+    end_waits: bool,
     has_ended: bool,
 }
 
@@ -64,6 +73,8 @@ impl StandardInput {
             newest_bytes: bytes,
             log: takes_lines.then_some(Log { begin: bytes, bytes: Vec::new() }),
             is_loading: false,
+            waiting: Vec::new(),
+            end_waits: false,
             has_ended: false,
         }
     }
@@ -76,11 +87,37 @@ impl StandardInput {
             // The log lacks bytes that they need. They go on with the next input that is read.
             self.log = self.log.take().map(|_| Log { begin: bytes, bytes: Vec::new() });
         }
+        let (waiting, has_ended) = self.take_waiting();
+        self.note_read(&waiting);
+        if has_ended {
+            self.note_end();
+        }
+    }
+
+    /// Keeps input that came while a process of rank 0 is stopped for an image, or behind such input.
+    pub fn wait(&mut self, bytes: &[u8]) {
+        self.waiting.extend_from_slice(bytes);
+    }
+
+    /// Keeps the end of the input behind input that waits.
+    pub fn wait_with_end(&mut self) {
+        self.end_waits = true;
+    }
+
+    /// Returns true if input waits.
+    pub fn has_waiting(&self) -> bool {
+        self.end_waits || !self.waiting.is_empty()
+    }
+
+    /// Takes out the input that waits. With true if it is the last.
+    pub fn take_waiting(&mut self) -> (Vec<u8>, bool) {
+        (std::mem::take(&mut self.waiting), std::mem::take(&mut self.end_waits))
     }
 
     /// Records that replicas of rank 0 are launched on these hosts.
     pub fn launched(&mut self, hosts: impl Iterator<Item = u32>) {
-        self.taken_bytes = hosts.map(|host| (host, self.read_bytes)).collect();
+        let taken = if mutation::is(Mutation::InputCountedTwice) { 0 } else { self.read_bytes };
+        self.taken_bytes = hosts.map(|host| (host, taken)).collect();
     }
 
     /// Records that a copy joined on this host. Its host got all earlier input, which the copy's image contains.
@@ -98,7 +135,7 @@ impl StandardInput {
 
     /// Returns true if more input may be read now.
     pub fn is_wanted(&self) -> bool {
-        !self.is_loading
+        !self.is_loading && !self.has_waiting() && self.in_flight_bytes() < INPUT_WINDOW_BYTES
     }
 
     /// Records input that was read. Returns true if it is to be given to the hosts now.

@@ -33,6 +33,7 @@ mod messages;
 mod mutation;
 mod places;
 mod printing;
+mod reading;
 
 pub use asker::Asker;
 pub use checkpoints::{
@@ -181,16 +182,10 @@ impl Root {
         self.printing.withholds()
     }
 
-    /// Bytes of standard input that were read and that the slowest host has not taken yet.
-    #[must_use]
-    pub fn input_in_flight_bytes(&self) -> u64 {
-        self.input.in_flight_bytes()
-    }
-
-    /// Returns true if standard input may be read, since there are processes to get it.
+    /// Returns true if standard input may be read: there are processes to get it, and none of them is stopped.
     #[must_use]
     pub fn wants_input(&self) -> bool {
-        self.is_launched() && self.input.is_wanted()
+        self.is_launched() && self.input.is_wanted() && !self.readers_are_stopped()
     }
 
     /// Returns true if processes that have had `bytes` of standard input can be given all that was read since.
@@ -231,17 +226,8 @@ impl Root {
             }
             Input::Line { asker, ends } => self.want_line_of_user(asker, ends),
             Input::Kill { asker, replica } => self.kill(asker, replica),
-            Input::StandardInput(bytes) => {
-                if self.input.note_read(&bytes) {
-                    self.give_input(&ToDaemon::Input { bytes });
-                }
-                self.look_at_line_input();
-            }
-            Input::StandardInputEnd => {
-                if self.input.note_end() {
-                    self.give_input(&ToDaemon::InputEnd);
-                }
-            }
+            Input::StandardInput(bytes) => self.hear_input(&bytes),
+            Input::StandardInputEnd => self.hear_end_of_input(),
             Input::Tick if !self.is_launched() => {}
             Input::Tick => {
                 self.spares.work(now);
@@ -259,7 +245,7 @@ impl Root {
             }
             if let Some(output) = self.coordinator.poll_output() {
                 self.pass_on(output);
-            } else if !self.look_at_places() && !self.look_at_printing() {
+            } else if !self.look_at_places() && !self.look_at_input() && !self.look_at_printing() {
                 self.is_working = false;
                 return None;
             }
@@ -317,14 +303,6 @@ impl Root {
     fn answer(&mut self, asker: Asker, outcome: Result<(), Refused>) {
         self.pass_all_on();
         self.outputs.push_back(Output::Answered { asker, outcome });
-    }
-
-    /// The coordinator first gives up copies that stand ready, since their images would lack this input.
-    fn give_input(&mut self, message: &ToDaemon) {
-        self.coordinator.input_passed(self.now);
-        self.pass_all_on();
-        let orders = self.input.readers().map(|host| Output::SendTo(host, message.clone()));
-        self.outputs.extend(orders);
     }
 
     fn pass_all_on(&mut self) {

@@ -11,6 +11,10 @@ pub(crate) enum Mutation {
     NumbersIgnored,
     /// Standard input that is read while images are written counts as part of them.
     InputCountedLate,
+    /// Input that was read in an earlier life counts as being on its way in the next.
+    InputCountedTwice,
+    /// Input that comes while rank 0 is stopped for an image is given at once.
+    InputNotHeld,
 }
 
 #[cfg(test)]

@@ -6,16 +6,12 @@ use anyhow::{Context, Result};
 use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure};
 use job_root::Input;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_types::VirtualRank;
 use redrt_wire::daemon::ToDaemon;
 use serde_json::json;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-
-/// Maximum of standard input in flight to rank 0.
-const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 
 /// Opens standard input for `poll`. A regular file is always readable for `poll`, even while its file system is stuck,
 /// so a thread copies it into a pipe. Of a file, a resumed job skips the bytes that it has read.
@@ -116,21 +112,14 @@ impl Shell<'_> {
         }
     }
 
-    /// True if standard input is to be read: the job runs, the window has room, no copy of rank 0 is being cut, and at
-    /// a terminal this is the foreground job.
+    /// True if standard input is to be read: the root wants it, and at a terminal this is the foreground job.
     pub(super) fn wants_input(&self) -> bool {
-        let running = self.root.wants_input() && self.exit_code.is_none();
-        let Some(input) = self.input.as_ref().filter(|_| running) else { return false };
-        let is_foreground =
-            || nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp());
-        // Input sent now could be missing in a copy of rank 0's replica.
-        let is_copied =
-            self.root.coordinator().is_cutting(VirtualRank(0)) || self.root.coordinator().is_stopping_for_line();
-        let is_foreground = || match &self.seat {
+        let is_wanted = self.root.wants_input() && self.exit_code.is_none();
+        let Some(input) = self.input.as_ref().filter(|_| is_wanted) else { return false };
+        match &self.seat {
             Some(seat) => seat.is_in_foreground(),
-            None => is_foreground(),
-        };
-        self.root.input_in_flight_bytes() < INPUT_WINDOW_BYTES && !is_copied && is_foreground()
+            None => nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp()),
+        }
     }
 
     pub(super) fn read_input(&mut self) {

@@ -78,17 +78,25 @@ fn mistakes_of_the_surroundings_are_found() {
     }
 }
 
+/// A planted bug, what shows it, and the jobs in which it is looked for.
+type Planted<'a> = (Mutation, &'a str, &'a dyn Fn(u64) -> Scenario);
+
 #[test]
 fn mistakes_of_the_machine_are_found() {
-    let mutations = [
-        (Mutation::LostPartCommitted, "the part of host"),
-        (Mutation::LostSourceAsked, "is lost, and gets"),
-        (Mutation::InputCountedLate, "bytes of input"),
-        (Mutation::NumbersIgnored, "have no place"),
+    let calm = |seed| Scenario::of_seed(seed).calm();
+    let copying = |seed| calm(seed).copying();
+    let returning = |seed| calm(seed).without_replicas();
+    let failing_over = |seed| calm(seed).losing_roots();
+    let mutations: [Planted<'_>; 6] = [
+        (Mutation::LostPartCommitted, "the part of host", &copying),
+        (Mutation::LostSourceAsked, "is lost, and gets", &copying),
+        (Mutation::InputCountedLate, "bytes of input", &calm),
+        (Mutation::InputCountedTwice, "on their way to nobody", &returning),
+        (Mutation::InputNotHeld, "gets input twice", &failing_over),
+        (Mutation::NumbersIgnored, "have no place", &calm),
     ];
-    for (mutation, what) in mutations {
-        let run = |seed| record_returns(Scenario::of_seed(seed).calm()).1;
-        let seed = mutation::with(mutation, || found(what, run));
+    for (mutation, what, scenario) in mutations {
+        let seed = mutation::with(mutation, || found(what, |seed| record_returns(scenario(seed)).1));
         println!("{mutation:?}: seed {seed}");
     }
 }

@@ -116,6 +116,11 @@ impl Scenario {
         Self { is_silent: false, ..self }
     }
 
+    /// The same job, with a level at which hosts copy their parts to partners.
+    pub fn copying(self) -> Self {
+        Self { level: Level::Partner, ..self }
+    }
+
     /// The same job, with a planted mistake.
     pub fn mistaking(self, mistake: Mistake) -> Self {
         Self { mistake: Some(mistake), ..self }
@@ -419,6 +424,11 @@ impl Job {
         if self.scenario.mistake == Some(Mistake::InputRepeated) {
             self.give(Input::StandardInput(self.typed.again()));
         }
+        // Input that the root before had read, and not handled.
+        if self.root.is_launched() && self.scenario.random.u8(0..4) == 0 {
+            let bytes = self.typed.read(6);
+            self.give(Input::StandardInput(bytes));
+        }
         if self.scenario.mistake != Some(Mistake::OrdersForgotten) {
             let orders: Vec<_> = self.root.unanswered().collect();
             orders.into_iter().for_each(|order| self.heed(order));
@@ -580,6 +590,8 @@ impl Job {
                     let wrong = self.typed.give(replica, &bytes);
                     self.note_wrong(wrong);
                 }
+                let message = FromDaemon::InputTaken { byte_count: bytes.len() as u64 };
+                self.host_says(host, message);
             }
             Output::Store(order) => {
                 if let StoreWork::Commit(contents) = &order.work {
@@ -795,8 +807,17 @@ impl Job {
         }
     }
 
+    /// Checks that no input is on its way when all daemons have said what they took.
+    fn check_input_under_way(&mut self) {
+        let is_taken = self.answers.values().all(VecDeque::is_empty) && self.dead_hosts.is_empty();
+        let bytes = self.root.input.in_flight_bytes();
+        let wrong = is_taken && self.root.is_launched() && bytes > 0;
+        self.note_wrong(wrong.then(|| format!("{bytes} bytes of input are on their way to nobody")));
+    }
+
     /// Takes one step: mostly a queued answer, sometimes a fault.
     fn step(&mut self) {
+        self.check_input_under_way();
         self.now += Duration::from_millis(self.scenario.random.u64(0..300));
         if self.scenario.loses_roots && self.scenario.random.u8(0..10) == 0 {
             return self.lose_root();
@@ -818,6 +839,10 @@ impl Job {
             let host = self.scenario.random.choice(waiting).expect("one waits");
             return self.answer(host);
         }
+        let is_saving = self.scenario.is_calm && self.root.coordinator().line_under_way().is_some();
+        if is_saving && self.scenario.random.u8(0..100) == 0 {
+            return self.lose_host();
+        }
         let fault = self.scenario.random.u8(0..40);
         if self.scenario.is_calm && matches!(fault, 10..30 | 33..40) && self.scenario.random.u8(0..10) > 0 {
             self.give(Input::Tick);
@@ -834,7 +859,7 @@ impl Job {
             24..26 => self.die(),
             26 => self.lose_host(),
             27..30 => self.wish(),
-            30..33 if self.reads() => {
+            30..33 if self.root.wants_input() => {
                 let bytes = self.typed.read(6);
                 self.give(Input::StandardInput(bytes));
             }
@@ -861,13 +886,6 @@ impl Job {
             37 if self.scenario.random.u8(0..10) == 0 => self.give(Input::Job(coordinator::Input::Interrupted(2))),
             _ => self.open_line(),
         }
-    }
-
-    /// True if standard input is read: not while rank 0 is stopped for a copy or a checkpoint.
-    fn reads(&self) -> bool {
-        let coordinator = self.root.coordinator();
-        let is_stopped = coordinator.is_cutting(VirtualRank(0)) || coordinator.is_stopping_for_line();
-        self.root.wants_input() && !is_stopped
     }
 
     fn asker(&mut self) -> Asker {
