@@ -26,6 +26,7 @@ mod asker;
 mod checkpoints;
 mod cutting;
 mod hearing;
+mod holding;
 mod homes;
 mod hosts;
 mod input;
@@ -44,6 +45,7 @@ pub use printing::ShownTexts;
 
 use checkpoints::Checkpoints;
 use coordinator::{Coordinator, Report};
+use holding::Holding;
 use homes::Homes;
 use hosts::Hosts;
 use input::StandardInput;
@@ -68,6 +70,7 @@ pub struct Root {
     homes: Homes,
     spares: Spares,
     printing: Printing,
+    holding: Holding,
     input: StandardInput,
     checkpoints: Checkpoints,
     /// The number of a start from a checkpoint, from the end of all processes until others are launched.
@@ -90,6 +93,7 @@ impl Root {
             world: life.coordinator.world.clone(),
             is_cloneable,
             printing: Printing::new(release, &life.coordinator.view, ShownTexts::at_begin(&life, shown)),
+            holding: Holding::default(),
             input: StandardInput::new(life.input_bytes, life.coordinator.line.is_some()),
             checkpoints: Checkpoints::new(checkpoints, life.from),
             return_count: None,
@@ -176,10 +180,10 @@ impl Root {
         self.printing.shown_texts(&self.world, unwritten_bytes)
     }
 
-    /// Returns true if output is withheld that may be printed again. All processes should be held then.
+    /// True if too much output waits to be written, by the latest [`Input::OutputFull`].
     #[must_use]
-    pub fn withholds(&self) -> bool {
-        self.printing.withholds()
+    pub fn is_output_full(&self) -> bool {
+        self.holding.is_full()
     }
 
     /// Returns true if standard input may be read: there are processes to get it, and none of them is stopped.
@@ -228,6 +232,7 @@ impl Root {
             Input::Kill { asker, replica } => self.kill(asker, replica),
             Input::StandardInput(bytes) => self.hear_input(&bytes),
             Input::StandardInputEnd => self.hear_end_of_input(),
+            Input::OutputFull(is_full) => self.holding.set_full(is_full),
             Input::Tick if !self.is_launched() => {}
             Input::Tick => {
                 self.spares.work(now);
@@ -245,7 +250,11 @@ impl Root {
             }
             if let Some(output) = self.coordinator.poll_output() {
                 self.pass_on(output);
-            } else if !self.look_at_places() && !self.look_at_input() && !self.look_at_printing() {
+            } else if !self.look_at_places()
+                && !self.look_at_input()
+                && !self.look_at_printing()
+                && !self.look_at_holding()
+            {
                 self.is_working = false;
                 return None;
             }
@@ -277,6 +286,7 @@ impl Root {
         self.input.go_back(life.input_bytes);
         self.checkpoints.begin_life(life.from);
         self.printing.forget_holds();
+        self.holding.begin_life();
         self.rewind(life.restored);
     }
 

@@ -149,6 +149,8 @@ pub enum Input {
     StandardInput(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Standard input has ended.
     StandardInputEnd,
+    /// Too much output waits to be written to files and terminals, or little does again.
+    OutputFull(bool),
     /// An input for the coordinator that is no message of a daemon.
     Job(coordinator::Input),
     /// Only time has passed.

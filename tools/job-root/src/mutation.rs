@@ -9,6 +9,8 @@ pub(crate) enum Mutation {
     LostSourceAsked,
     /// An answer of the store is taken for the newest order of its kind.
     NumbersIgnored,
+    /// Daemons of a new life count as holding their processes, since those of the one before did.
+    HoldOutlivesLife,
     /// Standard input that is read while images are written counts as part of them.
     InputCountedLate,
     /// Input that was read in an earlier life counts as being on its way in the next.

@@ -472,15 +472,11 @@ impl Shell<'_> {
         while let Some(replay) = &mut self.replay
             && let Some((_, to, body)) = replay.life.orders.pop_front_if(|(after, ..)| *after <= relayed_count)
         {
-            match decode_body(&body) {
-                Ok(ToDaemon::Launch(launch)) => {
-                    if let Some(awaited) = to.and_then(|host| self.joining.get_mut(&host)) {
-                        awaited.is_launched = true;
-                    }
-                    self.launch = Some(*launch);
+            if let Ok(ToDaemon::Launch(launch)) = decode_body(&body) {
+                if let Some(awaited) = to.and_then(|host| self.joining.get_mut(&host)) {
+                    awaited.is_launched = true;
                 }
-                Ok(ToDaemon::HoldOutput { replica: None, held }) => self.all_are_held = held,
-                _ => {}
+                self.launch = Some(*launch);
             }
             self.fleet.sent_before(to, body);
         }

@@ -172,8 +172,6 @@ struct Shell<'a> {
     /// True once nothing more is read.
     input_has_ended: bool,
     signals: SignalFd,
-    /// True while all processes are held because their output cannot be written.
-    all_are_held: bool,
     reports: summary::Tally,
     injections: Injections,
     watching: Watching,
@@ -297,7 +295,6 @@ impl<'a> Shell<'a> {
             input_is_file: !writer::outlet::goes_with_console(&std::io::stdin()),
             input_has_ended: false,
             signals,
-            all_are_held: false,
             reports: summary::Tally::default(),
             injections: Injections::new(&job.faults),
             watching,

@@ -513,8 +513,6 @@ impl Shell<'_> {
     pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
         self.joining.clear();
         self.clones = super::clones::Clones::default();
-        // New daemons start without a hold on any process.
-        self.all_are_held = false;
         let told_at = self.ending_since.take().unwrap_or(went_at);
         let detected = std::mem::take(&mut self.lost_for);
         let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure};
 use job_root::Input;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use redrt_wire::daemon::ToDaemon;
 use serde_json::json;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -61,11 +60,9 @@ impl Shell<'_> {
         while let Some(trouble) = self.outputs.poll_trouble() {
             self.output_trouble(trouble);
         }
-        let (full, drained) = self.outputs.fill_state();
-        if full || self.root.withholds() {
-            self.hold_all(true);
-        } else if drained {
-            self.hold_all(false);
+        let (is_full, is_drained) = self.outputs.fill_state();
+        if (is_full || is_drained) && is_full != self.root.is_output_full() {
+            self.handle(Input::OutputFull(is_full));
         }
     }
 
@@ -103,12 +100,6 @@ impl Shell<'_> {
         } else if let Some(failure) = failure {
             self.record("output-failed", &json!({ "what": failure.to_string() }));
             self.console.error(&format!("{failure}; not everything that the job printed is there"));
-        }
-    }
-
-    fn hold_all(&mut self, held: bool) {
-        if std::mem::replace(&mut self.all_are_held, held) != held {
-            self.fleet.send_all(&ToDaemon::HoldOutput { replica: None, held });
         }
     }
 

@@ -87,10 +87,11 @@ fn mistakes_of_the_machine_are_found() {
     let copying = |seed| calm(seed).copying();
     let returning = |seed| calm(seed).without_replicas();
     let failing_over = |seed| calm(seed).losing_roots();
-    let mutations: [Planted<'_>; 6] = [
+    let mutations: [Planted<'_>; 7] = [
         (Mutation::LostPartCommitted, "the part of host", &copying),
         (Mutation::LostSourceAsked, "is lost, and gets", &copying),
         (Mutation::InputCountedLate, "bytes of input", &calm),
+        (Mutation::HoldOutlivesLife, "processes are held", &returning),
         (Mutation::InputCountedTwice, "on their way to nobody", &returning),
         (Mutation::InputNotHeld, "gets input twice", &failing_over),
         (Mutation::NumbersIgnored, "have no place", &calm),

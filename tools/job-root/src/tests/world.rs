@@ -261,6 +261,8 @@ struct Job {
     ready: BTreeSet<(Generation, ReplicaId)>,
     storage: Storage,
     typed: Typed,
+    /// True if daemons hold all processes.
+    are_held: bool,
     /// The first violation of an invariant.
     wrong: Option<String>,
     /// True while the daemons of another life are being started.
@@ -364,6 +366,7 @@ fn begin(scenario: Scenario) -> Job {
         ready: BTreeSet::new(),
         storage: Storage::default(),
         typed: Typed::default(),
+        are_held: false,
         wrong: None,
         is_to_launch: false,
         root_losses: 0,
@@ -496,7 +499,7 @@ impl Job {
             Box::new(Recovery::new(hosts, self.scenario.degrees.clone(), host_of, 4))
         });
         let rooms = HOSTS.map(|(name, count)| Rooms { name: name.to_owned(), count }).to_vec();
-        self.is_to_launch = false;
+        (self.is_to_launch, self.are_held) = (false, false);
         self.give(Input::Launched { placement, recovery, rooms });
         self.gone.clear();
         let from = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
@@ -690,6 +693,7 @@ impl Job {
 
     fn all_heed(&mut self, message: ToDaemon) {
         match message {
+            ToDaemon::HoldOutput { replica: None, held } => self.are_held = held,
             ToDaemon::Kill(replica) => self.end(replica, Exit::Signal(9)),
             ToDaemon::KillAll => self.root.world.clone().replicas().for_each(|one| self.end(one, Exit::Signal(9))),
             ToDaemon::Release => self.live().into_iter().for_each(|one| self.end(one, Exit::Status(0))),
@@ -815,8 +819,16 @@ impl Job {
         self.note_wrong(wrong.then(|| format!("{bytes} bytes of input are on their way to nobody")));
     }
 
+    /// Checks that processes are held while output cannot be written, or will be printed again, and not longer.
+    fn check_hold(&mut self) {
+        let are_to_be_held = self.root.is_output_full() || self.root.printing.withholds();
+        let wrong = self.root.is_launched() && self.are_held != are_to_be_held;
+        self.note_wrong(wrong.then(|| format!("processes are held: {}", self.are_held)));
+    }
+
     /// Takes one step: mostly a queued answer, sometimes a fault.
     fn step(&mut self) {
+        self.check_hold();
         self.check_input_under_way();
         self.now += Duration::from_millis(self.scenario.random.u64(0..300));
         if self.scenario.loses_roots && self.scenario.random.u8(0..10) == 0 {
@@ -882,7 +894,11 @@ impl Job {
                     self.give(Input::Daemon { host: 3, message: FromDaemon::Started { replica, pid: 5 } });
                 }
             }
-            38 => self.ask_for_line(),
+            38 if self.scenario.random.bool() => self.ask_for_line(),
+            38 => {
+                let is_full = !self.root.is_output_full();
+                self.give(Input::OutputFull(is_full));
+            }
             37 if self.scenario.random.u8(0..10) == 0 => self.give(Input::Job(coordinator::Input::Interrupted(2))),
             _ => self.open_line(),
         }

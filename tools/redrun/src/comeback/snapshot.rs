@@ -46,7 +46,6 @@ pub struct Snapshot {
     returns: u32,
     signal_number: u64,
     started_count: u64,
-    all_are_held: bool,
     lost_host: Option<String>,
     lost_output: Option<i32>,
     written: Written,
@@ -115,7 +114,6 @@ impl Shell<'_> {
             returns: self.returns,
             signal_number: self.signal_number,
             started_count: self.started_count as u64,
-            all_are_held: self.all_are_held,
             lost_host: self.lost_host.clone(),
             lost_output: self.lost_output,
             written,
@@ -134,7 +132,6 @@ impl Shell<'_> {
         self.returns = snapshot.returns;
         self.signal_number = snapshot.signal_number;
         self.started_count = snapshot.started_count as usize;
-        self.all_are_held = snapshot.all_are_held;
         self.lost_host = snapshot.lost_host;
         self.lost_output = snapshot.lost_output;
         self.outputs.begin_behind(snapshot.written);
