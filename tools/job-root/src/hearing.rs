@@ -51,10 +51,10 @@ impl Root {
             FromDaemon::Output { replica, stream, bytes } => return self.printed(replica, stream, bytes),
             FromDaemon::InputTaken { byte_count } => return self.input.note_taken(host, byte_count),
             FromDaemon::Clone { id, step } => return self.tell(Input::Clone { host, id, step }),
-            FromDaemon::Line { generation, replica, step: LineStep::Progress(progress) } => {
-                return self.checkpoints.images_mut().note(generation, replica, progress);
-            }
             FromDaemon::Line { generation, replica, step } => {
+                if let LineStep::Progress(progress) = &step {
+                    self.checkpoints.images_mut().note(generation, replica, *progress);
+                }
                 return self.tell(Input::Line { generation, replica, step });
             }
             FromDaemon::Part { generation, source, step } => {

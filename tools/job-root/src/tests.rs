@@ -9,7 +9,7 @@ use redrt_wire::daemon::FromDaemon;
 use redrt_wire::frame::{decode_body, encode_body};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
-use world::{Recording, Scenario, record, record_silence};
+use world::{Recording, Scenario, record, record_growth, record_silence};
 
 /// Gives a root these inputs of a recording, each as a journal would have kept it. Returns the outputs of each.
 fn replay(root: &mut Root, recording: &Recording, inputs: std::ops::Range<usize>) -> Vec<String> {
@@ -123,6 +123,12 @@ fn a_line_is_given_up_when_nobody_answers_however_far_it_is() {
         stages.extend(["Late(", "Unwritten(", "StoreSilent("].into_iter().find(|why| last.contains(why)));
     }
     assert_eq!(stages.len(), 3, "{stages:?}");
+}
+
+#[test]
+fn a_checkpoint_whose_images_grow_slowly_is_not_given_up() {
+    let given_up: Vec<_> = (0..40).filter_map(|seed| record_growth(Scenario::of_seed(seed).calm())).collect();
+    assert!(given_up.len() > 10 && !given_up.contains(&true), "{given_up:?}");
 }
 
 #[test]

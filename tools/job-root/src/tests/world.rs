@@ -314,6 +314,31 @@ pub fn record_silence(scenario: Scenario, step_count: usize) -> Option<Recording
     None
 }
 
+/// Simulates a job until images are being written, and then that these grow slowly. Returns whether the checkpoint is
+/// given up. None if the job ends before.
+pub fn record_growth(scenario: Scenario) -> Option<bool> {
+    let mut job = begin(scenario);
+    for _ in 0..400 {
+        if job.is_over {
+            return None;
+        }
+        if let Some((generation, missing)) = job.writing.clone() {
+            for done_bytes in 1..6 {
+                job.now += Duration::from_secs(500);
+                for (replica, host) in missing.clone() {
+                    let progress = Progress { round: 1, done_bytes, total_bytes: 9, bytes_per_second: 1 };
+                    let step = LineStep::Progress(progress);
+                    job.give(Input::Daemon { host, message: FromDaemon::Line { generation, replica, step } });
+                }
+                job.give(Input::Tick);
+            }
+            return Some(job.root.coordinator().line_under_way() != Some(generation));
+        }
+        job.step();
+    }
+    None
+}
+
 /// Simulates a job whose roots are killed for this number of steps, and on until no work on a checkpoint is left.
 /// Returns the number of killed roots, and all unanswered requests and violations.
 pub fn record_losses(scenario: Scenario, step_count: usize) -> (u32, Vec<String>) {
