@@ -34,6 +34,7 @@ impl Root {
     fn take(&mut self, host: u32, message: FromDaemon) {
         let output = match message {
             FromDaemon::Started { replica, pid } => {
+                self.history.note_started();
                 self.outputs.push_back(Output::Started { replica, pid });
                 return self.tell(Input::Started { replica, pid });
             }

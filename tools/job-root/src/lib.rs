@@ -26,6 +26,7 @@ mod asker;
 mod checkpoints;
 mod cutting;
 mod hearing;
+mod history;
 mod holding;
 mod homes;
 mod hosts;
@@ -45,6 +46,7 @@ pub use printing::ShownTexts;
 
 use checkpoints::Checkpoints;
 use coordinator::{Coordinator, Report};
+use history::History;
 use holding::Holding;
 use homes::Homes;
 use hosts::Hosts;
@@ -73,6 +75,7 @@ pub struct Root {
     holding: Holding,
     input: StandardInput,
     checkpoints: Checkpoints,
+    history: History,
     /// The number of a start from a checkpoint, from the end of all processes until others are launched.
     return_count: Option<u32>,
     /// Time of the latest input.
@@ -96,6 +99,7 @@ impl Root {
             holding: Holding::default(),
             input: StandardInput::new(life.input_bytes, life.coordinator.line.is_some()),
             checkpoints: Checkpoints::new(checkpoints, life.from),
+            history: History::default(),
             return_count: None,
             coordinator: Coordinator::new(life.coordinator),
             hosts: Hosts::default(),
@@ -128,6 +132,24 @@ impl Root {
     #[must_use]
     pub fn has_host(&self, host: u32) -> bool {
         self.hosts.has(host)
+    }
+
+    /// Number of returns to a checkpoint.
+    #[must_use]
+    pub fn return_count(&self) -> u32 {
+        self.history.return_count()
+    }
+
+    /// Number of processes that were started, in all lives.
+    #[must_use]
+    pub fn started_count(&self) -> u64 {
+        self.history.started_count()
+    }
+
+    /// Number of the last signal for the program. 0 before the first.
+    #[must_use]
+    pub fn signal_number(&self) -> u64 {
+        self.history.signal_number()
     }
 
     /// The hosts that are part of the job, by number. None before the launch.
@@ -205,6 +227,7 @@ impl Root {
     pub fn handle(&mut self, now: Duration, input: Input) {
         assert!(!self.is_working, "the outputs of one input are taken before the next comes");
         (self.now, self.is_working) = (now, true);
+        self.history.note(&input);
         match input {
             Input::Launched { placement, recovery, rooms } => {
                 (0..).zip(&rooms).for_each(|(host, rooms)| self.hosts.join(host, rooms.name.clone()));
@@ -352,6 +375,7 @@ impl Root {
                 let are_loaded = matches!(message, ToDaemon::Cards(_));
                 self.outputs.push_back(Output::Send(message));
                 if are_loaded {
+                    self.history.note_met();
                     self.give_missed_input();
                 }
                 return;

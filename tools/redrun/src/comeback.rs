@@ -373,7 +373,7 @@ impl Shell<'_> {
         self.ledger.came_back(term);
         self.asker_count = term.0 << 32;
         let count = self.live_count();
-        if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count >= count) {
+        if let Some(seat) = self.seat.as_mut().filter(|_| self.root.started_count() >= count) {
             seat.runs(self.job_number);
         }
         let host = self.fleet.own_name();

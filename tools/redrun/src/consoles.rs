@@ -27,21 +27,20 @@ impl Shell<'_> {
     }
 
     /// Number of live processes.
-    pub(super) fn live_count(&self) -> usize {
+    pub(super) fn live_count(&self) -> u64 {
         let view = self.root.coordinator().view();
-        self.job.world.replicas().filter(|replica| view.is_live(*replica)).count()
+        self.job.world.replicas().filter(|replica| view.is_live(*replica)).count() as u64
     }
 
-    /// Counts a started process. The last one completes the start: console and debuggers are informed.
+    /// Handles a started process. The last one completes the start: console and debuggers are informed.
     pub(super) fn note_started(&mut self) {
-        self.started_count += 1;
-        let count = self.live_count();
-        if let Some(seat) = self.seat.as_mut().filter(|_| self.started_count == count && self.replay.is_none()) {
+        if self.replay.is_some() || self.root.started_count() != self.live_count() {
+            return;
+        }
+        if let Some(seat) = &mut self.seat {
             seat.runs(self.job_number);
         }
-        if self.started_count == count && self.replay.is_none() {
-            self.tell_debuggers();
-        }
+        self.tell_debuggers();
     }
 
     /// Handles events of consoles. True if there were any.

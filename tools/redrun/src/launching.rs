@@ -18,7 +18,7 @@ impl Shell<'_> {
             Some(placement) => (placement, job.applications.clone()),
             None => self.lay_out()?,
         };
-        if self.returns == 0 {
+        if self.root.return_count() == 0 {
             self.started_at = Instant::now();
         }
         let recovery = job.is_cloneable.then(|| Box::new(self.recovery(&placement)));
@@ -53,7 +53,7 @@ impl Shell<'_> {
         };
         let hosts: Vec<_> =
             (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.name(host).to_owned()).collect();
-        if self.returns == 0 {
+        if self.root.return_count() == 0 {
             let fields = start_record::start_record(job, &launch, &hosts);
             self.record(audit_log::JOB_START, &fields);
             self.notify(audit_log::JOB_START, &fields, "");

@@ -146,17 +146,12 @@ struct Shell<'a> {
     ending_since: Option<Instant>,
     /// Delay between the present loss and this process's knowledge of it.
     lost_for: Duration,
-    /// Number of returns.
-    returns: u32,
     /// Connections of `redctl` whose wishes the root has.
     askers: BTreeMap<Asker, LinkId>,
     asker_count: u64,
-    /// Number of the last signal for the program.
-    signal_number: u64,
     spawned: spawned::Spawned,
     /// Present if the job outlives its terminal.
     seat: Option<Seat>,
-    started_count: usize,
     job_number: u64,
     entry: Option<running_jobs::Entry>,
     started_at: Instant,
@@ -267,12 +262,9 @@ impl<'a> Shell<'a> {
             went_back: None,
             ending_since: None,
             lost_for: Duration::ZERO,
-            returns: 0,
             askers: BTreeMap::new(),
             asker_count: 0,
-            signal_number: 0,
             seat,
-            started_count: 0,
             job_number,
             entry: None,
             started_at: Instant::now(),

@@ -516,10 +516,8 @@ impl Shell<'_> {
         let told_at = self.ending_since.take().unwrap_or(went_at);
         let detected = std::mem::take(&mut self.lost_for);
         let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };
-        let is_new = self.went_back.is_none();
         let returning = self.went_back.get_or_insert(new);
         (returning.launched_at, returning.count) = (went_at, count);
-        self.returns += u32::from(is_new);
     }
 
     /// Warns if the newest checkpoint's directory is missing here, where the root has moved.

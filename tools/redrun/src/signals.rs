@@ -29,8 +29,7 @@ impl Shell<'_> {
         self.spawned.signal(signal);
         // Numbers must grow from one life of the job to the next, which may be on another host.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.signal_number = (since_epoch.as_micros() as u64).max(self.signal_number + 1);
-        let number = self.signal_number;
+        let number = (since_epoch.as_micros() as u64).max(self.root.signal_number() + 1);
         self.handle(Input::Job(coordinator::Input::Signalled { number, signal }));
     }
 

@@ -43,9 +43,6 @@ pub struct Snapshot {
     pub file_bytes: Vec<u64>,
     root: Root,
     launch: Option<Box<Launch>>,
-    returns: u32,
-    signal_number: u64,
-    started_count: u64,
     lost_host: Option<String>,
     lost_output: Option<i32>,
     written: Written,
@@ -111,9 +108,6 @@ impl Shell<'_> {
             file_bytes: self.outputs.file_bytes(),
             root: copy(&self.root)?,
             launch: self.launch.clone().map(Box::new),
-            returns: self.returns,
-            signal_number: self.signal_number,
-            started_count: self.started_count as u64,
             lost_host: self.lost_host.clone(),
             lost_output: self.lost_output,
             written,
@@ -129,9 +123,6 @@ impl Shell<'_> {
     pub(super) fn begin_at(&mut self, snapshot: Snapshot) -> Duration {
         self.root = snapshot.root;
         self.launch = snapshot.launch.map(|launch| *launch);
-        self.returns = snapshot.returns;
-        self.signal_number = snapshot.signal_number;
-        self.started_count = snapshot.started_count as usize;
         self.lost_host = snapshot.lost_host;
         self.lost_output = snapshot.lost_output;
         self.outputs.begin_behind(snapshot.written);

@@ -93,7 +93,7 @@ impl Shell<'_> {
             save_s: of_lines(|line| line.elapsed.as_secs_f64()),
             save_stop_s: of_lines(|line| line.stopped.as_secs_f64()),
             saved_bytes: of_lines(|line| line.bytes as f64),
-            returns: self.returns,
+            returns: self.root.return_count(),
             restart_s: mean(self.reports.restarts.iter().map(Duration::as_secs_f64)),
             copy_s: seconds(|cost| cost.total_ns),
             stop_s: seconds(|cost| cost.stopped_ns),
