@@ -371,7 +371,7 @@ impl Shell<'_> {
             self.outputs.finish(self.root.coordinator().is_suspended());
         }
         self.ledger.came_back(term);
-        self.asker_count = term.0 << 32;
+        self.askers.count = term.0 << 32;
         let count = self.live_count();
         if let Some(seat) = self.seat.as_mut().filter(|_| self.root.started_count() >= count) {
             seat.runs(self.job_number);
@@ -396,7 +396,7 @@ impl Shell<'_> {
         // A return without launched processes is done again.
         let count = returned.count;
         let due = Return { count, to_older: false, lost: BTreeSet::new(), from: Some(returned.kept) };
-        self.return_due = (!replay.life.is_launched).then_some(due);
+        self.returns.due = (!replay.life.is_launched).then_some(due);
         self.leave_life(Instant::now(), lost_at, count);
         self.site = SitePool::of_past(self.job, self.job_number)?;
         Ok(())

@@ -9,12 +9,25 @@ use redrt_wire::secret::Secret;
 use root_quorum::Step;
 use root_records::council::mirror::Mirror;
 use root_records::council::{Members, Setup};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Time for a host to join as a member. Later it has given up, and has ended the process that it started for that.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// The members, as far as this root knows them.
+#[derive(Default)]
+pub(super) struct Council {
+    /// Hosts that were asked to join, and the time of that.
+    asked: BTreeMap<u32, Instant>,
+    /// Members that vote.
+    pub voters: Vec<u64>,
+    /// Names of the voters' hosts.
+    pub hosts: Vec<String>,
+    /// State of the notice to daemons about several roots.
+    pub notice: root_quorum::Notice,
+}
 
 /// A random number for a member. Members that ended never come back, so it must be a new one.
 fn any_id() -> Result<u64> {
@@ -72,17 +85,19 @@ impl Shell<'_> {
     /// Asks more hosts to hold the records if fewer than `--roots` do, and records changes of the voters.
     pub(super) fn keep_council(&mut self) {
         let Some(Members { places, voters }) = self.ledger.council() else { return };
-        if self.voters != voters {
+        if self.council.voters != voters {
             let name = |id: &u64| places.iter().find(|(of, _)| of == id).map(|(_, place)| place.host.clone());
-            self.root_hosts = voters.iter().filter_map(name).collect();
+            self.council.hosts = voters.iter().filter_map(name).collect();
             let ids: Vec<_> = voters.iter().map(|id| format!("{id:x}")).collect();
-            self.record("roots", &serde_json::json!({ "hosts": self.root_hosts, "members": ids }));
-            self.voters = voters;
+            self.record("roots", &serde_json::json!({ "hosts": self.council.hosts, "members": ids }));
+            self.council.voters = voters;
         }
         if self.replay.is_some() || self.exit_code.is_some() || !self.root.is_launched() {
             return;
         }
-        while let Some(step) = self.notice.look(self.voters.len(), places.len(), || self.fleet.all_know_roots()) {
+        while let Some(step) =
+            self.council.notice.look(self.council.voters.len(), places.len(), || self.fleet.all_know_roots())
+        {
             match step {
                 Step::Tell(roots) => self.fleet.tell_roots(roots),
                 Step::Permit => self.ledger.permit_voters(),
@@ -93,7 +108,7 @@ impl Shell<'_> {
             let address = self.fleet.host_address(host)?;
             let name = self.fleet.name(host);
             let rack = plan.racks.iter().find(|(of, _)| of == name).map(|(_, rack)| *rack);
-            let is_asked = self.councillors.get(&host).is_some_and(|at| at.elapsed() < JOIN_TIME_MAX);
+            let is_asked = self.council.asked.get(&host).is_some_and(|at| at.elapsed() < JOIN_TIME_MAX);
             let is_in = is_asked || places.iter().any(|(_, place)| place.address.ip() == address);
             Some(Candidate { host, address, rack, is_in })
         };
@@ -107,7 +122,7 @@ impl Shell<'_> {
             let name = self.fleet.name(host).to_owned();
             let councillor = Councillor { job: self.job_number, id, host: name, peers, voters, timeout, lease };
             self.fleet.send(host, &ToDaemon::Councillor(Box::new(councillor)));
-            self.councillors.insert(host, Instant::now());
+            self.council.asked.insert(host, Instant::now());
         }
     }
 }

@@ -72,7 +72,7 @@ impl Shell<'_> {
         self.fleet.watch();
         self.launch = Some(launch.clone());
         self.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
-        if let Some(returning) = &mut self.went_back {
+        if let Some(returning) = &mut self.returns.under_way {
             returning.launched_at = Instant::now();
         }
         Ok(())

@@ -50,13 +50,10 @@ use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use background_worker::Bell;
 use comeback::{Ground, Past, Unsaid, cannot_come_back};
-use control_network::hub::LinkId;
 use coordinator::{OUTPUT_FAILED_CODE, Report};
 use fleet::{Fleet, HostLoss, News};
-use injections::Injections;
 use job_options::Job;
-use job_root::{Asker, Input, Output, Root};
-use metrics::Counts;
+use job_root::{Input, Output, Root};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use notices::Notices;
@@ -70,7 +67,7 @@ use root_terminal::seat::Seat;
 use say::Console;
 use spawned::Upwards;
 use spool::Spool;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -121,14 +118,7 @@ struct Shell<'a> {
     fleet: Fleet,
     /// The journal, from which another root can continue.
     ledger: Ledger,
-    /// Hosts that were asked to join as members, and the time of that.
-    councillors: BTreeMap<u32, Instant>,
-    /// Members of the council that vote.
-    voters: Vec<u64>,
-    /// Names of the voters' hosts.
-    root_hosts: Vec<String>,
-    /// State of the notice to daemons about several roots.
-    notice: root_quorum::Notice,
+    council: council::Council,
     /// Present during a replay of the journal.
     replay: Option<comeback::Replay>,
     /// The order to launch, for hosts that join later.
@@ -138,17 +128,10 @@ struct Shell<'a> {
     clones: clones::Clones,
     /// `None` without checkpoints.
     lines: Option<lines::Lines>,
-    /// Set when the job is to go back to a checkpoint.
-    return_due: Option<lines::Return>,
-    /// Times of a return under way.
-    went_back: Option<lines::Returning>,
-    /// Time at which this life of the job was known to end.
-    ending_since: Option<Instant>,
-    /// Delay between the present loss and this process's knowledge of it.
-    lost_for: Duration,
+    /// Returns to a checkpoint: the one that is due, and the times of one under way.
+    returns: lines::Returns,
     /// Connections of `redctl` whose wishes the root has.
-    askers: BTreeMap<Asker, LinkId>,
-    asker_count: u64,
+    askers: wishes::Askers,
     spawned: spawned::Spawned,
     /// Present if the job outlives its terminal.
     seat: Option<Seat>,
@@ -167,16 +150,13 @@ struct Shell<'a> {
     /// True once nothing more is read.
     input_has_ended: bool,
     signals: SignalFd,
-    reports: summary::Tally,
-    injections: Injections,
+    /// The state of reporting.
+    reported: telling::Reported,
     watching: Watching,
     /// Path of `--profile`.
     profile_path: Option<PathBuf>,
-    counts: Counts,
-    attribution: attribution::Attribution,
     exit_code: Option<i32>,
     impatient: bool,
-    folding: folding::Folding,
     /// Host of the last loss.
     lost_host: Option<String>,
     /// Exit code of an otherwise successful job whose output could not all be written.
@@ -252,18 +232,11 @@ impl<'a> Shell<'a> {
             spawned: spawned::Spawned::new(upwards)?,
             fleet: ground.fleet,
             ledger: ground.ledger,
-            councillors: BTreeMap::new(),
-            voters: Vec::new(),
-            root_hosts: Vec::new(),
-            notice: root_quorum::Notice::default(),
+            council: council::Council::default(),
             replay: None,
             lines,
-            return_due: None,
-            went_back: None,
-            ending_since: None,
-            lost_for: Duration::ZERO,
-            askers: BTreeMap::new(),
-            asker_count: 0,
+            returns: lines::Returns::default(),
+            askers: wishes::Askers::default(),
             seat,
             job_number,
             entry: None,
@@ -287,15 +260,11 @@ impl<'a> Shell<'a> {
             input_is_file: !writer::outlet::goes_with_console(&std::io::stdin()),
             input_has_ended: false,
             signals,
-            reports: summary::Tally::default(),
-            injections: Injections::new(&job.faults),
+            reported: telling::Reported::new(&job.faults),
             watching,
             profile_path,
-            counts: Counts::default(),
-            attribution: attribution::Attribution::default(),
             exit_code: None,
             impatient: false,
-            folding: folding::Folding::default(),
             lost_host: None,
             lost_output: None,
             untold,
@@ -382,7 +351,7 @@ impl<'a> Shell<'a> {
             }
             self.wait()?;
             // Only now: the old fleet must take in every message of the lost processes and their daemons first.
-            if let Some(due) = self.return_due.take() {
+            if let Some(due) = self.returns.due.take() {
                 self.go_back(due)?;
             }
             self.handle(Input::Tick);
@@ -435,7 +404,7 @@ impl<'a> Shell<'a> {
     }
 
     fn poll_timeout(&self) -> PollTimeout {
-        if self.return_due.is_some() {
+        if self.returns.due.is_some() {
             return PollTimeout::ZERO;
         }
         let now = self.now();
@@ -500,7 +469,7 @@ impl<'a> Shell<'a> {
         if !self.root.is_launched() {
             return self.go_back_without(host, anyhow!("host {name}: {why} before the job had started"));
         }
-        self.lost_for = why.silence(self.fleet.tick_time());
+        self.returns.lost_for = why.silence(self.fleet.tick_time());
         self.handle(Input::HostLost { host, name, why: why.to_string() });
         Ok(())
     }
@@ -550,7 +519,7 @@ impl<'a> Shell<'a> {
                 Output::ErrorEnded(replica) => self.outputs.end_error(replica),
                 Output::Report(report) => {
                     if matches!(report, Report::Ending(_)) {
-                        self.ending_since = Some(Instant::now());
+                        self.returns.ending_since = Some(Instant::now());
                     }
                     self.report(&report);
                 }
@@ -603,7 +572,7 @@ impl<'a> Shell<'a> {
             Input::Daemon { message: FromDaemon::Exited { found_at_ns, .. }, .. } => {
                 // Accurate as far as the clocks of the two hosts agree.
                 let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
-                self.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
+                self.returns.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
             }
             Input::HostLost { name, .. } => self.lost_host = Some(name.clone()),
             _ => {}
@@ -614,7 +583,7 @@ impl<'a> Shell<'a> {
     fn return_is_due(&mut self, count: u32) {
         let hosts = 0..self.fleet.plan().hosts.len() as u32;
         let lost = hosts.filter(|host| !self.root.has_host(*host)).collect();
-        self.return_due = Some(lines::Return { count, to_older: count == 0, lost, from: None });
+        self.returns.due = Some(lines::Return { count, to_older: count == 0, lost, from: None });
     }
 
     fn send_all(&mut self, message: &ToDaemon) {

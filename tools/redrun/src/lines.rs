@@ -90,6 +90,19 @@ pub(super) struct Returning {
     count: u32,
 }
 
+/// Returns to a checkpoint.
+#[derive(Default)]
+pub(super) struct Returns {
+    /// The return that is due.
+    pub due: Option<Return>,
+    /// Times of a return under way.
+    pub under_way: Option<Returning>,
+    /// Time at which this life of the job was known to end.
+    pub ending_since: Option<Instant>,
+    /// Delay between the present loss and this process's knowledge of it.
+    pub lost_for: Duration,
+}
+
 /// Checkpoints of the job: see the module.
 pub struct Lines {
     checkpoint: Checkpoint,
@@ -485,9 +498,9 @@ impl Shell<'_> {
         let root_lease = if self.ledger.is_kept() { plan.root_lease } else { Duration::ZERO };
         let plan = HostPlan { root_lease, ..plan };
         self.leave_life(went_at, lost_at, count);
-        let has_several_roots = self.fleet.has_several_roots() || self.voters.len() > 1;
+        let has_several_roots = self.fleet.has_several_roots() || self.council.voters.len() > 1;
         self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), has_several_roots)?;
-        self.notice = root_quorum::Notice::default();
+        self.council.notice = root_quorum::Notice::default();
         self.handle(Input::WentBack(Box::new(life)));
         Ok(())
     }
@@ -497,10 +510,12 @@ impl Shell<'_> {
     /// # Errors
     /// When no return is under way, or processes are launched: this is the job's end.
     pub(super) fn go_back_without(&mut self, host: u32, why: anyhow::Error) -> Result<()> {
-        let Some(returning) = self.went_back.as_ref().filter(|_| !self.root.is_launched()) else { return Err(why) };
+        let Some(returning) = self.returns.under_way.as_ref().filter(|_| !self.root.is_launched()) else {
+            return Err(why);
+        };
         let count = returning.count;
         let new = || Return { count, to_older: false, lost: BTreeSet::new(), from: None };
-        let due = self.return_due.get_or_insert_with(new);
+        let due = self.returns.due.get_or_insert_with(new);
         if due.lost.insert(host) {
             let name = self.fleet.name(host).to_owned();
             self.record("daemon-lost", &serde_json::json!({ "host": name, "why": format!("{why:#}"), "processes": 0 }));
@@ -513,10 +528,10 @@ impl Shell<'_> {
     pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
         self.joining.clear();
         self.clones = super::clones::Clones::default();
-        let told_at = self.ending_since.take().unwrap_or(went_at);
-        let detected = std::mem::take(&mut self.lost_for);
+        let told_at = self.returns.ending_since.take().unwrap_or(went_at);
+        let detected = std::mem::take(&mut self.returns.lost_for);
         let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };
-        let returning = self.went_back.get_or_insert(new);
+        let returning = self.returns.under_way.get_or_insert(new);
         (returning.launched_at, returning.count) = (went_at, count);
     }
 
@@ -658,11 +673,11 @@ impl Shell<'_> {
 
     /// Reports the times of a return, once all processes run again.
     pub(super) fn tell_return(&mut self) {
-        let Some(returning) = self.went_back.take() else { return };
+        let Some(returning) = self.returns.under_way.take() else { return };
         let Some(kept) = self.root.newest_checkpoint() else { return };
         let again = returning.lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
         let (generation, took) = (kept.manifest.generation, returning.went_at.elapsed());
-        self.reports.restarts.push(took);
+        self.reported.tally.restarts.push(took);
         let Returning { detected, told_at, went_at, launched_at, .. } = returning;
         let [ended, moved, loaded] = [went_at - told_at, launched_at - went_at, launched_at.elapsed()];
         let all = detected + ended + moved + loaded;

@@ -12,14 +12,14 @@ use text::{Snapshot, Totals};
 impl Shell<'_> {
     /// The page for Prometheus.
     pub(super) fn metrics_text(&mut self) -> String {
-        let totals = self.counts.advance(self.root.coordinator());
+        let totals = self.reported.counts.advance(self.root.coordinator());
         text::text(&self.snapshot(totals))
     }
 
     fn snapshot(&self, totals: Totals) -> Snapshot<'_> {
         let coordinator = self.root.coordinator();
         let world = coordinator.world();
-        let mut snapshot = Snapshot::new(&self.counts, totals);
+        let mut snapshot = Snapshot::new(&self.reported.counts, totals);
         snapshot.job = format!("{:016x}", self.job_number);
         snapshot.phase = coordinator.phase();
         snapshot.elapsed = self.now();
@@ -40,7 +40,7 @@ impl Shell<'_> {
             }
         }
         for host in 0..self.fleet.plan().hosts.len() as u32 {
-            let state = match (self.fleet.is_dead(host), self.counts.is_bad(self.fleet.name(host))) {
+            let state = match (self.fleet.is_dead(host), self.reported.counts.is_bad(self.fleet.name(host))) {
                 (true, _) => "dead",
                 (false, true) => "bad",
                 (false, false) => "alive",

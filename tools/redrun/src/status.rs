@@ -70,7 +70,7 @@ impl Shell<'_> {
             "checkpoint": { "newest": self.root.coordinator().newest_line().map(|line| line.0),
                 "under_way": self.root.coordinator().line_under_way().map(|line| line.0),
                 "progress": self.root.checkpoint_progress().map(|(_, progress)| progress_json(&progress)) },
-            "root": { "host": self.fleet.own_name(), "hosts": self.root_hosts },
+            "root": { "host": self.fleet.own_name(), "hosts": self.council.hosts },
             "terminal": match &self.seat {
                 None => "own",
                 Some(seat) if seat.is_attached() => "attached",

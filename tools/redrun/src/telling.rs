@@ -1,6 +1,9 @@
 //! Messages about the job to the user, the audit log and the metrics.
 
-use super::folding::Shown;
+use super::attribution::Attribution;
+use super::folding::{Folding, Shown};
+use super::injections::Injections;
+use super::metrics::Counts;
 use super::notices::{END_TIME_MAX, Notices};
 use super::output::STILL_TIME_MAX;
 use super::summary::{self, profile};
@@ -8,6 +11,7 @@ use super::{Shell, WRITERS_LOOK, redundancy};
 use anyhow::{Context, Result, bail};
 use audit_log::recorder::Recorder;
 use coordinator::Report;
+use job_options::Fault;
 use learned::store::learn_run;
 use nix::sys::signalfd::SignalFd;
 use redrt_types::{ReplicaId, ViewNumber};
@@ -20,6 +24,28 @@ use std::time::{Duration, Instant};
 
 /// Time for which remaining commands of `--on-event` are awaited without a message.
 const NOTICES_SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// The state of reporting: counts for summary and metrics, and reports that later ones depend on. It follows from the
+/// root's reports alone.
+pub(super) struct Reported {
+    pub tally: summary::Tally,
+    pub counts: Counts,
+    pub attribution: Attribution,
+    pub folding: Folding,
+    pub injections: Injections,
+}
+
+impl Reported {
+    pub fn new(faults: &[Fault]) -> Self {
+        Self {
+            tally: summary::Tally::default(),
+            counts: Counts::default(),
+            attribution: Attribution::default(),
+            folding: Folding::default(),
+            injections: Injections::new(faults),
+        }
+    }
+}
 
 impl Shell<'_> {
     /// Name of a replica's host in a view, which may be an older one. `None`: the present host.
@@ -102,21 +128,23 @@ impl Shell<'_> {
     }
 
     pub(super) fn report(&mut self, report: &Report) {
-        self.reports.count(report);
+        self.reported.tally.count(report);
         let view = match report {
             Report::Event(Event::Mismatch(mismatch)) => Some(mismatch.view),
             Report::Event(Event::Evidence(evidence)) => Some(evidence.view),
             _ => None,
         };
-        let mut counts = std::mem::take(&mut self.counts);
+        let mut counts = std::mem::take(&mut self.reported.counts);
         let host = |replica: ReplicaId| self.host_name_in(replica, view);
         let ((name, fields), line) = (job_report::record(report, &host), job_report::line(report, &host));
         counts.count(report, &host);
-        self.counts = counts;
+        self.reported.counts = counts;
         let is_end = matches!(report, Report::Ended { .. });
         let (fleet, host_count) = (&self.fleet, self.fleet.plan().hosts.len());
         // A process reports the number, so it can be out of range.
-        self.injections.count(report, |number| if (number as usize) < host_count { fleet.name(number) } else { "" });
+        self.reported
+            .injections
+            .count(report, |number| if (number as usize) < host_count { fleet.name(number) } else { "" });
         if is_end {
             self.record_missing_faults();
             self.record_coverage();
@@ -125,7 +153,7 @@ impl Shell<'_> {
             self.attribute(report, view);
         }
         self.record(name, &fields);
-        let shown = self.folding.show(report);
+        let shown = self.reported.folding.show(report);
         let is_shown = line.as_ref().is_some_and(|(severity, _)| *severity != Severity::Note) && shown == Shown::Line;
         if Notices::is_told(name, is_shown) {
             self.notify(name, &fields, line.as_ref().map_or("", |(_, line)| line));
@@ -147,16 +175,16 @@ impl Shell<'_> {
         if self.job.options.traces {
             return;
         }
-        let mut attribution = std::mem::take(&mut self.attribution);
+        let mut attribution = std::mem::take(&mut self.reported.attribution);
         let conclusions = attribution.note(report, &|replica| self.host_name_in(replica, view));
-        self.attribution = attribution;
+        self.reported.attribution = attribution;
         for conclusion in conclusions {
             self.report(&Report::Attribution(Box::new(conclusion)));
         }
     }
 
     fn record_missing_faults(&mut self) {
-        for fault in self.injections.missing().collect::<Vec<_>>() {
+        for fault in self.reported.injections.missing().collect::<Vec<_>>() {
             self.record("not-injected", &serde_json::json!({ "fault": fault }));
         }
     }
@@ -169,7 +197,7 @@ impl Shell<'_> {
         let is_replicated = self.job.is_replicated();
         let sent =
             |replica| told.get(&replica).copied().flatten().filter(|_| is_replicated).map(|one| one.messages_sent);
-        for (fault, why) in self.injections.missing_with_reasons(sent) {
+        for (fault, why) in self.reported.injections.missing_with_reasons(sent) {
             is_complete = false;
             let line = format!("{fault} was not injected: {why}");
             match self.job.needs_faults {
@@ -208,11 +236,11 @@ impl Shell<'_> {
         let profile = profile.as_ref().map(|(path, (profile, _))| (*path, profile));
         let summary = summary::Summary::new(
             self.root.coordinator(),
-            &self.reports,
+            &self.reported.tally,
             self.now(),
             code,
             self.audit.as_ref().and_then(Recorder::head),
-            self.injections.missing().collect(),
+            self.reported.injections.missing().collect(),
             profile,
         );
         if let Some(line) = summary.unprotected() {

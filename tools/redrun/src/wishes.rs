@@ -8,6 +8,15 @@ use job_root::{Asker, Input};
 use nix::sys::signal::Signal;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::tree::Question;
+use std::collections::BTreeMap;
+
+/// Connections that the root will answer.
+#[derive(Default)]
+pub(super) struct Askers {
+    links: BTreeMap<Asker, LinkId>,
+    /// Number of the next.
+    pub count: u64,
+}
 
 /// Reason to refuse a wish before the root gets it.
 #[derive(Debug, thiserror::Error)]
@@ -56,15 +65,15 @@ impl Shell<'_> {
 
     /// Registers a connection that the root will answer.
     fn asker(&mut self, link: LinkId) -> Asker {
-        let asker = Asker(self.asker_count);
-        self.asker_count += 1;
-        self.askers.insert(asker, link);
+        let asker = Asker(self.askers.count);
+        self.askers.count += 1;
+        self.askers.links.insert(asker, link);
         asker
     }
 
     /// Passes the root's answer on.
     pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_root::Refused>) {
-        let Some(link) = self.askers.remove(&asker) else { return };
+        let Some(link) = self.askers.links.remove(&asker) else { return };
         let answer = match outcome {
             Ok(()) => String::new(),
             Err(job_root::Refused::NotTaken { generation, why }) => {

@@ -69,7 +69,7 @@ impl Shell<'_> {
     /// True if a snapshot has everything that another root needs to go on.
     fn is_calm(&self) -> bool {
         let store_is_idle = self.root.coordinator().line_under_way().is_none();
-        let nothing_is_due = self.return_due.is_none() && self.went_back.is_none() && self.exit_code.is_none();
+        let nothing_is_due = self.returns.due.is_none() && self.returns.under_way.is_none() && self.exit_code.is_none();
         let nobody_comes = self.joining.is_empty() && self.clones.is_empty() && self.inputs.is_empty();
         // Requests to and answers of a site's pool are in records alone.
         let has_pool = self.job.pool.is_some();
@@ -111,11 +111,11 @@ impl Shell<'_> {
             lost_host: self.lost_host.clone(),
             lost_output: self.lost_output,
             written,
-            reports: copy(&self.reports)?,
-            counts: copy(&self.counts)?,
-            attribution: copy(&self.attribution)?,
-            folding: copy(&self.folding)?,
-            injected: self.injections.counts(),
+            reports: copy(&self.reported.tally)?,
+            counts: copy(&self.reported.counts)?,
+            attribution: copy(&self.reported.attribution)?,
+            folding: copy(&self.reported.folding)?,
+            injected: self.reported.injections.counts(),
         })
     }
 
@@ -126,9 +126,9 @@ impl Shell<'_> {
         self.lost_host = snapshot.lost_host;
         self.lost_output = snapshot.lost_output;
         self.outputs.begin_behind(snapshot.written);
-        (self.reports, self.counts) = (snapshot.reports, snapshot.counts);
-        (self.attribution, self.folding) = (snapshot.attribution, snapshot.folding);
-        self.injections.resume(&snapshot.injected);
+        (self.reported.tally, self.reported.counts) = (snapshot.reports, snapshot.counts);
+        (self.reported.attribution, self.reported.folding) = (snapshot.attribution, snapshot.folding);
+        self.reported.injections.resume(&snapshot.injected);
         if snapshot.input_has_ended {
             (self.input, self.input_has_ended) = (None, true);
         }

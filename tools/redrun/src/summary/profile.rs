@@ -76,10 +76,10 @@ impl Shell<'_> {
             all.max().filter(|most| *most > 0).map(|most| most as f64)
         };
         let hosts: BTreeSet<_> = present.iter().map(|(replica, _)| self.host_name(*replica)).collect();
-        let costs = &self.reports.costs;
+        let costs = &self.reported.tally.costs;
         let seconds = |figure: fn(&Cost) -> u64| mean(costs.iter().map(|cost| figure(cost) as f64 / 1e9));
         let programs = self.job.applications.iter().map(|application| application.program.display().to_string());
-        let lines = &self.reports.lines;
+        let lines = &self.reported.tally.lines;
         let of_lines = |figure: fn(&LineCost) -> f64| mean(lines.iter().map(figure));
         let program = programs.collect::<Vec<_>>().join(" : ");
         let profile = Profile {
@@ -88,20 +88,20 @@ impl Shell<'_> {
             calls: is_complete.then(|| calls(&by_rank)),
             traffic: if is_complete { traffic(&by_rank) } else { Vec::new() },
             image_bytes: most(|one| one.resident_bytes),
-            window_s: mean(self.reports.windows.iter().map(Duration::as_secs_f64)),
+            window_s: mean(self.reported.tally.windows.iter().map(Duration::as_secs_f64)),
             checkpoints: u32::try_from(lines.len()).unwrap_or(u32::MAX),
             save_s: of_lines(|line| line.elapsed.as_secs_f64()),
             save_stop_s: of_lines(|line| line.stopped.as_secs_f64()),
             saved_bytes: of_lines(|line| line.bytes as f64),
             returns: self.root.return_count(),
-            restart_s: mean(self.reports.restarts.iter().map(Duration::as_secs_f64)),
+            restart_s: mean(self.reported.tally.restarts.iter().map(Duration::as_secs_f64)),
             copy_s: seconds(|cost| cost.total_ns),
             stop_s: seconds(|cost| cost.stopped_ns),
             retained_bytes: most(|one| one.retention_bytes_max),
             exit_code: code,
-            losses: u32::try_from(self.reports.losses.len()).unwrap_or(u32::MAX),
-            copies: u32::try_from(self.reports.copies).unwrap_or(u32::MAX),
-            injected: self.reports.injected,
+            losses: u32::try_from(self.reported.tally.losses.len()).unwrap_or(u32::MAX),
+            copies: u32::try_from(self.reported.tally.copies).unwrap_or(u32::MAX),
+            injected: self.reported.tally.injected,
             ..Profile::new(program, ranks, self.now().as_secs_f64())
         };
         (profile, missing)
