@@ -21,47 +21,29 @@ mod contents;
 mod copying;
 mod orders;
 mod progress;
+mod settings;
 mod uploading;
 mod waiting;
 
 pub use contents::{Contents, Cut};
 pub use orders::{Opened, OrderNumber, StoreAnswer, StoreOrder, StoreWork};
+pub use settings::CheckpointSettings;
 
 use super::hosts::Hosts;
 use super::mutation::{self, Mutation};
 use coordinator::{StoreFailure, StoreNews};
 use copying::Copying;
-use line_store::copies::Place;
-use line_store::{Kept, Level, Manifest, place};
+use line_store::{Kept, Level, place};
 use orders::Orders;
 use progress::Images;
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::ToDaemon;
-use redrt_wire::line::{Building, Compression, Generation, LineOrder, PartStep};
+use redrt_wire::line::{Building, Generation, LineOrder, PartStep};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::time::Duration;
 use uploading::{Heard, Uploading};
 use waiting::Waiting;
-
-/// Settings of checkpoints, fixed at the start of the job.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct CheckpointSettings {
-    /// Level of their storage.
-    pub level: Level,
-    /// Directory of this job's checkpoints.
-    #[serde(with = "redrt_types::path_bytes")]
-    pub directory: PathBuf,
-    /// How images are compressed.
-    pub compression: Compression,
-    /// True if a checkpoint may be built on another.
-    pub are_chained: bool,
-    /// True if the memory that processes of a host share is a file of its own.
-    pub has_host_memory: bool,
-    /// Racks of hosts, by name.
-    pub racks: Vec<(String, u32)>,
-}
 
 /// The view of other machines at an input.
 #[derive(Clone, Copy)]
@@ -398,22 +380,4 @@ impl Checkpoints {
 fn lost_before(name: &str, level: Level) -> String {
     let where_to = if level.is_fetched() { "in the object store" } else { "copied" };
     format!("{name} was lost before its part was {where_to}")
-}
-
-impl CheckpointSettings {
-    /// All hosts, by number, as places for copies.
-    fn places(&self, hosts: &Hosts) -> Vec<Place> {
-        let place = |host| {
-            let machine = hosts.name(host).to_owned();
-            let rack = self.racks.iter().find(|(name, _)| *name == machine).map(|(_, rack)| *rack);
-            Place { machine, rack, is_there: hosts.has(host) }
-        };
-        (0..hosts.count()).map(place).collect()
-    }
-
-    /// True if the parts of a new checkpoint go to the same places as those of `basis`, copies included.
-    fn can_build_on(&self, basis: &Manifest, hosts: &Hosts) -> bool {
-        let are_placed_alike = || basis.hosts == hosts.names() && copying::are_partners_of(basis, &self.places(hosts));
-        basis.level == self.level && (!self.level.is_of_hosts() || are_placed_alike())
-    }
 }

@@ -1,26 +1,29 @@
 //! Simulated jobs around a root. Daemons, processes, a store and a pool answer it in any order, while faults happen.
 //! All inputs and outputs are recorded.
 
+mod pool;
+mod scenario;
 mod storage;
 mod typed;
 
+pub use scenario::{Mistake, Scenario};
+
 use crate::*;
-use coordinator::{LOOK_INTERVAL_USUAL, LineSettings, OnStall, RandomKills, Recovery, Schedule, Wish};
-use line_store::Level;
+use coordinator::{Recovery, Wish};
+use pool::SitePool;
 use redrt_types::View;
 use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
-use redrt_wire::control::{FromAgent, OnSdc};
+use redrt_wire::control::FromAgent;
 use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::dynamic::Answer;
 use redrt_wire::event::Statistics;
 use redrt_wire::exit::Exit;
 use redrt_wire::frame::encode_long;
-use redrt_wire::line::{Compression, Generation, LineOrder, LineStep, PartOrder, PartStep};
+use redrt_wire::line::{Generation, LineOrder, LineStep, PartOrder, PartStep};
 use redrt_wire::no_image::NoImage;
 use redrt_wire::object::{Facts, Stored};
-use replica_output::sphere_stream::Release;
-use spare_pool::{JobId, Lease, LeaseId, News, Request, SiteOrder, Spare};
+use spare_pool::{JobId, Lease, News, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use storage::Storage;
 use typed::Typed;
@@ -33,200 +36,11 @@ pub struct Recording {
     pub outputs: Vec<String>,
 }
 
-/// A planted mistake of the surroundings.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mistake {
-    /// A root that comes back does not repeat its unanswered orders.
-    OrdersForgotten,
-    /// The store says that a checkpoint is dropped before it has carried out earlier orders: it may commit between a
-    /// loss and a return.
-    DroppedAtOnce,
-    /// The store answers an order by the number of a newer one.
-    NewestAnswered,
-    /// A root that comes back is given input again that the journal has.
-    InputRepeated,
-}
-
-/// The shape of a simulated job, and the faults in it.
-pub struct Scenario {
-    random: fastrand::Rng,
-    degrees: Vec<u16>,
-    is_cloneable: bool,
-    release: Release,
-    kills: bool,
-    line_interval: Duration,
-    /// True if the site has a pool of spares.
-    has_site: bool,
-    /// True if some process prints far ahead of its siblings.
-    floods: bool,
-    /// True if the root's process is killed again and again, and another goes on from the saved state.
-    loses_roots: bool,
-    mistake: Option<Mistake>,
-    level: Level,
-    /// True if a store that does not answer may never do so.
-    is_silent: bool,
-    /// True if faults are so rare that checkpoints are mostly taken.
-    is_calm: bool,
-}
-
-impl Scenario {
-    pub fn of_seed(seed: u64) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let ranks = random.usize(1..4);
-        Self {
-            degrees: (0..ranks).map(|_| random.u16(1..4)).collect(),
-            is_cloneable: random.u8(0..4) > 0,
-            release: [Release::Voted, Release::VotedOrNothing, Release::Leader][random.usize(0..3)],
-            kills: random.bool(),
-            line_interval: Duration::from_secs(20),
-            has_site: random.bool(),
-            floods: seed.is_multiple_of(20),
-            loses_roots: false,
-            mistake: None,
-            level: [Level::Shared, Level::Local, Level::Partner, Level::Memory, Level::Object][random.usize(0..5)],
-            is_silent: random.u8(0..20) == 0,
-            is_calm: false,
-            random,
-        }
-    }
-
-    /// The same job without replicas. It takes checkpoints often, and goes back as often.
-    pub fn without_replicas(self) -> Self {
-        let degrees = vec![1; self.degrees.len()];
-        Self { degrees, ..self }.saving_often()
-    }
-
-    /// The same job, which takes checkpoints often.
-    pub fn saving_often(self) -> Self {
-        Self { line_interval: Duration::from_secs(2), ..self }
-    }
-
-    /// The same job with few faults. It takes many checkpoints, in which a fault may be at any place.
-    pub fn calm(self) -> Self {
-        Self { is_calm: true, kills: false, ..self }.saving_often()
-    }
-
-    /// The same job, with a root that is killed between any two inputs.
-    pub fn losing_roots(self) -> Self {
-        Self { loses_roots: true, ..self }
-    }
-
-    /// The same job, with a store that answers in the end.
-    pub fn answering(self) -> Self {
-        Self { is_silent: false, ..self }
-    }
-
-    /// The same job, with a level at which hosts copy their parts to partners.
-    pub fn copying(self) -> Self {
-        Self { level: Level::Partner, ..self }
-    }
-
-    /// The same job, with a planted mistake.
-    pub fn mistaking(self, mistake: Mistake) -> Self {
-        Self { mistake: Some(mistake), ..self }
-    }
-
-    fn settings(&self) -> Settings {
-        let world = World::new(self.degrees.iter().map(|degree| degree + 1).collect());
-        let view = View::with_degrees(&world, &self.degrees);
-        Settings {
-            release: self.release,
-            shown: None,
-            is_cloneable: self.is_cloneable,
-            checks_determinism: false,
-            job: JOB,
-            site: self.has_site.then(|| Request::new(JobId(JOB))),
-            life: Life {
-                coordinator: self.coordinator(world, view, 0, None),
-                restored: Vec::new(),
-                input_bytes: 0,
-                from: None,
-            },
-            checkpoints: Some(CheckpointSettings {
-                level: self.level,
-                directory: "lines".into(),
-                compression: Compression::None,
-                are_chained: true,
-                has_host_memory: false,
-                racks: vec![("a".into(), 0), ("b".into(), 0)],
-            }),
-        }
-    }
-
-    /// Settings of a life that goes on from this checkpoint, for the given time.
-    fn coordinator(
-        &self,
-        world: World,
-        view: View,
-        restart_count: u32,
-        restored: Option<Generation>,
-    ) -> coordinator::Settings {
-        let line = LineSettings {
-            schedule: Schedule::Every(self.line_interval),
-            first: None,
-            // Leaves a gap for checkpoints that were begun since and not kept.
-            next: restored.map_or(Generation(1), |restored| Generation(restored.0 + 100)),
-            restored,
-            restart_count,
-        };
-        coordinator::Settings {
-            world,
-            view,
-            timeout: None,
-            death_time_max: Duration::from_secs(2),
-            on_sdc: OnSdc::Heal,
-            strikes_max: 3,
-            on_stall: OnStall::Majority,
-            stall_time: None,
-            look_interval: LOOK_INTERVAL_USUAL,
-            scrub_interval: None,
-            line: Some(line),
-            timed_kills: Vec::new(),
-            send_kills: Vec::new(),
-            random_kills: self.kills.then_some(RandomKills {
-                mean_time: Duration::from_secs(30),
-                seed: 7,
-                count: Some(2),
-            }),
-        }
-    }
-}
-
 const JOB: u64 = 1;
 /// The hosts of the job from its begin, with the number of copies that fit.
 const HOSTS: [(&str, u32); 4] = [("a", 0), ("b", 0), ("c", 2), ("d", 1)];
 /// Number of the site pool's host, once it has joined the job.
 const SITE_HOST: u32 = 4;
-
-/// A pool that has one host, with two places.
-#[derive(Default)]
-struct SitePool {
-    waiting: Vec<u64>,
-    leases: BTreeSet<LeaseId>,
-    lease_count: u64,
-}
-
-impl SitePool {
-    fn obey(&mut self, order: SiteOrder) {
-        match order {
-            SiteOrder::Request(number, _) => self.waiting.push(number),
-            SiteOrder::Withdraw(number) => self.waiting.retain(|other| *other != number),
-            SiteOrder::Succeeded(_) => {}
-            SiteOrder::Release(lease) | SiteOrder::Failed(lease, _) => {
-                self.leases.remove(&lease);
-            }
-        }
-    }
-
-    fn grant(&mut self) -> Option<News> {
-        let number = self.waiting.pop().filter(|_| self.leases.len() < 2)?;
-        self.lease_count += 1;
-        let id = LeaseId(self.lease_count);
-        self.leases.insert(id);
-        let lease = Lease { id, job: JobId(JOB), user: None, spare: Spare::new("site", 2), memory_bytes: 0 };
-        Some(News::Granted { number, lease })
-    }
-}
 
 /// The surroundings of a root.
 struct Job {
