@@ -170,8 +170,12 @@ impl StandardInput {
         Some((missed.chunks(PIECE_BYTES_MAX).map(<[u8]>::to_vec).collect(), self.has_ended))
     }
 
+    /// Records that a host has taken input. A late message of a host without readers does not count: as the slowest
+    /// host it would end all reading.
     pub fn note_taken(&mut self, host: u32, byte_count: u64) {
-        *self.taken_bytes.entry(host).or_default() += byte_count;
+        if let Some(taken) = self.taken_bytes.get_mut(&host) {
+            *taken += byte_count;
+        }
     }
 
     pub fn line_begins(&mut self) {

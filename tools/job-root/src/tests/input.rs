@@ -26,6 +26,9 @@ fn a_job_that_goes_back_reads_on_in_its_input() {
     assert_eq!(input.in_flight_bytes(), 10);
     input.lose(1);
     assert_eq!(input.in_flight_bytes(), 0);
+    // A late message of the lost host.
+    input.note_taken(1, 10);
+    assert_eq!(input.in_flight_bytes(), 0);
     input.line_begins();
     assert_eq!(input.bytes_at_line(), (1 << 30) + 70);
 }

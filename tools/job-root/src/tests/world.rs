@@ -639,8 +639,9 @@ impl Job {
         let input = self.answers.get_mut(&host).and_then(VecDeque::pop_front).expect("it waits");
         let begins = matches!(input, Input::WentBack(_));
         if begins {
-            // Other hosts are in the place of those that were lost.
+            // Other hosts are in the place of those that were lost, and other daemons on all.
             self.dead_hosts.clear();
+            self.answers.retain(|host, _| *host == u32::MAX);
         }
         self.give(input);
         if begins && self.scenario.loses_roots {
