@@ -35,6 +35,8 @@
 
 static uint64_t seed;
 static long steps;
+// The file that is read on and on: one that is there in any case, or the fourth argument.
+static const char *file_path = "/proc/self/exe";
 
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15;
@@ -329,8 +331,8 @@ static uint64_t spawning_thread(uint64_t me) {
 
 // A file that is read on and on, from where it was.
 static uint64_t file_thread(uint64_t me) {
-    FILE *file = fopen("/proc/self/exe", "r");
-    int position = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), twin = dup(position);
+    FILE *file = fopen(file_path, "r");
+    int position = open(file_path, O_RDONLY | O_CLOEXEC), twin = dup(position);
     CHECK(file && position > 0 && twin > 0);
     uint64_t sum = me;
     for (long step = 0; step < steps * 500; step++) {
@@ -396,6 +398,7 @@ int main(int count, char **arguments) {
     }
     seed = strtoull(arguments[1], NULL, 10);
     steps = atol(arguments[2]);
+    if (count > 4) file_path = arguments[4];
     CHECK(syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0);
     make_locks();
     static struct pair pair;
