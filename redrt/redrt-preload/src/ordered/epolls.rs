@@ -3,7 +3,7 @@
 //! The kernel tells what was registered with a descriptor, which may be an address, and in the order in which they
 //! became ready. So replicas name a descriptor by its place here.
 
-use super::exchange::{Exchange, Outcome, current, returned};
+use super::exchange::{Exchange, Outcome, cancellation_point, current, returned};
 use super::readiness::{Timeout, await_unordered};
 use crate::lock_events::{FOUND_BYTES_MAX, Found};
 use crate::real::{self, next};
@@ -236,6 +236,7 @@ fn wait(fd: c_int, events: *mut epoll_event, count: c_int, timeout: Timeout, mas
     let wait = Wait { set, fd, events, count: count as usize };
     let exchange = Exchange {
         plainly: || loop {
+            cancellation_point();
             match wait.attempt(&mut Found::default()) {
                 0 => match timeout.wait_for(fd, mask) {
                     Some(outcome) => return outcome,

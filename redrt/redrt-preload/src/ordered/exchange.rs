@@ -78,6 +78,21 @@ pub(super) fn current() -> Option<Ordered> {
     ENTERED.get()
 }
 
+unsafe extern "C-unwind" {
+    /// Declared here because the crate `libc` lacks it.
+    fn pthread_testcancel();
+}
+
+/// Ends the calling thread if somebody has cancelled it: calls that wait are such points (pthreads(7)). Nothing may be
+/// held, and the frames between the program's call and this one may have nothing to drop.
+pub(super) fn cancellation_point() {
+    // The unwinder takes locks of its own, in a thread that has ended for its siblings.
+    let was_paused = IS_PAUSED.replace(true);
+    // SAFETY: - it has no arguments, and may unwind the stack: no frame of this library has something to drop there.
+    unsafe { pthread_testcancel() };
+    IS_PAUSED.set(was_paused);
+}
+
 /// Outcome of a call: not negative, or a negative error number.
 pub type Outcome = i64;
 
@@ -136,6 +151,7 @@ where
                     }
                     let Some(outcome) = attempted.or(waited) else {
                         drop(held);
+                        cancellation_point();
                         waited = (self.wait)();
                         continue;
                     };

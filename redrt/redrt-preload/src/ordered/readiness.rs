@@ -1,7 +1,7 @@
 //! Waits for several descriptors: `poll` and `select`. `epoll` has a module of its own.
 
 use super::descriptors::{LOOK_NS, await_events, kind};
-use super::exchange::{Exchange, Outcome, current, returned};
+use super::exchange::{Exchange, Outcome, cancellation_point, current, returned};
 use crate::lock_events::Found;
 use crate::real;
 use libc::{c_int, c_long, fd_set, pollfd, sigset_t, timespec};
@@ -148,6 +148,7 @@ pub unsafe fn poll(fds: *mut pollfd, count: libc::nfds_t, timeout: Timeout, mask
     let array = Array { fds, count: count as usize };
     let exchange = Exchange {
         plainly: || loop {
+            cancellation_point();
             match array.attempt(&mut Found::default()) {
                 0 => match timeout.wait(fds, array.count, mask) {
                     Some(outcome) => return outcome,

@@ -2,7 +2,7 @@
 
 use super::Ordered;
 use super::descriptors::{Kind, LOOK_NS, await_events, kind, never_waits};
-use super::exchange::{Exchange, Outcome, WOULD_BLOCK, current, returned};
+use super::exchange::{Exchange, Outcome, WOULD_BLOCK, cancellation_point, current, returned};
 use crate::lock_events::Found;
 use crate::real;
 use libc::{c_int, c_long, c_void, iovec, msghdr, sockaddr, socklen_t};
@@ -185,6 +185,7 @@ impl Transfer {
             plainly: || {
                 let mut outcome = self.attempt_or_wait(begin, waits);
                 while outcome.is_none() {
+                    cancellation_point();
                     outcome = self.wait().or_else(|| self.attempt_or_wait(begin, waits));
                 }
                 outcome.unwrap_or(AGAIN)
