@@ -17,6 +17,9 @@ if rank == 0:
     database.execute("create table counter (number integer)")
     database.execute("create table steps (owner integer, step integer)")
     database.execute("insert into counter values (0)")
+# A job with checkpoints has one before any process is killed: the second call waits until the first one is written.
+library.redrt_checkpoint()
+library.redrt_checkpoint()
 for step in range(count):
     library.MPI_Barrier(WORLD)
     if step == 5 and rank == 0:
