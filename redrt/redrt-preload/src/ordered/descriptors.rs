@@ -41,7 +41,7 @@ pub fn kind(fd: c_int) -> Option<Kind> {
 }
 
 /// True if the caller is the program, in its own process: not a child that shares this memory.
-fn is_program() -> bool {
+pub(super) fn is_program() -> bool {
     state::job().is_some_and(|job| job.is_first_process())
 }
 

@@ -3,11 +3,11 @@
 //! The kernel tells what was registered with a descriptor, which may be an address, and in the order in which they
 //! became ready. So replicas name a descriptor by its place here.
 
-use super::exchange::{Exchange, Outcome, cancellation_point, current, returned};
+use super::descriptors::is_program;
+use super::exchange::{Exchange, Outcome, current, returned};
 use super::readiness::{Timeout, await_unordered};
 use crate::lock_events::{FOUND_BYTES_MAX, Found};
 use crate::real::{self, next};
-use crate::state;
 use libc::{c_int, c_long, epoll_event, sigset_t};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -75,8 +75,7 @@ impl Set {
 
 /// A new set.
 fn begin(fd: c_int) {
-    let is_program = state::job().is_some_and(|job| job.is_first_process());
-    if fd < 0 || !is_program {
+    if fd < 0 || !is_program() {
         return;
     }
     HAS_SETS.store(true, Ordering::Relaxed);
@@ -91,7 +90,7 @@ fn begin(fd: c_int) {
 
 /// Called before a descriptor is closed: a set, or a member.
 pub(super) fn forget(fd: c_int) {
-    if !HAS_SETS.load(Ordering::Relaxed) || !state::job().is_some_and(|job| job.is_first_process()) {
+    if !HAS_SETS.load(Ordering::Relaxed) || !is_program() {
         return;
     }
     for set in SETS.iter().filter(|set| set.fd.load(Ordering::Relaxed) != NONE) {
@@ -235,16 +234,6 @@ fn wait(fd: c_int, events: *mut epoll_event, count: c_int, timeout: Timeout, mas
     let set = Set::of(fd).filter(|set| count > 0 && !set.with(|members| members.has_overflown))?;
     let wait = Wait { set, fd, events, count: count as usize };
     let exchange = Exchange {
-        plainly: || loop {
-            cancellation_point();
-            match wait.attempt(&mut Found::default()) {
-                0 => match timeout.wait_for(fd, mask) {
-                    Some(outcome) => return outcome,
-                    None => continue,
-                },
-                outcome => return outcome,
-            }
-        },
         attempt: |found: &mut Found| Some(wait.attempt(found)).filter(|outcome| *outcome != 0 || timeout.is_over()),
         wait: || timeout.wait_for(fd, mask),
         repeat: |outcome, found: &Found| wait.repeat(outcome, found),
@@ -258,16 +247,8 @@ fn wait(fd: c_int, events: *mut epoll_event, count: c_int, timeout: Timeout, mas
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout_ms: c_int) -> c_int {
-    if let Some(result) = wait(set, events, count, Timeout::of_ms(timeout_ms), std::ptr::null()) {
-        return result;
-    }
-    let result = next!(epoll_wait(
-        set => c_int, events => *mut epoll_event, count => c_int, timeout_ms => c_int
-    ) -> c_int, -1);
-    if result == 0 {
-        crate::clock::advance(i64::from(timeout_ms) * 1_000_000);
-    }
-    result
+    // SAFETY: - the caller's promise is passed on; without a mask both calls are the same.
+    unsafe { epoll_pwait(set, events, count, timeout_ms, std::ptr::null()) }
 }
 
 /// Replaces the C library's.

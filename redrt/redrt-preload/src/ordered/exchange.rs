@@ -100,9 +100,7 @@ pub type Outcome = i64;
 pub const WOULD_BLOCK: Option<Outcome> = None;
 
 /// One call.
-pub struct Exchange<P, A, W, R> {
-    /// Makes the call as it is, without order.
-    pub plainly: P,
+pub struct Exchange<A, W, R> {
     /// Makes the call without blocking, and notes what it finds. [`WOULD_BLOCK`] asks for a wait.
     pub attempt: A,
     /// Waits until an attempt may succeed, but not for long: a thread that was copied has to look for its turn. An
@@ -113,9 +111,8 @@ pub struct Exchange<P, A, W, R> {
     pub repeat: R,
 }
 
-impl<P, A, W, R> Exchange<P, A, W, R>
+impl<A, W, R> Exchange<A, W, R>
 where
-    P: FnOnce() -> Outcome,
     A: FnMut(&mut Found) -> Option<Outcome>,
     W: FnMut() -> Option<Outcome>,
     R: FnOnce(Outcome, &Found) -> Result<Outcome, Outcome>,
@@ -128,13 +125,25 @@ where
         outcome
     }
 
+    fn perform_unordered(&mut self) -> Outcome {
+        loop {
+            if let Some(outcome) = (self.attempt)(&mut Found::default()) {
+                return outcome;
+            }
+            cancellation_point();
+            if let Some(outcome) = (self.wait)() {
+                return outcome;
+            }
+        }
+    }
+
     fn perform_in_turn(mut self, thread: Ordered) -> Outcome {
         let mut found = Found::default();
         // Outcomes that are not recorded yet: of an attempt, and of a wait that ended the call.
         let (mut attempted, mut waited) = (None, None);
         loop {
             match thread.counts.shortcut() {
-                Shortcut::Unordered => return attempted.unwrap_or_else(self.plainly),
+                Shortcut::Unordered => return attempted.unwrap_or_else(|| self.perform_unordered()),
                 Shortcut::Leads => {
                     if thread.notes.is_far_ahead.load(Ordering::Relaxed) {
                         ask(AHEAD, &LockOperation::of(thread.number));
@@ -161,7 +170,7 @@ where
                 }
                 // Also a call that needs no question: its outcome is 0, and the library says so.
                 Shortcut::Follows | Shortcut::Ask => match before(thread, &mut found) {
-                    Next::Unordered => return attempted.unwrap_or_else(self.plainly),
+                    Next::Unordered => return attempted.unwrap_or_else(|| self.perform_unordered()),
                     Next::Free => {}
                     Next::Decided { result, .. } => {
                         let outcome = Outcome::from(result);

@@ -1,7 +1,7 @@
 //! Waits for several descriptors: `poll` and `select`. `epoll` has a module of its own.
 
 use super::descriptors::{LOOK_NS, await_events, kind};
-use super::exchange::{Exchange, Outcome, cancellation_point, current, returned};
+use super::exchange::{Exchange, Outcome, current, returned};
 use crate::lock_events::Found;
 use crate::real;
 use libc::{c_int, c_long, fd_set, pollfd, sigset_t, timespec};
@@ -147,16 +147,6 @@ pub unsafe fn poll(fds: *mut pollfd, count: libc::nfds_t, timeout: Timeout, mask
     let thread = current().filter(|_| count > 0 && count <= u16::MAX.into() && !fds.is_null())?;
     let array = Array { fds, count: count as usize };
     let exchange = Exchange {
-        plainly: || loop {
-            cancellation_point();
-            match array.attempt(&mut Found::default()) {
-                0 => match timeout.wait(fds, array.count, mask) {
-                    Some(outcome) => return outcome,
-                    None => continue,
-                },
-                outcome => return outcome,
-            }
-        },
         attempt: |found: &mut Found| Some(array.attempt(found)).filter(|outcome| *outcome != 0 || timeout.is_over()),
         wait: || timeout.wait(fds, array.count, mask),
         repeat: |outcome, found: &Found| array.repeat(outcome, found),

@@ -2,7 +2,7 @@
 
 use super::Ordered;
 use super::descriptors::{Kind, LOOK_NS, await_events, kind, never_waits};
-use super::exchange::{Exchange, Outcome, WOULD_BLOCK, cancellation_point, current, returned};
+use super::exchange::{Exchange, Outcome, WOULD_BLOCK, current, returned};
 use crate::lock_events::Found;
 use crate::real;
 use libc::{c_int, c_long, c_void, iovec, msghdr, sockaddr, socklen_t};
@@ -182,14 +182,6 @@ impl Transfer {
     /// Makes the call in its turn, from `begin` on.
     fn exchange(&self, thread: Ordered, begin: usize, waits: bool) -> Outcome {
         let exchange = Exchange {
-            plainly: || {
-                let mut outcome = self.attempt_or_wait(begin, waits);
-                while outcome.is_none() {
-                    cancellation_point();
-                    outcome = self.wait().or_else(|| self.attempt_or_wait(begin, waits));
-                }
-                outcome.unwrap_or(AGAIN)
-            },
             attempt: |_: &mut Found| self.attempt_or_wait(begin, waits),
             wait: || self.wait(),
             repeat: |outcome, _: &Found| self.repeat(begin, outcome),
