@@ -1,4 +1,4 @@
-"""An event loop of Python with tasks, timers, threads and a child: what happens, and in which order, goes into messages.
+"""An event loop of Python with tasks, timers, threads and a child. The order of what happens goes into messages.
 
 Speaks to the library by ctypes. Usage: asynchronous.py LIBRARY ROUNDS"""
 

@@ -87,7 +87,7 @@ macro_rules! checked {
     )+ };
 }
 
-/// Size of so many elements of `poll`'s array, in bytes.
+/// Size of `poll`'s array with `count` elements, in bytes.
 fn poll_bytes(count: c_ulong) -> usize {
     (count as usize).saturating_mul(size_of::<libc::pollfd>())
 }

@@ -20,12 +20,12 @@ pub struct Timeout {
 }
 
 impl Timeout {
-    /// A wait for so many milliseconds; without an end if the number is negative.
+    /// A wait of `timeout_ms` milliseconds; without an end if the number is negative.
     pub fn of_ms(timeout_ms: c_int) -> Self {
         Self::of(u64::try_from(timeout_ms).ok().map(|ms| ms as i64 * 1_000_000))
     }
 
-    /// A wait for so many nanoseconds.
+    /// A wait of `duration_ns` nanoseconds; without an end for `None`.
     pub fn of(duration_ns: Option<i64>) -> Self {
         let is_timed = duration_ns.is_some_and(|duration| duration > 0);
         Self { duration_ns, begin_ns: if is_timed { now_ns() } else { 0 } }

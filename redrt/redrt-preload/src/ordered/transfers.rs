@@ -9,7 +9,7 @@ use libc::{c_int, c_long, c_void, iovec, msghdr, sockaddr, socklen_t};
 
 /// Maximum number of pieces that one call moves. Calls on streams may move less than they are asked for.
 const PIECES_MAX: usize = 64;
-/// A pipe that is ready takes so many bytes without waiting: a page.
+/// Number of bytes that a pipe takes without waiting once it is ready: a page.
 const PIPE_BYTES: usize = 4096;
 
 const AGAIN: Outcome = -(libc::EAGAIN as Outcome);
