@@ -100,14 +100,22 @@ impl Standard {
     /// Redirects both streams to a console. The order between the two is kept only if both are one terminal now and
     /// were so at the start.
     pub fn lead_to(&self, output: File, error: File) {
-        self.writers[self.output.0].change(self.output.1, Change::To(output));
-        self.writers[self.error.0].change(self.error.1, Change::To(error));
+        self.change(Change::To(output), Change::To(error));
     }
 
     /// Detaches the streams: the console is gone, with its terminal or pipes.
     pub fn lead_nowhere(&self) {
-        for (writer, target) in [self.output, self.error] {
-            self.writers[writer].change(target, Change::Away);
+        self.change(Change::Away, Change::Away);
+    }
+
+    /// A writer of both streams changes them together.
+    fn change(&self, output: Change, error: Change) {
+        let (of_output, of_error) = ((self.output.1, output), (self.error.1, error));
+        if self.output.0 == self.error.0 {
+            self.writers[self.output.0].change([of_output, of_error]);
+        } else {
+            self.writers[self.output.0].change([of_output]);
+            self.writers[self.error.0].change([of_error]);
         }
     }
 

@@ -168,10 +168,11 @@ impl Writer {
         Ok(Self { worker: Worker::start(name, bell, BACKLOG_BYTES_MIN, serve)?, names, is_regular, outlet })
     }
 
-    /// Redirects a target of a detachable job.
-    pub fn change(&self, target: TargetIndex, change: Change) {
+    /// Redirects targets of a detachable job. Changes given together are applied together: output written before one of
+    /// them stays in order with output written after another.
+    pub fn change(&self, changes: impl IntoIterator<Item = (TargetIndex, Change)>) {
         if let Some(outlet) = &self.outlet {
-            outlet.change(target, change);
+            outlet.change(changes);
             self.worker.give(Piece::Look, 0);
         }
     }
@@ -589,7 +590,7 @@ mod tests {
         let mut seen = [0; 6];
         master.read_exact(&mut seen).unwrap();
         assert_eq!(&seen, b"seen\r\n");
-        [0, 1].into_iter().for_each(|target| writer.change(target, Change::Away));
+        writer.change([0, 1].map(|target| (target, Change::Away)));
         for number in 0..100_000 {
             writer.write(number % 2, format!("{number}\n").into_bytes());
         }
@@ -598,12 +599,12 @@ mod tests {
         }
         // A console that leaves before it has taken all, and whose pipe is full meanwhile.
         let (mut first, file) = pipe();
-        [0, 1].into_iter().for_each(|target| writer.change(target, Change::To(file.try_clone().unwrap())));
+        writer.change([0, 1].map(|target| (target, Change::To(file.try_clone().unwrap()))));
         drop(file);
         let mut shown = vec![0; 100_000];
         first.read_exact(&mut shown).unwrap();
         let (second, file) = pipe();
-        [0, 1].into_iter().for_each(|target| writer.change(target, Change::To(file.try_clone().unwrap())));
+        writer.change([0, 1].map(|target| (target, Change::To(file.try_clone().unwrap()))));
         drop(file);
         let (first, second) = (read(first), read(second));
         writer.write(0, b"last\n".to_vec());
@@ -625,7 +626,7 @@ mod tests {
             thread::yield_now();
         }
         let (reader, file) = pipe();
-        [0, 1].into_iter().for_each(|target| writer.change(target, Change::To(file.try_clone().unwrap())));
+        writer.change([0, 1].map(|target| (target, Change::To(file.try_clone().unwrap()))));
         drop(file);
         assert!(ended(&writer).is_empty());
         drop(writer);
@@ -637,8 +638,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let writer = detachable(file.reopen().unwrap());
         let (reader, other) = pipe();
-        writer.change(0, Change::Away);
-        writer.change(0, Change::To(other));
+        writer.change([(0, Change::Away)]);
+        writer.change([(0, Change::To(other))]);
         writer.write(0, b"line\n".to_vec());
         assert!(ended(&writer).is_empty());
         drop(writer);

@@ -52,9 +52,9 @@ impl Outlet {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a change.
-    pub fn change(&self, target: TargetIndex, change: Change) {
-        self.lock().changes.push((target, change));
+    /// Queues changes, which the writer applies together.
+    pub fn change(&self, changes: impl IntoIterator<Item = (TargetIndex, Change)>) {
+        self.lock().changes.extend(changes);
         // Fails only if the bell rings already.
         let _ = self.0.bell.write(1);
     }
