@@ -45,6 +45,16 @@ fn threads_reach_each_other_by_descriptors_alike() {
     }
 }
 
+/// A pool that has shared its work in different ways, and threads that wait or count.
+#[test]
+fn threads_older_than_mpi_init_behave_alike() {
+    let killed = ["--inject", "kill:1.0@#20", "--spares", "1"];
+    for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &killed)] {
+        let job = Job::new(2, &compile_case("early_threads")).degree(degree);
+        agreed(&job.options(options).arguments(&["40"]).run().ended_with(0).printed("threads agree\n"));
+    }
+}
+
 #[test]
 fn threads_take_locks_alike_after_their_leader_is_lost() {
     for killed in ["0.0", "1.1"] {

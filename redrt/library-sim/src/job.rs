@@ -228,6 +228,7 @@ impl SimulatedJob {
             host: format!("h{}", process.0),
             pid: 0,
             endpoints: vec![Endpoint { network: NAME.into(), address: process.0.to_string() }],
+            early_threads: Vec::new(),
         };
         let cards: Vec<_> = (0..shape.process_count()).map(|process| card(ProcessIndex(process))).collect();
         let member = |replica: ReplicaId| {

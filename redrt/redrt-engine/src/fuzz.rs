@@ -190,7 +190,14 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
     let mut links = Links::new(identity, world.process_count());
     let pid = std::process::id() as i32;
     for process in (0..world.process_count()).map(ProcessIndex) {
-        links.set_card(Card { process, host_number: 0, host: String::new(), pid, endpoints: Vec::new() });
+        links.set_card(Card {
+            process,
+            host_number: 0,
+            host: String::new(),
+            pid,
+            endpoints: Vec::new(),
+            early_threads: Vec::new(),
+        });
     }
     let replication = world.is_replicated().then(|| Box::new(replication(world, me, SEED)));
     let (shares_core, traces, traffic) = (false, None, None);

@@ -31,13 +31,14 @@ use redrt_sync::fence;
 use redrt_transport::shm::Segment;
 use redrt_transport::{descriptors, direct};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, VirtualRank, World};
-use redrt_wire::card::Card;
+use redrt_wire::card::{Card, EarlyThread};
 use redrt_wire::control::{
     CONTROL_FD_VARIABLE, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification, Welcome,
     WelcomeError,
 };
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
+use std::collections::BTreeMap;
 #[cfg(any(test, feature = "simulation"))]
 use std::io;
 use std::net::TcpListener;
@@ -304,6 +305,7 @@ fn close_on_exec(fd: RawFd) -> std::io::Result<()> {
 }
 
 fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), JoinError> {
+    let early_threads = preload::hold_early_threads();
     control.send(&FromAgent::Hello)?;
     let mut welcome = match control.receive()? {
         ToAgent::Welcome(welcome) => *welcome,
@@ -312,7 +314,7 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
     welcome.check().map_err(JoinError::Inconsistent)?;
     let needs_tcp = welcome.options.transport != Transport::Shm;
     let listener = if needs_tcp { Some(listening::open(welcome.listen)?) } else { None };
-    control.send(&FromAgent::Ready(card(&welcome, listener.as_ref())?))?;
+    control.send(&FromAgent::Ready(Card { early_threads, ..card(&welcome, listener.as_ref())? }))?;
     loop {
         match control.receive()? {
             ToAgent::Cards(cards) => {
@@ -320,6 +322,7 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
                 if cards.iter().any(|card| card.process.0 >= count) {
                     return Err(JoinError::Stranger);
                 }
+                preload::limit_early_threads(&furthest(&welcome, &cards));
                 return Ok((welcome, cards, listener));
             }
             ToAgent::View(view) => {
@@ -329,6 +332,16 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
             _ => return Err(JoinError::Unexpected),
         }
     }
+}
+
+/// Early threads of this rank, each as far as it is in the replica where it is furthest.
+fn furthest(welcome: &Welcome, cards: &[Card]) -> Vec<EarlyThread> {
+    let mut furthest = BTreeMap::new();
+    let siblings = cards.iter().filter(|card| welcome.world.replica(card.process).rank == welcome.me.rank);
+    for EarlyThread { thread, made } in siblings.flat_map(|card| &card.early_threads) {
+        furthest.entry(*thread).and_modify(|most: &mut u64| *most = (*most).max(*made)).or_insert(*made);
+    }
+    furthest.into_iter().map(|(thread, made)| EarlyThread { thread, made }).collect()
 }
 
 /// Welcome of a program that was not started by redrun: a job of one rank.
@@ -369,6 +382,7 @@ fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Ca
         host: welcome.host.clone(),
         pid: std::process::id() as i32,
         endpoints: networks::endpoints(listener.map(TcpListener::local_addr).transpose()?),
+        early_threads: Vec::new(),
     })
 }
 

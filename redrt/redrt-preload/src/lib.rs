@@ -71,6 +71,9 @@ pub struct Hooks {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redrt_preload_install(hooks: *const Hooks) {
     state::set_hooks(hooks);
+    if !hooks.is_null() {
+        ordered::early::begin();
+    }
 }
 
 /// While `internal`, the calling thread gets real answers only, and threads it creates are not numbered and are

@@ -1,5 +1,6 @@
 //! Creation of threads: each gets a number, the same in all replicas (module `numbers`).
 
+use crate::ordered::early;
 use crate::real::next;
 use crate::{numbers, state};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
@@ -20,6 +21,7 @@ struct Passport {
     number: Cell<u64>,
     internal: Cell<bool>,
     is_ordered: Cell<bool>,
+    early: Cell<Option<&'static early::Slot>>,
 }
 
 // SAFETY: - the cells are accessed only by the thread that has set `taken`, until it clears it.
@@ -36,6 +38,7 @@ static PASSPORTS: [Passport; PASSPORT_COUNT] = [const {
         number: Cell::new(0),
         internal: Cell::new(false),
         is_ordered: Cell::new(false),
+        early: Cell::new(None),
     }
 }; PASSPORT_COUNT];
 
@@ -56,7 +59,10 @@ extern "C" fn begin(passport: *mut c_void) -> *mut c_void {
     let (start, argument) = (passport.start.get(), passport.argument.get());
     numbers::adopt(passport.number.get());
     state::set_internal(passport.internal.get());
-    crate::ordered::begin_thread(passport.is_ordered.get().then_some(passport.number.get()));
+    match passport.early.take() {
+        Some(slot) => early::begin_thread(slot),
+        None => crate::ordered::begin_thread(passport.is_ordered.get().then_some(passport.number.get())),
+    }
     passport.taken.store(false, Ordering::Release);
     let result = match start {
         Some(start) => start(argument),
@@ -88,16 +94,23 @@ pub unsafe extern "C" fn pthread_create(
         crate::interpreter::note_thread(start as usize);
     }
     let is_ordered = !internal && crate::ordered::creates_thread(numbers::number());
-    let passport = take_passport();
     let order = CREATED.get();
+    let number = if internal { u64::MAX } else { state::mix(numbers::number(), order + 1) };
+    let early = start.filter(|_| !internal && !is_ordered).and_then(|start| early::created(number, start as usize));
+    let passport = take_passport();
+    passport.early.set(early);
     passport.start.set(start);
     passport.argument.set(argument);
     passport.internal.set(internal);
     passport.is_ordered.set(is_ordered);
-    passport.number.set(if internal { u64::MAX } else { state::mix(numbers::number(), order + 1) });
+    passport.number.set(number);
     let result = create(Some(begin), std::ptr::from_ref(passport).cast_mut().cast());
     if result != 0 {
+        passport.early.set(None);
         passport.taken.store(false, Ordering::Release);
+        if let Some(slot) = early {
+            early::forget(slot);
+        }
     } else if !internal {
         CREATED.set(order + 1);
     }

@@ -88,11 +88,11 @@ fn simply<A>(wait: impl FnOnce() -> c_int, _: A) -> c_int {
 
 /// A wait whose mutex is taken in the order of locks.
 fn in_order(real: impl FnOnce() -> c_int, condition: Pointer, mutex: Pointer) -> c_int {
-    ordered::wait(condition.cast(), mutex.cast(), ETIMEDOUT, real)
+    ordered::wait(condition.cast(), mutex.cast(), ETIMEDOUT, true, real)
 }
 
 fn in_order_of_c11(real: impl FnOnce() -> c_int, (condition, mutex): (Pointer, Pointer)) -> c_int {
-    ordered::wait(condition.cast(), mutex.cast(), ordered::C11_TIMED_OUT, real)
+    ordered::wait(condition.cast(), mutex.cast(), ordered::C11_TIMED_OUT, true, real)
 }
 
 /// A mutex that is taken in the order of locks.
@@ -154,7 +154,7 @@ unsafe fn wait_for_semaphore(
     let wait = |real: *const timespec| {
         // SAFETY: null or valid for reading, by contract.
         let until = unsafe { real.as_ref() }.map(|real| (clock, real));
-        let wait = || ordered::semaphore(semaphore, || wait(real));
+        let wait = || ordered::semaphore(semaphore, false, || wait(real));
         interpreter::wait_for_semaphore(semaphore, until, wait)
     };
     until(family, deadline, wait, failed_with_timeout)
@@ -253,10 +253,10 @@ pub extern "C" fn sleep(seconds: u32) -> u32 {
 pub unsafe extern "C" fn poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int {
     let timeout = Timeout::of_ms(timeout_ms);
     // SAFETY: - the caller's promise is passed on.
-    if let Some(result) = unsafe { ordered::poll(fds, count, timeout, std::ptr::null()) } {
-        return result;
-    }
-    let result = next!(poll(fds => *mut libc::pollfd, count => libc::nfds_t, timeout_ms => c_int) -> c_int, -1);
+    let ordered = unsafe { ordered::poll(fds, count, timeout, std::ptr::null()) };
+    let result = ordered.unwrap_or_else(
+        || next!(poll(fds => *mut libc::pollfd, count => libc::nfds_t, timeout_ms => c_int) -> c_int, -1),
+    );
     if result == 0 {
         advance(i64::from(timeout_ms) * 1_000_000);
     }
@@ -274,10 +274,14 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const libc::sigset_t,
 ) -> c_int {
+    // SAFETY: - the caller's promise is passed on.
+    let ordered = unsafe { ordered::poll(fds, count, Timeout::of_time(timeout), mask) };
     // The C library gives the kernel a copy, so the timeout still has its value.
-    let result = next!(ppoll(
-        fds => *mut libc::pollfd, count => libc::nfds_t, timeout => *const timespec, mask => *const libc::sigset_t
-    ) -> c_int, -1);
+    let result = ordered.unwrap_or_else(|| {
+        next!(ppoll(
+            fds => *mut libc::pollfd, count => libc::nfds_t, timeout => *const timespec, mask => *const libc::sigset_t
+        ) -> c_int, -1)
+    });
     if result == 0 {
         // SAFETY: null or valid for reading, by contract.
         unsafe { advance_by(timeout) };
@@ -302,13 +306,13 @@ pub unsafe extern "C" fn select(
     let (sets, timeout_left) = ([read, write, except], Timeout::of(asked_ns));
     // The time that is left differs between replicas: none is told.
     // SAFETY: - the caller's promise is passed on.
-    if let Some(result) = unsafe { ordered::select(count, sets, timeout_left, std::ptr::null()) } {
-        return result;
-    }
-    let result = next!(select(
-        count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
-        timeout => *mut libc::timeval
-    ) -> c_int, -1);
+    let ordered = unsafe { ordered::select(count, sets, timeout_left, std::ptr::null()) };
+    let result = ordered.unwrap_or_else(|| {
+        next!(select(
+            count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
+            timeout => *mut libc::timeval
+        ) -> c_int, -1)
+    });
     if result == 0 {
         advance(asked_ns.unwrap_or(0));
     }
@@ -329,13 +333,13 @@ pub unsafe extern "C" fn pselect(
     mask: *const libc::sigset_t,
 ) -> c_int {
     // SAFETY: - the caller's promise is passed on.
-    if let Some(result) = unsafe { ordered::select(count, [read, write, except], Timeout::of_time(timeout), mask) } {
-        return result;
-    }
-    let result = next!(pselect(
-        count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
-        timeout => *const timespec, mask => *const libc::sigset_t
-    ) -> c_int, -1);
+    let ordered = unsafe { ordered::select(count, [read, write, except], Timeout::of_time(timeout), mask) };
+    let result = ordered.unwrap_or_else(|| {
+        next!(pselect(
+            count => c_int, read => *mut libc::fd_set, write => *mut libc::fd_set, except => *mut libc::fd_set,
+            timeout => *const timespec, mask => *const libc::sigset_t
+        ) -> c_int, -1)
+    });
     if result == 0 {
         // SAFETY: null or valid for reading, by contract.
         unsafe { advance_by(timeout) };

@@ -12,8 +12,8 @@
 //! while there are any. A follower's thread waits with its operation until the leader's has arrived.
 
 use crate::lock_events::{
-    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS,
-    PARTED, REPEATED, TAKES,
+    ADOPTS, AHEAD, BEFORE, BEGINS, BEGUN, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation,
+    MADE, MATTERS, PARTED, REPEATED, TAKES,
 };
 use crate::{preload, threads, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
@@ -27,7 +27,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use thread_order::{Batch, Notes, Operation, Order, Step};
+use thread_order::{Batch, Notes, Operation, Order, Point, Step};
 
 /// The stream of the order. No thread has this number: numbers of threads are 0 or hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"locks   "));
@@ -221,7 +221,11 @@ fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
         }
         order.lead();
     }
-    answer(order.next_by(thread, || held(engine)))
+    let step = order.next_by(thread, || held(engine));
+    if order.takes_sleepers() {
+        preload::stir_waiters();
+    }
+    answer(step)
 }
 
 fn answer(step: Step) -> Option<u64> {
@@ -262,6 +266,9 @@ impl Behind {
         let pulse = threads::pulse_of(self.thread);
         if std::mem::replace(&mut self.pulse, pulse) != pulse {
             self.since_ns = now;
+        } else {
+            // When the order began, the thread may have been about to wait for a signal.
+            preload::stir_waiters();
         }
         now - self.since_ns > STILL_NS_MAX || self.patience.has_outrun(engine, self.thread)
     }
@@ -431,6 +438,19 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
         LEAVES => {
             if let Some(order) = &mut *order() {
                 order.leave(thread);
+            }
+            0
+        }
+        ADOPTS => {
+            if let Some(order) = &mut *order() {
+                order.adopt(thread, Point { made: operation.last_number, waits: operation.flags != 0 });
+            }
+            0
+        }
+        BEGUN => {
+            if order().as_ref().is_some_and(Order::leads) {
+                note_untold();
+                tell();
             }
             0
         }

@@ -2,6 +2,7 @@
 
 use super::call::Answer;
 use super::lock_events::LockOperation;
+use redrt_wire::card::{EARLY_THREADS_MAX, EarlyThread};
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -17,6 +18,8 @@ type SpareFunction = extern "C" fn(c_int, bool);
 type NumberFunction = extern "C" fn() -> u64;
 type StirFunction = extern "C" fn();
 type PauseFunction = extern "C" fn(bool) -> bool;
+type HoldFunction = unsafe extern "C" fn(*mut EarlyThread) -> usize;
+type LimitFunction = unsafe extern "C" fn(*const EarlyThread, usize);
 
 /// Functions of this library that answer calls of the program in place of the C library. The layout is that of the
 /// preloaded library.
@@ -47,6 +50,8 @@ struct Functions {
     spare: SpareFunction,
     stir: StirFunction,
     pause: PauseFunction,
+    hold: HoldFunction,
+    limit: LimitFunction,
 }
 
 fn symbol(name: &CStr) -> Option<*mut c_void> {
@@ -66,6 +71,8 @@ fn functions() -> Option<&'static Functions> {
         let spare = symbol(c"redrt_preload_spare")?;
         let stir = symbol(c"redrt_preload_stir_waiters")?;
         let pause = symbol(c"redrt_preload_pause_order")?;
+        let hold = symbol(c"redrt_preload_hold_early")?;
+        let limit = symbol(c"redrt_preload_limit_early")?;
         Some(Functions {
             // SAFETY: - the preloaded library exports a function of this type under this name.
             install: unsafe { std::mem::transmute::<*mut c_void, InstallFunction>(install) },
@@ -81,6 +88,10 @@ fn functions() -> Option<&'static Functions> {
             stir: unsafe { std::mem::transmute::<*mut c_void, StirFunction>(stir) },
             // SAFETY: - the preloaded library exports a function of this type under this name.
             pause: unsafe { std::mem::transmute::<*mut c_void, PauseFunction>(pause) },
+            // SAFETY: - the preloaded library exports a function of this type under this name.
+            hold: unsafe { std::mem::transmute::<*mut c_void, HoldFunction>(hold) },
+            // SAFETY: - the preloaded library exports a function of this type under this name.
+            limit: unsafe { std::mem::transmute::<*mut c_void, LimitFunction>(limit) },
         })
     };
     FUNCTIONS.get_or_init(find).as_ref()
@@ -128,6 +139,25 @@ pub fn stir_waiters() {
 /// Pauses or resumes the ordering of the calling thread's lock operations. Returns the previous setting.
 pub fn pause_order(is_paused: bool) -> bool {
     functions().is_some_and(|functions| (functions.pause)(is_paused))
+}
+
+/// Makes threads that are there before `MPI_Init` stand still at their next lock. Returns how far they are.
+pub fn hold_early_threads() -> Vec<EarlyThread> {
+    let Some(functions) = functions() else { return Vec::new() };
+    let mut counts = vec![EarlyThread::default(); EARLY_THREADS_MAX];
+    // SAFETY: - the preloaded library fills in no more than that.
+    let count = unsafe { (functions.hold)(counts.as_mut_ptr()) };
+    counts.truncate(count);
+    counts
+}
+
+/// Lets those threads go on until they are as far as this. The order of threads begins when they are.
+pub fn limit_early_threads(limits: &[EarlyThread]) {
+    if let Some(functions) = functions() {
+        let limits = &limits[..limits.len().min(EARLY_THREADS_MAX)];
+        // SAFETY: - valid for reading that many.
+        unsafe { (functions.limit)(limits.as_ptr(), limits.len()) };
+    }
 }
 
 /// While `internal`, the calling thread gets real clocks and random bytes. Returns the previous setting.

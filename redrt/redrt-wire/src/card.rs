@@ -16,6 +16,21 @@ pub struct Card {
     pub pid: i32,
     /// Endpoints at which it accepts data connections, the best one first.
     pub endpoints: Vec<Endpoint>,
+    /// Threads of the program that run before `MPI_Init`, for siblings.
+    pub early_threads: Vec<EarlyThread>,
+}
+
+/// Limit on the threads in a card.
+pub const EARLY_THREADS_MAX: usize = 1024;
+
+/// A thread that runs before `MPI_Init`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyThread {
+    /// The thread's number, the same in all replicas.
+    pub thread: u64,
+    /// Number of operations on locks that it has made; `u64::MAX` if it waits to be woken.
+    pub made: u64,
 }
 
 /// Address of a process in one network.

@@ -303,6 +303,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         host: "host".into(),
         pid: 9,
         endpoints: vec![Endpoint { network: "tcp".into(), address: "127.0.0.1:80".into() }],
+        early_threads: Vec::new(),
     };
     let replica = ReplicaId::new(1, 0);
     let refused = FromAgent::Refused { peer: Some(replica), what: "sent rubbish".into() };

@@ -59,6 +59,11 @@ impl Counts {
         self.made.load(SeqCst)
     }
 
+    /// Sets the number of operations made, of a thread that has made none in order.
+    pub(crate) fn set_made(&self, made: u64) {
+        self.made.store(made, SeqCst);
+    }
+
     pub(crate) fn allow(&self, until: u64) {
         self.until.store(until, SeqCst);
     }

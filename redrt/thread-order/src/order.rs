@@ -31,6 +31,15 @@ pub struct Event {
     pub found: Vec<u8>,
 }
 
+/// A thread's state when the order began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// Number of operations that it had made.
+    pub made: u64,
+    /// True if it waited to be woken by others.
+    pub waits: bool,
+}
+
 /// A thread's operations since the previous batch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Progress {
@@ -40,6 +49,8 @@ pub struct Progress {
     pub until: u64,
     /// Its events by number. Operations without an event take their lock and return 0.
     pub events: Vec<Event>,
+    /// In the first batch, for a thread that is older than the order.
+    pub begins: Option<Point>,
 }
 
 /// Operations of all threads since the previous batch. An empty one ends the order.
@@ -73,6 +84,8 @@ enum Role {
 #[derive(Debug)]
 struct Thread {
     counts: Arc<Counts>,
+    /// State when the order began, until that is in a batch.
+    begins: Option<Point>,
     /// Number of the last operation in a batch.
     told: u64,
     /// Events of operations in batches that are not made yet; where this process leads, of operations that are in no
@@ -84,7 +97,8 @@ struct Thread {
 
 impl Thread {
     fn new(leads: bool) -> Self {
-        Self { counts: Arc::new(Counts::new(leads)), told: 0, events: VecDeque::new(), has_left: false }
+        let counts = Arc::new(Counts::new(leads));
+        Self { counts, begins: None, told: 0, events: VecDeque::new(), has_left: false }
     }
 
     /// The leader's event of the next operation, if it has one.
@@ -102,7 +116,8 @@ impl Clone for Thread {
     /// Clones the counts too: those of a copy are its own.
     fn clone(&self) -> Self {
         let counts = Arc::new(Counts::clone(&self.counts));
-        Self { counts, told: self.told, events: self.events.clone(), has_left: self.has_left }
+        let Self { begins, told, has_left, .. } = *self;
+        Self { counts, begins, told, events: self.events.clone(), has_left }
     }
 }
 
@@ -110,6 +125,8 @@ impl Clone for Thread {
 #[derive(Clone, Debug)]
 pub struct Order {
     role: Role,
+    /// True once the order has begun in a follower, until the caller has woken threads that wait since before.
+    has_sleepers: bool,
     threads: BTreeMap<u64, Thread>,
     /// Threads that have left, with all their operations made and in batches.
     gone: BTreeSet<u64>,
@@ -126,6 +143,7 @@ impl Order {
         let role = if leads { Role::Leads } else { Role::Follows };
         Self {
             role,
+            has_sleepers: false,
             threads: BTreeMap::new(),
             gone: BTreeSet::new(),
             channels: BTreeMap::new(),
@@ -145,6 +163,21 @@ impl Order {
         Arc::clone(&self.thread(thread).counts)
     }
 
+    /// Adds a thread that is older than the order, with its state. To be called before any thread asks for its turn.
+    pub fn adopt(&mut self, thread: u64, point: Point) {
+        let of = self.thread(thread);
+        of.counts.set_made(point.made);
+        of.begins = Some(point);
+    }
+
+    /// Returns true once in a follower whose threads were adopted, when the order has begun. Then threads that have
+    /// waited since before are to be woken: the leader decides which of them goes on, and a signal may reach another one
+    /// here.
+    #[must_use]
+    pub fn takes_sleepers(&mut self) -> bool {
+        std::mem::take(&mut self.has_sleepers)
+    }
+
     /// Takes in that a thread has ended: it makes no more operations, and its counts are out of use.
     pub fn leave(&mut self, thread: u64) {
         self.thread(thread).has_left = true;
@@ -153,7 +186,8 @@ impl Order {
 
     /// Drops a thread that has left, once nothing of it is outstanding.
     fn forget(&mut self, thread: u64) {
-        let is_done = |of: &Thread| of.has_left && of.counts.made() == of.told && of.events.is_empty();
+        let is_done =
+            |of: &Thread| of.has_left && of.begins.is_none() && of.counts.made() == of.told && of.events.is_empty();
         if self.threads.get(&thread).is_some_and(is_done) {
             self.threads.remove(&thread);
             self.gone.insert(thread);
@@ -332,7 +366,7 @@ impl Order {
         let mut progress = Vec::new();
         for (number, thread) in &mut self.threads {
             let made = thread.counts.made();
-            if made > thread.told {
+            if made > thread.told || thread.begins.is_some() {
                 #[cfg(test)]
                 if self.mistake == Some(Mistake::TornCut) && number % 2 == 1 && made > thread.told + 1 {
                     thread.told += 1;
@@ -340,12 +374,13 @@ impl Order {
                     let events = std::mem::take(&mut thread.events);
                     let (told, rest) = events.into_iter().partition::<VecDeque<_>, _>(is_told);
                     thread.events = rest;
-                    progress.push(Progress { thread: *number, until: thread.told, events: told.into() });
+                    let begins = thread.begins.take();
+                    progress.push(Progress { thread: *number, until: thread.told, events: told.into(), begins });
                     continue;
                 }
                 thread.told = made;
                 let events = std::mem::take(&mut thread.events).into();
-                progress.push(Progress { thread: *number, until: made, events });
+                progress.push(Progress { thread: *number, until: made, events, begins: thread.begins.take() });
             }
         }
         progress.iter().for_each(|of| self.forget(of.thread));
@@ -361,12 +396,28 @@ impl Order {
         if batch.0.is_empty() {
             self.lead();
         }
-        for Progress { thread, until, events } in batch.0 {
+        #[cfg(test)]
+        let keeps_counts = self.mistake == Some(Mistake::KeepsCounts);
+        for Progress { thread, until, events, begins } in batch.0 {
             if self.gone.contains(&thread) {
                 continue;
             }
             let of = self.thread(thread);
             of.told = of.told.max(until);
+            // Both wait at the same place, whatever each has done before.
+            let meets = of.begins.zip(begins).filter(|(own, leaders)| own.waits && leaders.waits);
+            #[cfg(test)]
+            let meets = meets.filter(|_| !keeps_counts);
+            if let Some((_, Point { made, .. })) = meets {
+                of.counts.set_made(made);
+            }
+            if begins.is_some() && of.begins.take().is_some() {
+                if of.has_left {
+                    of.counts.set_made(of.told);
+                }
+                self.has_sleepers = true;
+            }
+            let of = self.thread(thread);
             let made = of.counts.made();
             of.events.extend(events.into_iter().filter(|event| event.number > made));
             of.allow();
@@ -387,7 +438,7 @@ mod tests {
     #[test]
     fn a_successor_waits_for_a_thread_behind_the_reports() {
         let mut order = Order::new(false);
-        let told = |thread| Progress { thread, until: 1, events: Vec::new() };
+        let told = |thread| Progress { thread, until: 1, events: Vec::new(), begins: None };
         order.learn(Batch(vec![told(1), told(2)]));
         order.follow(1);
         assert_eq!((order.next(1), order.awaited_by(1)), (Step::Wait, None));

@@ -116,6 +116,7 @@ impl Agent {
                     host: String::new(),
                     pid: std::process::id() as i32,
                     endpoints: Vec::new(),
+                    early_threads: Vec::new(),
                 };
                 self.send(&FromAgent::Ready(card));
             }

@@ -3,7 +3,7 @@
 use twox_hash::XxHash3_64;
 
 /// Version of the format. Journals of other versions are not read.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Maximum length of a record; longer ones are refused by the writer.
 pub const RECORD_BYTES_MAX: usize = 1 << 30;
 

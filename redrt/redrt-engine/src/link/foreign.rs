@@ -55,7 +55,14 @@ impl Links {
                 && let Some(address) = contact::of(number).and_then(|contact| contact.address)
             {
                 let endpoints = vec![Endpoint { network: Tcp::NAME.into(), address: address.to_string() }];
-                self.set_card(Card { process, host_number: ELSEWHERE, host: String::new(), pid: 0, endpoints });
+                self.set_card(Card {
+                    process,
+                    host_number: ELSEWHERE,
+                    host: String::new(),
+                    pid: 0,
+                    endpoints,
+                    early_threads: Vec::new(),
+                });
             }
         }
     }

@@ -26,7 +26,14 @@ fn links(segment: Segment, me: u32) -> Links {
 }
 
 fn card(process: u32, host_number: u32) -> Card {
-    Card { process: ProcessIndex(process), host_number, host: format!("n{host_number}"), pid: 1, endpoints: Vec::new() }
+    Card {
+        process: ProcessIndex(process),
+        host_number,
+        host: format!("n{host_number}"),
+        pid: 1,
+        endpoints: Vec::new(),
+        early_threads: Vec::new(),
+    }
 }
 
 /// The successor, on another host, has the dead process's place.

@@ -77,6 +77,7 @@ impl Job {
             host: String::new(),
             pid: 0,
             endpoints: vec![Endpoint { network: "unix".into(), address: address(process).display().to_string() }],
+            early_threads: Vec::new(),
         };
         let engine = |me: ReplicaId| {
             let process = world.process(me);

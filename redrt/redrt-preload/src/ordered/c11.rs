@@ -36,7 +36,7 @@ pub unsafe extern "C" fn mtx_trylock(mutex: *mut pthread_mutex_t) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cnd_wait(condition: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> c_int {
     let real = || next!(cnd_wait(condition => *mut pthread_cond_t, mutex => *mut pthread_mutex_t) -> c_int, ERROR);
-    wait(condition, mutex, TIMED_OUT, real)
+    wait(condition, mutex, TIMED_OUT, false, real)
 }
 
 /// Replaces the C library's.

@@ -2,7 +2,7 @@
 
 use super::mutexes::{LastOf, last_of, really_lock, really_unlock};
 use super::places::Last;
-use super::{Act, Ordered, current, is_zero};
+use super::{Act, Caller, Ordered, caller, is_zero};
 use crate::real::next;
 use libc::{c_int, pthread_cond_t, pthread_mutex_t};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -15,56 +15,93 @@ static CONDITIONS: [AtomicPtr<pthread_cond_t>; CONDITION_COUNT] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; CONDITION_COUNT];
 
 /// Waits in a condition variable: gives the mutex back, and takes it again in its turn. `real`: the call, which returns
-/// `timed_out` after a timeout.
+/// `timed_out` after a timeout, and does so only if the wait `is_timed`.
 pub fn wait(
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     timed_out: c_int,
+    is_timed: bool,
     real: impl FnOnce() -> c_int,
 ) -> c_int {
-    let Some(thread) = current() else { return real() };
-    let wait = Wait { thread, condition, mutex, timed_out };
+    let caller = caller();
+    if matches!(caller, Caller::Unordered) {
+        return real();
+    }
+    let wait = Wait { condition, mutex, timed_out, is_timed };
     match last_of(mutex) {
-        Some(LastOf::Itself(last)) => wait.perform(&last, real),
-        Some(LastOf::Elsewhere(last)) => wait.perform(&last, real),
+        Some(LastOf::Itself(last)) => wait.perform(caller, &last, real),
+        Some(LastOf::Elsewhere(last)) => wait.perform(caller, &last, real),
         None => real(),
     }
 }
 
 struct Wait {
-    thread: Ordered,
     condition: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
     timed_out: c_int,
+    /// True if the wait has a limit.
+    is_timed: bool,
 }
 
 impl Wait {
-    fn perform(&self, last: &impl Last, real: impl FnOnce() -> c_int) -> c_int {
-        match self.thread.counts.shortcut() {
-            Shortcut::Unordered => return real(),
-            Shortcut::Leads => {
-                let place = enter(self.condition);
-                let result = real();
-                if let Some(place) = place {
-                    place.store(std::ptr::null_mut(), Ordering::Release);
-                }
-                // With any result it has the mutex, unless the arguments were wrong.
-                let takes = result == 0 || result == self.timed_out;
-                if self.thread.made(last, takes, result) {
-                    return result;
+    fn perform(&self, caller: Caller, last: &impl Last, real: impl FnOnce() -> c_int) -> c_int {
+        let thread = match caller {
+            Caller::Unordered => return real(),
+            Caller::Ordered(thread) => thread,
+            Caller::Early(early) => {
+                if let Some(thread) = early.begin(!self.is_timed) {
+                    thread
+                } else {
+                    let result = self.really_wait(real);
+                    return match early.count() {
+                        None => result,
+                        Some(thread) => self.end(thread, last, result),
+                    };
                 }
             }
-            Shortcut::Follows | Shortcut::Ask => {}
+        };
+        match thread.counts.shortcut() {
+            Shortcut::Unordered => real(),
+            Shortcut::Leads => {
+                let result = self.really_wait(real);
+                self.end(thread, last, result)
+            }
+            // The siblings' threads were woken when the leader's was.
+            Shortcut::Follows | Shortcut::Ask => self.take_again(thread, last),
         }
-        // The siblings' threads were woken when the leader's was. A thread whose process has become the leader
-        // meanwhile is woken without a reason, as any thread may be: earlier signals had no waiter.
+    }
+
+    /// Waits where signals may come.
+    fn really_wait(&self, real: impl FnOnce() -> c_int) -> c_int {
+        let place = enter(self.condition);
+        let result = real();
+        if let Some(place) = place {
+            place.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        result
+    }
+
+    /// Ends a wait that was made without a decision, as the order wants it now.
+    fn end(&self, thread: Ordered, last: &impl Last, result: c_int) -> c_int {
+        // With any result it has the mutex, unless the arguments were wrong.
+        let takes = result == 0 || result == self.timed_out;
+        if thread.made(last, takes, result) {
+            return result;
+        }
+        self.take_again(thread, last)
+    }
+
+    /// Gives the mutex back, and takes it in its turn. A thread whose process has become the leader meanwhile is woken
+    /// without a reason, as any thread may be: earlier signals had no waiter.
+    fn take_again(&self, thread: Ordered, last: &impl Last) -> c_int {
         really_unlock(self.mutex);
         let real = || really_lock(self.mutex);
         let take_back = || {
             really_unlock(self.mutex);
             true
         };
-        self.thread.perform(last, &Act { real, surely: || _ = real(), take_back, takes: is_zero, may_miss: true })
+        let act = Act { real, surely: || _ = real(), take_back, takes: is_zero, may_miss: true, waits: false };
+        thread.perform(last, &act)
     }
 }
 
@@ -98,6 +135,7 @@ pub unsafe extern "C" fn pthread_cond_wait(condition: *mut pthread_cond_t, mutex
         condition,
         mutex,
         libc::ETIMEDOUT,
+        false,
         || next!(pthread_cond_wait(condition => *mut pthread_cond_t, mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS),
     )
 }

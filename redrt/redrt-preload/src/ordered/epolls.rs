@@ -230,15 +230,16 @@ impl Wait {
 
 /// Waits for a set in the leader's order; `None` if the wait is not ordered.
 fn wait(fd: c_int, events: *mut epoll_event, count: c_int, timeout: Timeout, mask: *const sigset_t) -> Option<c_int> {
-    let thread = current()?;
+    let caller = current()?;
     let set = Set::of(fd).filter(|set| count > 0 && !set.with(|members| members.has_overflown))?;
     let wait = Wait { set, fd, events, count: count as usize };
     let exchange = Exchange {
+        is_timed: timeout.is_timed(),
         attempt: |found: &mut Found| Some(wait.attempt(found)).filter(|outcome| *outcome != 0 || timeout.is_over()),
         wait: || timeout.wait_for(fd, mask),
         repeat: |outcome, found: &Found| wait.repeat(outcome, found),
     };
-    Some(returned(exchange.perform(thread)) as c_int)
+    Some(returned(exchange.perform(caller)) as c_int)
 }
 
 /// Replaces the C library's.
@@ -263,12 +264,11 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout_ms: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    if let Some(result) = wait(set, events, count, Timeout::of_ms(timeout_ms), mask) {
-        return result;
-    }
-    let result = next!(epoll_pwait(
-        set => c_int, events => *mut epoll_event, count => c_int, timeout_ms => c_int, mask => *const sigset_t
-    ) -> c_int, -1);
+    let result = wait(set, events, count, Timeout::of_ms(timeout_ms), mask).unwrap_or_else(|| {
+        next!(epoll_pwait(
+            set => c_int, events => *mut epoll_event, count => c_int, timeout_ms => c_int, mask => *const sigset_t
+        ) -> c_int, -1)
+    });
     if result == 0 {
         crate::clock::advance(i64::from(timeout_ms) * 1_000_000);
     }

@@ -11,7 +11,8 @@
 //! ```
 //! Threads of an interpreter take part too: between two segments with its lock they are ordered by nothing else.
 
-use super::{IS_ON, IS_PAUSED, NOTES, Next, ORDERED, Ordered, ask, enter, leave_at_end};
+use super::early::{self, Early};
+use super::{Caller, IS_ON, IS_PAUSED, NOTES, Next, ORDERED, Ordered, ask, enter, leave_at_end};
 use crate::lock_events::{AHEAD, EXCHANGED, Found, LockOperation, PARTED, REPEATED};
 use crate::{interpreter, numbers, real, state};
 use libc::c_int;
@@ -59,8 +60,18 @@ pub(super) fn leave() {
 }
 
 /// The calling thread, if its calls on descriptors are ordered.
-pub(super) fn current() -> Option<Ordered> {
-    if NOTES.load(Ordering::Relaxed).is_null() || IS_EXCHANGING.get() || IS_PAUSED.get() {
+pub(super) fn current() -> Option<Caller> {
+    if IS_EXCHANGING.get() || IS_PAUSED.get() {
+        return None;
+    }
+    if let Some(early) = early::current() {
+        return Some(early.has_closed().map_or(Caller::Early(early), Caller::Ordered));
+    }
+    in_order().map(Caller::Ordered)
+}
+
+fn in_order() -> Option<Ordered> {
+    if NOTES.load(Ordering::Relaxed).is_null() {
         return None;
     }
     // A child that shares this memory until it runs another program is not ordered.
@@ -101,6 +112,8 @@ pub const WOULD_BLOCK: Option<Outcome> = None;
 
 /// One call.
 pub struct Exchange<A, W, R> {
+    /// True if its wait has a limit.
+    pub is_timed: bool,
     /// Makes the call without blocking, and notes what it finds. [`WOULD_BLOCK`] asks for a wait.
     pub attempt: A,
     /// Waits until an attempt may succeed, but not for long: a thread that was copied has to look for its turn. An
@@ -118,11 +131,38 @@ where
     R: FnOnce(Outcome, &Found) -> Result<Outcome, Outcome>,
 {
     /// Makes the call in its turn.
-    pub(super) fn perform(self, thread: Ordered) -> Outcome {
+    pub(super) fn perform(mut self, caller: Caller) -> Outcome {
         IS_EXCHANGING.set(true);
-        let outcome = self.perform_in_turn(thread);
+        let outcome = match caller {
+            Caller::Unordered => self.perform_unordered(),
+            Caller::Early(early) => self.perform_early(early),
+            Caller::Ordered(thread) => self.perform_in_turn(thread, None),
+        };
         IS_EXCHANGING.set(false);
         outcome
+    }
+
+    /// Makes the call before there is an order, which may begin meanwhile.
+    fn perform_early(mut self, early: Early) -> Outcome {
+        loop {
+            if let Some(thread) = early.begin(false) {
+                return self.perform_in_turn(thread, None);
+            }
+            let mut done = (self.attempt)(&mut Found::default());
+            if done.is_none() {
+                cancellation_point();
+                if let Some(thread) = early.begin(!self.is_timed) {
+                    return self.perform_in_turn(thread, None);
+                }
+                done = (self.wait)();
+            }
+            if let Some(outcome) = done {
+                return match early.count() {
+                    None => outcome,
+                    Some(thread) => self.perform_in_turn(thread, Some(outcome)),
+                };
+            }
+        }
     }
 
     fn perform_unordered(&mut self) -> Outcome {
@@ -137,10 +177,11 @@ where
         }
     }
 
-    fn perform_in_turn(mut self, thread: Ordered) -> Outcome {
+    /// `attempted`: the outcome of an attempt that was made before the order began.
+    fn perform_in_turn(mut self, thread: Ordered, mut attempted: Option<Outcome>) -> Outcome {
         let mut found = Found::default();
         // Outcomes that are not recorded yet: of an attempt, and of a wait that ended the call.
-        let (mut attempted, mut waited) = (None, None);
+        let mut waited = None;
         loop {
             match thread.counts.shortcut() {
                 Shortcut::Unordered => return attempted.unwrap_or_else(|| self.perform_unordered()),

@@ -3,12 +3,14 @@
 //! Each operation of an ordered thread goes through [`Ordered::perform`]. Its position is after that of the lock's last
 //! holder. For mutexes that holder is recorded in the mutex itself, for all other objects in a table (module `places`).
 //!
-//! Threads are ordered if the program makes them after `MPI_Init` in the main thread or in an ordered one; so is the
-//! thread that makes the first of them. Interpreters with a lock of their own have an order of their own.
+//! Threads are ordered if the program makes them in the main thread or in an ordered one; so is the thread that makes
+//! the first of them. Threads that are there before `MPI_Init` are *early* until then (module `early`). Interpreters with
+//! a lock of their own have an order of their own.
 
 mod c11;
 mod conditions;
 mod descriptors;
+pub mod early;
 mod epolls;
 mod exchange;
 mod mutexes;
@@ -31,6 +33,7 @@ use crate::lock_events::{
     AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,
 };
 use crate::{interpreter, state};
+use early::Early;
 use libc::{c_int, c_void, pthread_key_t};
 use places::Last;
 use std::cell::Cell;
@@ -118,14 +121,17 @@ fn leave_at_end() {
     static KEY: OnceLock<Option<pthread_key_t>> = OnceLock::new();
     unsafe extern "C" fn ends(round: *mut c_void) {
         let round = round as usize;
-        match ORDERED.get().or_else(exchange::entered) {
-            Some(_) if round < ROUNDS => set(round + 1),
-            Some(Ordered { number, .. }) => {
-                ORDERED.set(None);
-                exchange::leave();
-                ask(LEAVES, &LockOperation::of(number));
-            }
-            None => {}
+        if round < ROUNDS {
+            return set(round + 1);
+        }
+        let ended = match ORDERED.get().or_else(exchange::entered) {
+            Some(Ordered { number, .. }) => Some(number),
+            None => early::end_thread(),
+        };
+        ORDERED.set(None);
+        exchange::leave();
+        if let Some(number) = ended {
+            ask(LEAVES, &LockOperation::of(number));
         }
     }
     fn set(round: usize) {
@@ -147,6 +153,7 @@ fn leave_at_end() {
 pub fn leave_alone() {
     IS_ON.store(false, Ordering::Release);
     NOTES.store(std::ptr::null_mut(), Ordering::Release);
+    early::leave_alone();
 }
 
 /// While `is_paused`, the calling thread's operations on locks are not ordered. Returns the former value.
@@ -164,6 +171,37 @@ fn current() -> Option<Ordered> {
     ORDERED.get().filter(|_| !IS_PAUSED.get() && state::job().is_some())
 }
 
+/// Treatment of the calling thread's next operation.
+#[derive(Clone, Copy)]
+enum Caller {
+    Unordered,
+    Early(Early),
+    Ordered(Ordered),
+}
+
+#[inline]
+fn caller() -> Caller {
+    if let Some(thread) = current() {
+        return Caller::Ordered(thread);
+    }
+    match early::current().filter(|_| !IS_PAUSED.get()) {
+        None => Caller::Unordered,
+        Some(early) => early.has_closed().map_or(Caller::Early(early), Caller::Ordered),
+    }
+}
+
+impl Caller {
+    /// Makes one operation. `last`: the lock's last holder.
+    #[inline]
+    fn perform(self, last: &impl Last, act: &Act<impl Fn() -> c_int, impl Fn(), impl Fn() -> bool>) -> c_int {
+        match self {
+            Self::Ordered(thread) => thread.perform(last, act),
+            Self::Unordered => (act.real)(),
+            Self::Early(early) => early.perform(last, act),
+        }
+    }
+}
+
 /// One call of an operation.
 struct Act<R, S, B> {
     /// The call itself.
@@ -176,6 +214,8 @@ struct Act<R, S, B> {
     takes: fn(c_int) -> bool,
     /// True when the call may return without the lock.
     may_miss: bool,
+    /// True when the call waits, without a limit, until another thread wakes it.
+    waits: bool,
 }
 
 /// For calls that return 0 with the lock.
@@ -203,8 +243,16 @@ enum Next {
 impl Ordered {
     /// Makes one operation in its turn and returns the call's result. `last`: the lock's last holder.
     fn perform(self, last: &impl Last, act: &Act<impl Fn() -> c_int, impl Fn(), impl Fn() -> bool>) -> c_int {
-        // Result of an operation that was made without a decision and could not be undone.
-        let mut done = None;
+        self.perform_with(last, act, None)
+    }
+
+    /// The same; `done`: result of an operation that was made without a decision and could not be undone.
+    fn perform_with(
+        self,
+        last: &impl Last,
+        act: &Act<impl Fn() -> c_int, impl Fn(), impl Fn() -> bool>,
+        mut done: Option<c_int>,
+    ) -> c_int {
         let surely = |done: Option<c_int>| {
             if done.is_none() {
                 (act.surely)()
@@ -251,7 +299,8 @@ impl Ordered {
 
     /// Agrees on an operation that was made already, and returns the call's result.
     fn agree(self, last: &impl Last, result: c_int) -> c_int {
-        let act = Act { real: || result, surely: || (), take_back: || false, takes: |_| true, may_miss: true };
+        let act =
+            Act { real: || result, surely: || (), take_back: || false, takes: |_| true, may_miss: true, waits: false };
         self.perform(last, &act)
     }
 

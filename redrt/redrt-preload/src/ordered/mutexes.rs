@@ -1,7 +1,7 @@
 //! Mutexes.
 
 use super::places::{Last, OfMutex, OfObject};
-use super::{Act, current, is_zero, runtimes};
+use super::{Act, Caller, caller, is_zero, runtimes};
 use crate::real::next;
 use crate::{interpreter, state};
 use libc::{c_int, c_void, pthread_mutex_t, pthread_mutexattr_t};
@@ -55,16 +55,19 @@ fn is_ordered(mutex: &OfMutex) -> bool {
 /// Takes a mutex, or tries to, in its turn. `real`: the call, which may return without the mutex if `may_miss`.
 #[inline]
 pub fn lock(mutex: *mut pthread_mutex_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
-    let Some(thread) = current() else { return real() };
+    let caller = caller();
+    if matches!(caller, Caller::Unordered) {
+        return real();
+    }
     let surely = || _ = really_lock(mutex);
     let take_back = || {
         really_unlock(mutex);
         true
     };
-    let act = Act { real, surely, take_back, takes: is_zero, may_miss };
+    let act = Act { real, surely, take_back, takes: is_zero, may_miss, waits: false };
     match last_of(mutex) {
-        Some(LastOf::Itself(last)) => thread.perform(&last, &act),
-        Some(LastOf::Elsewhere(last)) => thread.perform(&last, &act),
+        Some(LastOf::Itself(last)) => caller.perform(&last, &act),
+        Some(LastOf::Elsewhere(last)) => caller.perform(&last, &act),
         None => (act.real)(),
     }
 }

@@ -1,7 +1,7 @@
 //! Locks for reading and writing, spin locks, semaphores, barriers, and initializations that run once.
 
 use super::places::{Last, Nobody, OfObject};
-use super::{Act, Next, Ordered, current, is_zero};
+use super::{Act, Caller, Next, Ordered, caller, is_zero};
 use crate::interpreter;
 use crate::real::{self, next};
 use libc::{c_int, pthread_barrier_t, pthread_once_t, pthread_rwlock_t, pthread_spinlock_t};
@@ -21,9 +21,12 @@ fn hold(
     surely: impl Fn() -> c_int,
     unlock: impl Fn() -> c_int,
 ) -> c_int {
-    let Some(thread) = current() else { return real() };
-    let act = Act { real, surely: || _ = surely(), take_back: || unlock() == 0, takes: is_zero, may_miss };
-    thread.perform(&OfObject::new(object), &act)
+    let caller = caller();
+    if matches!(caller, Caller::Unordered) {
+        return real();
+    }
+    let (surely, take_back) = (|| _ = surely(), || unlock() == 0);
+    caller.perform(&OfObject::new(object), &Act { real, surely, take_back, takes: is_zero, may_miss, waits: false })
 }
 
 /// Takes a lock for reading, or tries to, in its turn. Readers take it one after the other, and then hold it together.
@@ -101,15 +104,18 @@ pub unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> 
 /// A semaphore, as `sem_t` is passed.
 pub type Semaphore = *mut c_void;
 
-/// Waits for a semaphore, or tries to, in its turn. `real`: the call, which sets `errno` when it returns -1. Giving one
-/// back needs no turn, as handlers of signals may do it.
-pub fn semaphore(semaphore: Semaphore, real: impl Fn() -> c_int) -> c_int {
-    let Some(thread) = current() else { return real() };
+/// Waits for a semaphore, or tries to, in its turn. `real`: the call, which sets `errno` when it returns -1, and `waits`
+/// without a limit. Giving one back needs no turn, as handlers of signals may do it.
+pub fn semaphore(semaphore: Semaphore, waits: bool, real: impl Fn() -> c_int) -> c_int {
+    let caller = caller();
+    if matches!(caller, Caller::Unordered) {
+        return real();
+    }
     let real = || if real() == 0 { 0 } else { real::errno() };
     let surely = || while next!(sem_wait(semaphore => Semaphore) -> c_int, 0) != 0 && real::errno() == libc::EINTR {};
     let take_back = || next!(sem_post(semaphore => Semaphore) -> c_int, -1) == 0;
-    let act = Act { real, surely, take_back, takes: is_zero, may_miss: true };
-    match thread.perform(&OfObject::new(semaphore), &act) {
+    let act = Act { real, surely, take_back, takes: is_zero, may_miss: true, waits };
+    match caller.perform(&OfObject::new(semaphore), &act) {
         0 => 0,
         error => {
             real::set_errno(error);
@@ -124,7 +130,7 @@ pub fn semaphore(semaphore: Semaphore, real: impl Fn() -> c_int) -> c_int {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_wait(lock: Semaphore) -> c_int {
-    let wait = || semaphore(lock, || next!(sem_wait(lock => Semaphore) -> c_int, -1));
+    let wait = || semaphore(lock, true, || next!(sem_wait(lock => Semaphore) -> c_int, -1));
     interpreter::wait_for_semaphore(lock, None, wait)
 }
 
@@ -134,7 +140,7 @@ pub unsafe extern "C" fn sem_wait(lock: Semaphore) -> c_int {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_trywait(lock: Semaphore) -> c_int {
-    semaphore(lock, || next!(sem_trywait(lock => Semaphore) -> c_int, -1))
+    semaphore(lock, false, || next!(sem_trywait(lock => Semaphore) -> c_int, -1))
 }
 
 /// Replaces the C library's: the thread that gets PTHREAD_BARRIER_SERIAL_THREAD is the same in all replicas.
@@ -143,10 +149,16 @@ pub unsafe extern "C" fn sem_trywait(lock: Semaphore) -> c_int {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
+    let caller = caller();
+    let begun = if let Caller::Early(early) = caller { early.begin(true) } else { None };
     // Waits at the barrier first, with any result: siblings whose threads get other results wait for it.
     let result = next!(pthread_barrier_wait(barrier => *mut pthread_barrier_t) -> c_int, libc::ENOSYS);
-    let Some(thread) = current() else { return result };
-    thread.agree(&Nobody, result)
+    let thread = match caller {
+        Caller::Unordered => None,
+        Caller::Ordered(thread) => Some(thread),
+        Caller::Early(early) => begun.or_else(|| early.count()),
+    };
+    thread.map_or(result, |thread| thread.agree(&Nobody, result))
 }
 
 /// An initialization that a thread runs once.
@@ -183,8 +195,19 @@ pub(super) fn once(
     routine: extern "C" fn(),
     real: impl Fn(extern "C" fn()) -> c_int,
 ) -> c_int {
-    let Some(thread) = current() else { return real(routine) };
     let last = OfObject::new(control.cast());
+    let thread = match caller() {
+        Caller::Unordered => return real(routine),
+        Caller::Ordered(thread) => thread,
+        Caller::Early(early) => {
+            if let Some(thread) = early.begin(false) {
+                thread
+            } else {
+                let result = real(routine);
+                return early.count().map_or(result, |thread| thread.agree(&last, result));
+            }
+        }
+    };
     loop {
         match thread.counts.shortcut() {
             Shortcut::Unordered => return real(routine),

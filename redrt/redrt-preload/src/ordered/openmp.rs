@@ -6,7 +6,7 @@
 
 use super::places::{Last, OfObject};
 use super::runtimes::is_one_of;
-use super::{Act, Ordered, current, is_zero};
+use super::{Act, Caller, Ordered, caller, is_zero};
 use libc::{c_int, c_long, c_uint};
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -102,7 +102,10 @@ macro_rules! runtime {
 
 /// Enters a region that one thread is in at a time.
 fn enter(of: *const c_void, real: impl Fn(), leave: impl Fn()) {
-    let Some(thread) = current() else { return real() };
+    let caller = caller();
+    if matches!(caller, Caller::Unordered) {
+        return real();
+    }
     let real = || {
         real();
         0
@@ -111,8 +114,8 @@ fn enter(of: *const c_void, real: impl Fn(), leave: impl Fn()) {
         leave();
         true
     };
-    let act = Act { real, surely: || _ = real(), take_back, takes: is_zero, may_miss: false };
-    thread.perform(&OfObject::new(of), &act);
+    let act = Act { real, surely: || _ = real(), take_back, takes: is_zero, may_miss: false, waits: false };
+    caller.perform(&OfObject::new(of), &act);
 }
 
 macro_rules! entrances {
@@ -149,7 +152,10 @@ entrances! {
 
 /// Tries to take a lock, and returns the call's result.
 fn attempt(lock: Lock, real: impl Fn() -> c_int, surely: impl Fn(), leave: impl Fn()) -> c_int {
-    let Some(thread) = current() else { return real() };
+    let caller = caller();
+    if matches!(caller, Caller::Unordered) {
+        return real();
+    }
     let taken = Cell::new(0);
     let real = || {
         taken.set(real());
@@ -163,8 +169,8 @@ fn attempt(lock: Lock, real: impl Fn() -> c_int, surely: impl Fn(), leave: impl 
         leave();
         true
     };
-    let act = Act { real, surely, take_back, takes: is_zero, may_miss: true };
-    if thread.perform(&OfObject::new(lock), &act) == 0 { taken.get() } else { 0 }
+    let act = Act { real, surely, take_back, takes: is_zero, may_miss: true, waits: false };
+    if caller.perform(&OfObject::new(lock), &act) == 0 { taken.get() } else { 0 }
 }
 
 macro_rules! attempts {
@@ -190,9 +196,9 @@ attempts! {
 
 /// Asks for a piece of work. Pieces go to threads in the order of their requests.
 fn piece<T: Copy>(real: impl Fn() -> T) -> T {
-    match current() {
-        Some(thread) => in_turn(thread, real),
-        None => real(),
+    match caller() {
+        Caller::Ordered(thread) => in_turn(thread, real),
+        Caller::Early(_) | Caller::Unordered => real(),
     }
 }
 
@@ -213,7 +219,7 @@ fn in_turn<T: Copy>(thread: Ordered, real: impl Fn() -> T) -> T {
         drop(held.take());
         false
     };
-    let act = Act { real: ask, surely, take_back, takes: is_zero, may_miss: false };
+    let act = Act { real: ask, surely, take_back, takes: is_zero, may_miss: false, waits: false };
     thread.perform(&Within { last: &last, held: &held }, &act);
     drop(held.take());
     answer.get().unwrap_or_else(real)

@@ -42,6 +42,11 @@ impl Timeout {
         )
     }
 
+    /// True if it has an end.
+    pub fn is_timed(&self) -> bool {
+        self.duration_ns.is_some()
+    }
+
     /// The time that is left, in nanoseconds. On another host, to which a thread was copied in the midst of its wait,
     /// the clock shows something else: then no more is left than the whole duration.
     fn left_ns(self) -> Option<i64> {
@@ -144,14 +149,15 @@ impl Array {
 /// # Safety
 /// As for `ppoll` of the C library.
 pub unsafe fn poll(fds: *mut pollfd, count: libc::nfds_t, timeout: Timeout, mask: *const sigset_t) -> Option<c_int> {
-    let thread = current().filter(|_| count > 0 && count <= u16::MAX.into() && !fds.is_null())?;
+    let caller = current().filter(|_| count > 0 && count <= u16::MAX.into() && !fds.is_null())?;
     let array = Array { fds, count: count as usize };
     let exchange = Exchange {
+        is_timed: timeout.is_timed(),
         attempt: |found: &mut Found| Some(array.attempt(found)).filter(|outcome| *outcome != 0 || timeout.is_over()),
         wait: || timeout.wait(fds, array.count, mask),
         repeat: |outcome, found: &Found| array.repeat(outcome, found),
     };
-    Some(returned(exchange.perform(thread)) as c_int)
+    Some(returned(exchange.perform(caller)) as c_int)
 }
 
 /// Sets of `select`, for reading, writing and exceptions.

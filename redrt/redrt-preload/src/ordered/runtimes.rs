@@ -46,10 +46,15 @@ fn is_named(path: *const c_char) -> bool {
 
 /// True when this code is in one of the runtimes.
 pub fn is_one(code: *const c_void) -> bool {
+    is_of(code, &NAMES)
+}
+
+/// True when this code is in a file whose name begins with one of these.
+pub fn is_of(code: *const c_void, names: &[&[u8]]) -> bool {
     // SAFETY: Dl_info is made of pointers, which may be null.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: info is valid for writing.
-    unsafe { libc::dladdr(code, &raw mut info) != 0 && is_named(info.dli_fname) }
+    unsafe { libc::dladdr(code, &raw mut info) != 0 && is_one_of(info.dli_fname, names) }
 }
 
 /// True when this memory is a runtime's own.

@@ -1,6 +1,6 @@
 //! Reads and writes of descriptors by which threads reach each other.
 
-use super::Ordered;
+use super::Caller;
 use super::descriptors::{Kind, LOOK_NS, await_events, kind, never_waits};
 use super::exchange::{Exchange, Outcome, WOULD_BLOCK, current, returned};
 use crate::lock_events::Found;
@@ -180,24 +180,25 @@ impl Transfer {
     }
 
     /// Makes the call in its turn, from `begin` on.
-    fn exchange(&self, thread: Ordered, begin: usize, waits: bool) -> Outcome {
+    fn exchange(&self, caller: Caller, begin: usize, waits: bool) -> Outcome {
         let exchange = Exchange {
+            is_timed: false,
             attempt: |_: &mut Found| self.attempt_or_wait(begin, waits),
             wait: || self.wait(),
             repeat: |outcome, _: &Found| self.repeat(begin, outcome),
         };
-        exchange.perform(thread)
+        exchange.perform(caller)
     }
 
     /// Makes the call: a write that waits goes on until it is done.
-    fn perform(&self, thread: Ordered) -> Outcome {
+    fn perform(&self, caller: Caller) -> Outcome {
         let waits = !never_waits(self.fd) && self.flags & libc::MSG_DONTWAIT == 0;
         if self.way == Way::Reads || !waits {
-            return self.exchange(thread, 0, waits);
+            return self.exchange(caller, 0, waits);
         }
         let (all, mut done) = (self.pieces.bytes(), 0);
         loop {
-            match self.exchange(thread, done, true) {
+            match self.exchange(caller, done, true) {
                 outcome if outcome < 0 => return if done > 0 { done as Outcome } else { outcome },
                 outcome => done += outcome as usize,
             }
@@ -212,9 +213,9 @@ impl Transfer {
 #[inline]
 pub fn transfer(fd: c_int, way: Way, pieces: Pieces) -> Option<i64> {
     let kind = kind(fd)?;
-    let thread = current().filter(|_| pieces.count > 0 && pieces.bytes() > 0)?;
+    let caller = current().filter(|_| pieces.count > 0 && pieces.bytes() > 0)?;
     let transfer = Transfer { fd, kind, way, pieces, flags: 0 };
-    Some(returned(transfer.perform(thread)))
+    Some(returned(transfer.perform(caller)))
 }
 
 /// Flags with which calls on sockets are ordered.
@@ -223,9 +224,9 @@ const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CL
 /// Makes a call on a socket in its turn; `None` if it is not ordered.
 fn on_socket(fd: c_int, way: Way, pieces: Pieces, flags: c_int) -> Option<isize> {
     let kind = kind(fd).filter(|kind| *kind == Kind::Socket && flags & !FLAGS == 0)?;
-    let thread = current()?;
+    let caller = current()?;
     let transfer = Transfer { fd, kind, way, pieces, flags };
-    Some(returned(transfer.perform(thread)) as isize)
+    Some(returned(transfer.perform(caller)) as isize)
 }
 
 fn one(memory: *const c_void, length: usize) -> iovec {
@@ -351,10 +352,10 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 /// Makes a call on an event descriptor, as the C library makes it of `read` and `write`.
 fn on_event(fd: c_int, way: Way, value: *mut u64) -> Option<c_int> {
     let kind = kind(fd)?;
-    let thread = current()?;
+    let caller = current()?;
     let whole = one(value.cast_const().cast(), size_of::<u64>());
     let transfer = Transfer { fd, kind, way, pieces: Pieces { first: &raw const whole, count: 1 }, flags: 0 };
-    Some(if returned(transfer.perform(thread)) == size_of::<u64>() as i64 { 0 } else { -1 })
+    Some(if returned(transfer.perform(caller)) == size_of::<u64>() as i64 { 0 } else { -1 })
 }
 
 /// Replaces the C library's.

@@ -6,8 +6,8 @@ mod process;
 mod program;
 
 use crate::Batch;
-use process::{Process, Said};
-use program::PROGRAMS;
+use process::{Phase, Process, Said};
+use program::{EARLY_PROGRAMS, PROGRAMS};
 use std::collections::VecDeque;
 
 /// A bug that can be planted.
@@ -49,6 +49,12 @@ pub enum Mistake {
     ChannelUntold,
     /// Operations of a thread that is gone are forgotten.
     GoneUnknown,
+    /// The order begins before all threads are as far as in other replicas.
+    BeginsBehind,
+    /// A thread that waits when the order begins goes on from its own count.
+    KeepsCounts,
+    /// Threads that wait when the order begins sleep until a signal reaches them.
+    LeavesAsleep,
 }
 
 const REPLICAS: usize = 3;
@@ -85,6 +91,8 @@ struct World {
     said: Vec<VecDeque<(usize, (u64, u64))>>,
     seen: Vec<Said>,
     losses_left: usize,
+    /// Numbers of operations that threads make before the order begins; empty until all replicas are in `MPI_Init`.
+    limits: Vec<u64>,
     /// Bound on the batches that a follower holds untaken: above it the leader's threads wait.
     held_max: usize,
 }
@@ -103,6 +111,11 @@ impl World {
                 self.replicas[at].coming.push_back(batch.clone());
             }
         }
+    }
+
+    /// The leader's next batch.
+    fn cut(&mut self) -> Option<Batch> {
+        self.replicas[self.leader].process.order.cut()
     }
 
     fn deliver(&mut self, at: usize) -> bool {
@@ -195,10 +208,35 @@ impl World {
         true
     }
 
+    fn has_begun(&self) -> bool {
+        self.replicas.iter().all(|replica| replica.process.phase == Phase::Ordered)
+    }
+
+    /// Begins the order in a process whose `MPI_Init` is complete: all have come to theirs, and its threads to the points
+    /// where those of any replica were.
+    fn begin(&mut self, at: usize) -> bool {
+        let has_come = self.replicas.iter().all(|replica| replica.process.phase != Phase::Early);
+        if !has_come || self.replicas[at].process.phase == Phase::Ordered {
+            return false;
+        }
+        if self.limits.is_empty() {
+            let counts = self.replicas.iter().map(|replica| replica.process.counts());
+            self.limits =
+                counts.reduce(|one, other| one.into_iter().zip(other).map(|(a, b)| a.max(b)).collect()).unwrap();
+            self.replicas.iter_mut().for_each(|replica| replica.process.limit(self.limits.clone()));
+        }
+        let process = &mut self.replicas[at].process;
+        let begins = process.may_begin() || self.mistake == Some(Mistake::BeginsBehind);
+        if begins {
+            process.begin();
+        }
+        begins
+    }
+
     /// Tries every thread once. Returns true if any could go on.
     fn sweep(&mut self) -> bool {
-        let mut has_moved = false;
-        if let Some(batch) = self.replicas[self.leader].process.order.cut() {
+        let mut has_moved = (0..REPLICAS).any(|at| self.begin(at));
+        if let Some(batch) = self.cut() {
             self.announce(batch);
             has_moved = true;
         }
@@ -226,11 +264,14 @@ pub enum Wrong {
 
 pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
     let mut random = Random(seed);
-    let program = PROGRAMS[random.below(PROGRAMS.len())];
+    let is_early = random.below(4) == 0;
+    let programs = if is_early { &EARLY_PROGRAMS[..] } else { &PROGRAMS };
+    let phase = if is_early { Phase::Early } else { Phase::Ordered };
+    let program = programs[random.below(programs.len())];
     let losses_left = random.below(2 * REPLICAS);
     let held_max = [0, 1, 8, usize::MAX][random.below(4)];
     let start = |at| Replica {
-        process: Process::new(program, at == 0, mistake),
+        process: Process::new(program, at == 0, mistake, phase),
         is_lost: false,
         coming: VecDeque::new(),
         held: 0,
@@ -238,7 +279,8 @@ pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
     let replicas = (0..REPLICAS).map(start).collect();
     let (said, seen) = (vec![VecDeque::new(); program.0], vec![Vec::new(); program.0]);
     let log = Vec::new();
-    let mut world = World { random, replicas, leader: 0, log, mistake, said, seen, losses_left, held_max };
+    let mut world =
+        World { random, replicas, leader: 0, log, mistake, said, seen, losses_left, limits: Vec::new(), held_max };
     let mut idle = 0;
     for _ in 0..STEPS_MAX {
         if world.live().all(|at| world.replicas[at].process.has_ended()) {
@@ -247,14 +289,19 @@ pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
         let at = world.random.below(REPLICAS);
         let has_moved = match world.random.below(40) {
             0..3 => world.deliver(at),
-            3 => match world.replicas[world.leader].process.order.cut() {
+            3 => match world.cut() {
                 Some(batch) => {
                     world.announce(batch);
                     true
                 }
                 None => false,
             },
-            4 if world.losses_left > 0 && world.random.below(20) == 0 && world.live().count() > 1 => {
+            6 | 7 if world.begin(at) => true,
+            4 if world.has_begun()
+                && world.losses_left > 0
+                && world.random.below(20) == 0
+                && world.live().count() > 1 =>
+            {
                 world.lose_leader();
                 true
             }
@@ -320,6 +367,9 @@ fn planted_mistakes_are_found() {
         AttemptsUnasked,
         KeepsWaited,
         GoneUnknown,
+        BeginsBehind,
+        KeepsCounts,
+        LeavesAsleep,
     ] {
         assert!((0..40_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");
     }

@@ -2,7 +2,7 @@
 
 use super::Mistake;
 use super::program::{Instruction, Memory, Program, Registers, VARIABLES};
-use crate::{Batch, Operation, Order, Shortcut, Step};
+use crate::{Batch, Operation, Order, Point, Shortcut, Step};
 use std::collections::VecDeque;
 
 /// `EBUSY`, and below `ETIMEDOUT`: the errors that programs here distinguish.
@@ -40,6 +40,8 @@ struct Waiting {
     is_woken: bool,
     /// True if it began before this process led, or was copied: signals of that time woke nobody here.
     is_old: bool,
+    /// True if the thread sleeps, as it did before the order began: it does not know of any turn.
+    sleeps: bool,
 }
 
 /// A call on the pipe that a leader's thread has made and not recorded.
@@ -73,9 +75,23 @@ struct Thread {
     has_ended: bool,
 }
 
+/// Life of a process before the order begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    Early,
+    /// The program is in `MPI_Init`. Threads stand still at their limits.
+    InInit,
+    Ordered,
+}
+
 #[derive(Clone)]
 pub struct Process {
     pub order: Order,
+    pub phase: Phase,
+    /// Number of operations that each thread has made before the order began.
+    early: Vec<u64>,
+    /// Numbers up to which they go on in `MPI_Init`; empty until all replicas are there.
+    limits: Vec<u64>,
     /// Batches that it holds and has not taken: it takes the next one when a thread has nothing to do without it.
     pub held: VecDeque<Batch>,
     program: Program,
@@ -106,7 +122,7 @@ enum Wish {
 }
 
 impl Process {
-    pub fn new(program: Program, leads: bool, mistake: Option<Mistake>) -> Self {
+    pub fn new(program: Program, leads: bool, mistake: Option<Mistake>, phase: Phase) -> Self {
         let mut order = Order::new(leads);
         order.mistake = mistake;
         let thread = |me| Thread {
@@ -124,6 +140,9 @@ impl Process {
         let (held, memory, locks) = (VecDeque::new(), [0; VARIABLES], Default::default());
         Self {
             order,
+            phase,
+            early: vec![0; program.0],
+            limits: Vec::new(),
             held,
             program,
             memory,
@@ -164,8 +183,55 @@ impl Process {
         self.threads.iter().map(|thread| thread.at).collect()
     }
 
+    /// How far its threads are: the number of their operations, or that they wait.
+    pub fn counts(&self) -> Vec<u64> {
+        let count = |(thread, made): (&Thread, &u64)| if Self::waits(thread) { u64::MAX } else { *made };
+        self.threads.iter().zip(&self.early).map(count).collect()
+    }
+
+    /// Lets threads go on until they are as far as in the replica where they are furthest.
+    pub fn limit(&mut self, limits: Vec<u64>) {
+        self.limits = limits;
+    }
+
+    /// Returns true if all threads but the first one are at their limits, wait or have ended.
+    pub fn may_begin(&self) -> bool {
+        let is_there = |(thread, made): (usize, &u64)| {
+            let of = &self.threads[thread];
+            *made >= self.limits[thread] || Self::waits(of) || of.has_ended
+        };
+        !self.limits.is_empty() && self.early.iter().enumerate().skip(1).all(is_there)
+    }
+
+    fn waits(thread: &Thread) -> bool {
+        thread.waiting.as_ref().is_some_and(|waiting| !waiting.is_woken)
+    }
+
+    /// Begins the order: its threads have made operations. The one that begins it is at the same point in all replicas,
+    /// whatever it has made.
+    pub fn begin(&mut self) {
+        self.early[0] = 0;
+        for (number, (thread, made)) in self.threads.iter().zip(&self.early).enumerate() {
+            self.order.adopt(number as u64, Point { made: *made, waits: Self::waits(thread) });
+            if thread.has_ended {
+                self.order.leave(number as u64);
+            }
+        }
+        self.phase = Phase::Ordered;
+        self.threads[0].at += 1;
+    }
+
+    /// Returns true if a thread may make an operation before the order begins.
+    fn may_be_early(&self, thread: usize) -> bool {
+        let limit = self.limits.get(thread).copied().unwrap_or(0);
+        self.phase == Phase::Early || self.early[thread] < limit
+    }
+
     /// Treatment of a thread's next operation, by the batches held.
     fn next(&mut self, thread: u64) -> Step {
+        if self.phase != Phase::Ordered {
+            return if self.may_be_early(thread as usize) { Step::Free } else { Step::Wait };
+        }
         self.order.next_by(thread, || self.held.pop_front())
     }
 
@@ -195,6 +261,7 @@ impl Process {
         let counts = self.order.counts(number);
         let may_count = match counts.shortcut() {
             Shortcut::Follows => true,
+            _ if self.phase != Phase::Ordered => false,
             Shortcut::Leads => wish == Wish::Alone && after.is_empty(),
             Shortcut::Ask | Shortcut::Unordered => false,
         };
@@ -208,6 +275,13 @@ impl Process {
                     return None;
                 }
                 (self.order.follow(number), takes, result)
+            }
+            Step::Free if self.phase != Phase::Ordered => {
+                if !is_free {
+                    return None;
+                }
+                self.early[thread] += 1;
+                (Operation { thread: number, number: 0 }, true, 0)
             }
             Step::Free => {
                 let result = match wish {
@@ -231,7 +305,7 @@ impl Process {
                 lock.last_readers.push(operation);
             } else {
                 lock.owner = Some(thread);
-                lock.last = Some(operation);
+                lock.last = Some(operation).filter(|operation| operation.number > 0);
                 lock.last_readers.clear();
             }
         }
@@ -380,6 +454,10 @@ impl Process {
     /// Runs one instruction of a thread; true if it could. `leads`: this process decides. `is_over`: a timed wait may
     /// end now. Also returns the batch that visible output depends on.
     pub fn step(&mut self, thread: usize, leads: bool, is_over: bool) -> (bool, Option<Batch>) {
+        if self.phase == Phase::Ordered && self.order.takes_sleepers() && !self.has(Mistake::LeavesAsleep) {
+            let waiting = self.threads.iter_mut().filter_map(|thread| thread.waiting.as_mut());
+            waiting.for_each(|waiting| waiting.is_woken = true);
+        }
         if self.threads[thread].has_ended {
             return (false, None);
         }
@@ -406,12 +484,15 @@ impl Process {
             Instruction::Wait { condition, lock, is_timed } => {
                 let Some(waiting) = &self.threads[thread].waiting else {
                     self.release(thread, lock);
-                    self.threads[thread].waiting = Some(Waiting { condition, is_woken: false, is_old: !leads });
+                    let sleeps = self.phase != Phase::Ordered;
+                    let is_old = !leads && !sleeps;
+                    self.threads[thread].waiting = Some(Waiting { condition, is_woken: false, is_old, sleeps });
                     return (true, None);
                 };
                 let has_timed_out = is_timed && is_over && !waiting.is_woken;
                 let may_end = waiting.is_woken || waiting.is_old || has_timed_out;
-                let is_decided = matches!(self.next(thread as u64), Step::Decided { .. });
+                let knows_turn = waiting.is_woken || !waiting.sleeps;
+                let is_decided = knows_turn && matches!(self.next(thread as u64), Step::Decided { .. });
                 if !may_end && !is_decided {
                     return (false, None);
                 }
@@ -471,9 +552,18 @@ impl Process {
                 Exchanged::Attempted => return (true, None),
                 Exchanged::NotYet => return (false, None),
             },
+            Instruction::Init => {
+                if self.phase == Phase::Early {
+                    self.phase = Phase::InInit;
+                    return (true, None);
+                }
+                return (false, None);
+            }
             Instruction::End => {
                 self.threads[thread].has_ended = true;
-                self.order.leave(thread as u64);
+                if self.phase == Phase::Ordered {
+                    self.order.leave(thread as u64);
+                }
             }
         }
         self.threads[thread].at = next;

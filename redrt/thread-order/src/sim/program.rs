@@ -31,6 +31,8 @@ pub enum Instruction {
     Write,
     /// Reads all that the pipe has, at most two items, and waits for a time if it has none: `number` says how many.
     Drain,
+    /// `MPI_Init`, in thread 0: threads are ordered from here on.
+    Init,
     End,
 }
 
@@ -208,6 +210,110 @@ const DRAINER: &[Instruction] = &[
     Output,
     JumpIf(|memory, _| memory[3] < 12, 0),
     End,
+];
+
+/// Takes items, some of them before the order begins. Those add up; later ones depend on the order.
+const EARLY_WORKER: &[Instruction] = &[
+    Lock(0),
+    JumpIf(|memory, _| memory[0] > 0, 5),
+    JumpIf(|memory, _| memory[1] == 12, 13),
+    Wait { condition: 0, lock: 0, is_timed: false },
+    Jump(1),
+    Do(|memory, own| {
+        memory[0] -= 1;
+        own.number = memory[2];
+        if memory[2] == 1 {
+            memory[3] = mix(memory[3], own.me);
+            own.value = mix(own.value, memory[3]);
+        }
+    }),
+    Unlock(0),
+    JumpIf(|_, own| own.number == 0, 9),
+    Output,
+    Lock(0),
+    Do(|memory, _| memory[1] += 1),
+    Signal(1),
+    Jump(1),
+    Unlock(0),
+    End,
+];
+
+/// Gives a pool four items and waits for them, begins, and gives it eight more.
+const EARLY_GIVER: &[Instruction] = &[
+    Lock(0),
+    Do(|memory, _| memory[0] += 4),
+    Broadcast(0),
+    JumpIf(|memory, _| memory[1] == 4, 6),
+    Wait { condition: 1, lock: 0, is_timed: false },
+    Jump(3),
+    Unlock(0),
+    Init,
+    Lock(0),
+    Do(|memory, own| {
+        memory[0] += 2;
+        memory[2] = 1;
+        own.number += 2;
+    }),
+    Signal(0),
+    Signal(0),
+    JumpIf(|memory, own| memory[1] == 4 + own.number, 15),
+    Wait { condition: 1, lock: 0, is_timed: false },
+    Jump(12),
+    Do(|memory, own| own.value = mix(own.value, memory[3])),
+    Unlock(0),
+    Output,
+    JumpIf(|_, own| own.number < 8, 8),
+    Broadcast(0),
+    End,
+];
+
+/// Counts in two variables, without an end that depends on others, and then in the order of arrival.
+const EARLY_COUNTER: &[Instruction] = &[
+    Lock(0),
+    Do(|memory, _| memory[0] += 1),
+    Unlock(0),
+    Lock(1),
+    Do(|memory, own| {
+        memory[1] += 1;
+        own.number += 1;
+    }),
+    Unlock(1),
+    JumpIf(|_, own| own.number < 12, 0),
+    Lock(0),
+    JumpIf(|memory, _| memory[2] == 1, 11),
+    Wait { condition: 0, lock: 0, is_timed: false },
+    Jump(8),
+    Do(|memory, own| {
+        memory[3] = mix(memory[3], own.me);
+        own.value = memory[3];
+    }),
+    Unlock(0),
+    Output,
+    End,
+];
+
+/// Begins while others count, and looks at how far they are.
+const EARLY_WATCHER: &[Instruction] = &[
+    Init,
+    Lock(0),
+    Do(|memory, own| own.value = memory[0]),
+    Unlock(0),
+    Output,
+    Lock(1),
+    Do(|memory, own| own.value = memory[1]),
+    Unlock(1),
+    Output,
+    Lock(0),
+    Do(|memory, _| memory[2] = 1),
+    Broadcast(0),
+    Unlock(0),
+    End,
+];
+
+/// Programs with threads that are older than the order.
+pub const EARLY_PROGRAMS: [Program; 2] = [
+    (4, |thread| if thread == 0 { EARLY_GIVER } else { EARLY_WORKER }),
+    (3, |thread| if thread == 0 { EARLY_WATCHER } else { EARLY_COUNTER }),
 ];
 
 pub const PROGRAMS: [Program; 7] = [

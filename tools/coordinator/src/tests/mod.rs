@@ -69,6 +69,7 @@ impl StepTable {
             host: "h".into(),
             pid: 1,
             endpoints: Vec::new(),
+            early_threads: Vec::new(),
         }
     }
 

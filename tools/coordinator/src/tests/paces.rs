@@ -81,7 +81,14 @@ impl Simulation {
         let mut it = Self { coordinator, seed, random, now, view, processes, victim, fault, mistake, retired, slow };
         for replica in world.replicas() {
             let process = world.process(replica);
-            let card = Card { process, host_number: 0, host: "h".into(), pid: 1, endpoints: Vec::new() };
+            let card = Card {
+                process,
+                host_number: 0,
+                host: "h".into(),
+                pid: 1,
+                endpoints: Vec::new(),
+                early_threads: Vec::new(),
+            };
             it.give(Input::Agent(replica, FromAgent::Hello));
             it.give(Input::Agent(replica, FromAgent::Ready(card)));
         }

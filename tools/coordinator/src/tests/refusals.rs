@@ -106,6 +106,7 @@ fn a_process_that_speaks_of_strangers_is_not_believed() {
             host: "h".into(),
             pid: 1,
             endpoints: Vec::new(),
+            early_threads: Vec::new(),
         }),
         FromAgent::Event(Event::Injected {
             replica: ReplicaId::new(9, 9),

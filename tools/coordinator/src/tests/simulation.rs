@@ -109,6 +109,7 @@ impl Simulation {
                     host: "h".into(),
                     pid: 1,
                     endpoints: Vec::new(),
+                    early_threads: Vec::new(),
                 };
                 self.give(Input::Agent(replica, FromAgent::Hello));
                 self.give(Input::Agent(replica, FromAgent::Ready(card)));

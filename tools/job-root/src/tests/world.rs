@@ -355,7 +355,7 @@ impl Job {
 
     fn card(&self, replica: ReplicaId) -> Card {
         let process = self.root.world.process(replica);
-        Card { process, host_number: 0, host: "h".into(), pid: 1, endpoints: Vec::new() }
+        Card { process, host_number: 0, host: "h".into(), pid: 1, endpoints: Vec::new(), early_threads: Vec::new() }
     }
 
     fn live(&self) -> Vec<ReplicaId> {
