@@ -36,6 +36,10 @@ pub const REPEATED: c_int = 10;
 pub const ADOPTS: c_int = 11;
 /// All threads were adopted.
 pub const BEGUN: c_int = 12;
+/// A thread sleeps, for `last_number` nanoseconds. The answer is 0 if it is to sleep by itself. In a follower it sleeps
+/// within the question, and no longer than others can go on without it.
+pub const SLEEPS: c_int = 13;
+
 /// An answer: the operation needs no decision. 0 means that locks are not ordered.
 pub const FREE: u64 = 1;
 /// An answer: the operation follows the leader's. The call's result is in the upper half.

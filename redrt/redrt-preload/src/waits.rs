@@ -3,7 +3,7 @@
 
 use crate::clock::{Family, advance, reach, real_deadline, to_ns};
 use crate::ordered::Timeout;
-use crate::real::next;
+use crate::real::{self, next};
 use crate::{interpreter, ordered};
 use libc::{c_int, clockid_t, timespec};
 
@@ -202,8 +202,18 @@ pub unsafe extern "C" fn clock_nanosleep(
             clock => clockid_t, flags => c_int, request => *const timespec, remain => *mut timespec
         ) -> c_int, libc::ENOSYS)
     };
+    // SAFETY: null or valid for reading, by contract.
+    let asked = unsafe { request.as_ref() };
     if flags & libc::TIMER_ABSTIME != 0 {
+        let sleep = |real: *const timespec| {
+            // SAFETY: null or valid for reading, as `until` passes it.
+            let left = unsafe { real.as_ref() }.map(|real| to_ns(real).saturating_sub(real::clock_ns(clock)));
+            if left.is_some_and(ordered::sleep) { 0 } else { sleep(real) }
+        };
         return until(Family::of(clock), request, sleep, |result| result == 0);
+    }
+    if asked.map(to_ns).is_some_and(ordered::sleep) {
+        return 0;
     }
     let result = sleep(request);
     if result == 0 {
@@ -219,6 +229,10 @@ pub unsafe extern "C" fn clock_nanosleep(
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nanosleep(request: *const timespec, remain: *mut timespec) -> c_int {
+    // SAFETY: null or valid for reading, by contract.
+    if unsafe { request.as_ref() }.map(to_ns).is_some_and(ordered::sleep) {
+        return 0;
+    }
     let result = next!(nanosleep(request => *const timespec, remain => *mut timespec) -> c_int, -1);
     if result == 0 {
         // SAFETY: null or valid for reading, by contract.
@@ -230,6 +244,9 @@ pub unsafe extern "C" fn nanosleep(request: *const timespec, remain: *mut timesp
 /// Replaces the C library's.
 #[unsafe(no_mangle)]
 pub extern "C" fn usleep(microseconds: libc::useconds_t) -> c_int {
+    if ordered::sleep(i64::from(microseconds) * 1000) {
+        return 0;
+    }
     let result = next!(usleep(microseconds => libc::useconds_t) -> c_int, -1);
     if result == 0 {
         advance(i64::from(microseconds) * 1000);
@@ -240,6 +257,9 @@ pub extern "C" fn usleep(microseconds: libc::useconds_t) -> c_int {
 /// Replaces the C library's.
 #[unsafe(no_mangle)]
 pub extern "C" fn sleep(seconds: u32) -> u32 {
+    if ordered::sleep(i64::from(seconds) * 1_000_000_000) {
+        return 0;
+    }
     let left = next!(sleep(seconds => u32) -> u32, seconds);
     advance(i64::from(seconds - left.min(seconds)) * 1_000_000_000);
     left

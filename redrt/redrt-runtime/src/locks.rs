@@ -13,9 +13,9 @@
 
 use crate::lock_events::{
     ADOPTS, AHEAD, BEFORE, BEGINS, BEGUN, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation,
-    MADE, MATTERS, PARTED, REPEATED, TAKES,
+    MADE, MATTERS, PARTED, REPEATED, SLEEPS, TAKES,
 };
-use crate::{preload, threads, workers};
+use crate::{preload, threads, turns, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_abi::MPI_THREAD_MULTIPLE;
 use redrt_engine::reading::{Awaited, Patience};
@@ -24,7 +24,7 @@ use redrt_process::clock::monotonic_ns;
 use redrt_wire::control::Threads;
 use redrt_wire::event::Parting;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thread_order::{Batch, Notes, Operation, Order, Point, Step};
@@ -50,6 +50,8 @@ process_local! {
     /// True while the thread that sends operations sleeps.
     static IS_IDLE: Mutex<bool> = const { Mutex::new(false) };
     static HAS_BEGUN: Condvar = const { Condvar::new() };
+    /// Number of threads in [`sleep`].
+    static SLEEPERS: AtomicU32 = AtomicU32::new(0);
 }
 
 /// Locks the order. It comes after the engine in the order of locks.
@@ -311,7 +313,12 @@ fn before(thread: u64) -> u64 {
                 let now = monotonic_ns();
                 let behind = match &mut behind {
                     Some(behind) if behind.thread == awaited => behind,
-                    other => other.insert(Behind::new(awaited, now)),
+                    other => {
+                        if SLEEPERS.load(Ordering::SeqCst) > 0 {
+                            cell.wake();
+                        }
+                        other.insert(Behind::new(awaited, now))
+                    }
                 };
                 let will_not_come = behind.look(engine, now);
                 cell.set_alarm(engine, behind.next_ns);
@@ -326,6 +333,30 @@ fn before(thread: u64) -> u64 {
         part();
     }
     answer
+}
+
+/// Sleeps for so long in a follower, but ends when other threads cannot go on without this one. Returns 0 in a leader,
+/// whose thread sleeps by itself.
+fn sleep(thread: u64, duration_ns: u64) -> u64 {
+    let cell = redrt_engine::cell();
+    if !applies() || cell.lock().is_deciding() {
+        return 0;
+    }
+    let end_ns = monotonic_ns().saturating_add(duration_ns);
+    SLEEPERS.fetch_add(1, Ordering::SeqCst);
+    cell.wait_for_many(|engine| {
+        let is_awaited =
+            order().as_ref().is_some_and(|order| order.is_awaited(thread)) || turns::is_next(engine, thread);
+        // On another host the clock may show something else.
+        let left_ns = end_ns.saturating_sub(monotonic_ns());
+        if is_awaited || left_ns == 0 || left_ns > duration_ns {
+            return Outlook::Done(());
+        }
+        cell.set_alarm(engine, end_ns);
+        Outlook::Asleep
+    });
+    SLEEPERS.fetch_sub(1, Ordering::SeqCst);
+    1
 }
 
 /// Returns true if threads post in the order of the leader's threads.
@@ -413,8 +444,10 @@ fn copy_found(thread: u64, found: &mut Found) {
 pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperation) -> u64 {
     // SAFETY: - null, or valid for reads during the call: the preloaded library passes a local variable's address.
     let Some(operation) = (unsafe { operation.as_ref() }) else { return 0 };
-    if event == BEGINS {
-        return begin();
+    match event {
+        BEGINS => return begin(),
+        SLEEPS => return sleep(operation.thread, operation.last_number),
+        _ => {}
     }
     if !IS_ON.load(Ordering::Acquire) {
         return 0;

@@ -76,6 +76,11 @@ pub fn finish() {
     redrt_engine::cell().wake();
 }
 
+/// Returns true if this thread is the next one to run in the interpreter, as in the leader.
+pub fn is_next(engine: &mut Engine, thread: u64) -> bool {
+    engine.front().is_some_and(|turn| turn.thread == thread)
+}
+
 fn applies() -> bool {
     !HAS_ENDED.load(Ordering::Acquire) && threads::agrees(|options| options.threads == Threads::Order)
 }

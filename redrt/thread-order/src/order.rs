@@ -273,6 +273,16 @@ impl Order {
         behind.find(|_| self.role == Role::TakesOver).map(|(number, _)| *number)
     }
 
+    /// Returns true if another thread cannot make its next operation before this one has made its own.
+    #[must_use]
+    pub fn is_awaited(&self, thread: u64) -> bool {
+        let awaits = |of: &Thread| {
+            let mut after = of.next_event().into_iter().flat_map(|event| &event.after);
+            after.any(|before| before.thread == thread && !self.has_made(*before))
+        };
+        self.threads.values().any(awaits)
+    }
+
     fn has_made(&self, operation: Operation) -> bool {
         let is_gone = self.gone.contains(&operation.thread);
         #[cfg(test)]

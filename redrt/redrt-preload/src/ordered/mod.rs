@@ -30,9 +30,10 @@ pub use readiness::{Timeout, poll, select};
 pub use transfers::{Pieces, Way, transfer};
 
 use crate::lock_events::{
-    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS, PARTED, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS, PARTED,
+    SLEEPS, TAKES,
 };
-use crate::{interpreter, state};
+use crate::{interpreter, numbers, state};
 use early::Early;
 use libc::{c_int, c_void, pthread_key_t};
 use places::Last;
@@ -200,6 +201,22 @@ impl Caller {
             Self::Early(early) => early.perform(last, act),
         }
     }
+}
+
+/// Sleeps for so long, if the calling thread is ordered and follows. Returns false where it is to sleep by itself.
+///
+/// A follower that is behind would never catch up if its threads slept as long as those of the leader: each ends its
+/// sleep when others wait for its next operation.
+pub fn sleep(duration_ns: i64) -> bool {
+    let is_ordered = || current().is_some() || interpreter::orders_thread() && state::job().is_some();
+    if duration_ns <= 0 || !is_ordered() {
+        return false;
+    }
+    exchange::cancellation_point();
+    let operation = LockOperation { last_number: duration_ns as u64, ..LockOperation::of(numbers::number()) };
+    let has_slept = ask(SLEEPS, &operation) != 0;
+    exchange::cancellation_point();
+    has_slept
 }
 
 /// One call of an operation.
