@@ -4,9 +4,10 @@
 //! have been stopped inside malloc, holding its lock. A library that allocates from the C heap would hang there. So it
 //! has a heap that the application does not enter.
 //!
-//! The heap maps memory when it grows, at moments that differ between replicas. Its arenas are far from where the
-//! kernel looks for room, but not its tables: one of 64 KiB is mapped for each 512 MiB of addresses that are used for
-//! the first time. So build.rs has the linker pass all calls of `mmap` in this library to [`map`] (`--wrap`).
+//! The heap maps memory when it grows, at moments that differ between replicas. Its arenas are far from the addresses
+//! at which the kernel looks for room. Its tables are not: one of 64 KiB is mapped for each 512 MiB of addresses that
+//! are used for the first time. So build.rs makes the linker pass all calls of `mmap` in this library to [`map`]
+//! (`--wrap`).
 
 use mimalloc::MiMalloc;
 use std::ffi::{c_int, c_void};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[global_allocator]
 static HEAP: MiMalloc = MiMalloc;
 
-/// Far from where the kernel looks for room by itself, and from the shared memory of hosts and the cloner's agent.
+/// Far from the addresses that the kernel chooses, from the shared memory of hosts, and from the cloner's agent.
 const REMOTE: usize = 0x5800_0000_0000;
 const PAGE: usize = 4096;
 
@@ -30,8 +31,8 @@ std::arch::global_asm!(
     map = sym map,
 );
 
-/// `mmap` for all code that is linked into this library. Anonymous memory without a wish is mapped apart from the
-/// program's.
+/// `mmap` for all code that is linked into this library. Anonymous memory without a wished address is mapped apart from
+/// the program's.
 unsafe extern "C" fn map(
     wish: *mut c_void,
     bytes: usize,
@@ -46,7 +47,7 @@ unsafe extern "C" fn map(
     } else {
         wish
     };
-    // The same function under a name that is not wrapped.
+    // Not wrapped: the same function under another name.
     // SAFETY: - the duties of mmap are those of this function's caller; only a hint is added where it gave none.
     unsafe { libc::mmap64(wish, bytes, protection, flags, fd, at) }
 }

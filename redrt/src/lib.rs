@@ -1,4 +1,4 @@
-//! The functions of MPI: what `libmpi_abi.so.1` exports, and what each of them does with the crates below.
+//! The functions of MPI: the exports of `libmpi_abi.so.1`, and their implementations by means of the crates below.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 

@@ -45,7 +45,7 @@ process_local! {
 /// The value that `MPI_Comm_get_attr` gives for a predefined key: the address of an int, or `None` when it is not set.
 fn predefined(index: usize) -> Option<usize> {
     let value = match PREDEFINED[index] {
-        // Section 9.1.2: any process can do I/O that its language offers.
+        // Section 9.1.2: MPI_ANY_SOURCE means that every process can do the I/O of its language.
         MPI_IO => Some(MPI_ANY_SOURCE),
         MPI_HOST => Some(MPI_PROC_NULL),
         MPI_LASTUSEDCODE => Some(error_codes::last_used()),

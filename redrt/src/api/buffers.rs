@@ -1,4 +1,4 @@
-//! (buffer, count, datatype) as the engine wants it: bytes to send, a place to receive into.
+//! Buffer arguments (address, count, datatype), converted for the engine: bytes to send, a place to receive into.
 
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
@@ -35,7 +35,7 @@ pub fn typed_at(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> 
     Ok(typed)
 }
 
-/// Refuses what [`typed`] refuses.
+/// Checks a count and a datatype, as [`typed`] does.
 #[inline(never)]
 pub fn check(count: i64, datatype: DatatypeHandle) -> Result {
     typed(count, datatype).map(|_| ())
@@ -46,15 +46,14 @@ fn negative(count: i64) -> Error {
     Error::new(MPI_ERR_COUNT, format!("count is {count}"))
 }
 
-/// No byte of a program is below: the kernel maps nothing there. The addresses that stand for something else are, among
-/// them null and `MPI_IN_PLACE`.
+/// No byte of a program has a lower address: the kernel maps nothing there. Addresses with a meaning of their own, such
+/// as null and `MPI_IN_PLACE`, are lower.
 const LOWEST_ADDRESS: usize = 4096;
 
-/// Refuses a buffer whose bytes cannot be where it says: `count` elements, not negative, that begin `offset` bytes
-/// behind `buffer`.
+/// Refuses a buffer that cannot exist: `count` elements, not negative, that begin `offset` bytes behind `buffer`.
 ///
 /// # Errors
-/// `MPI_ERR_BUFFER`, as MPICH and Open MPI have it.
+/// `MPI_ERR_BUFFER`, as in MPICH and Open MPI.
 #[inline(always)]
 pub fn check_place(buffer: *const c_void, offset: isize, count: i64, datatype: &Datatype) -> Result {
     if buffer.addr() >= LOWEST_ADDRESS || datatype.packed_size(count) == 0 {
@@ -63,7 +62,7 @@ pub fn check_place(buffer: *const c_void, offset: isize, count: i64, datatype: &
     nowhere(buffer, offset as i64 + datatype.true_bounds().0)
 }
 
-/// The same of a buffer of bytes.
+/// Refuses a buffer of `length` bytes that cannot exist.
 ///
 /// # Errors
 /// `MPI_ERR_BUFFER`.
@@ -71,7 +70,7 @@ pub fn check_bytes(buffer: *const c_void, length: usize) -> Result {
     if buffer.addr() >= LOWEST_ADDRESS || length == 0 { Ok(()) } else { nowhere(buffer, 0) }
 }
 
-/// `first`: where the first byte is, counted from the buffer.
+/// Refuses an invalid address. `first` is the offset of the first byte to access, in bytes from the buffer.
 #[cold]
 fn nowhere(buffer: *const c_void, first: i64) -> Result {
     if std::ptr::eq(buffer, MPI_IN_PLACE) {
@@ -79,7 +78,7 @@ fn nowhere(buffer: *const c_void, first: i64) -> Result {
     }
     let address = (buffer.addr() as i64).wrapping_add(first);
     match buffer.is_null() {
-        // MPI_BOTTOM is null, too: then the datatype, or a displacement, has the addresses.
+        // MPI_BOTTOM is null too: then the datatype, or a displacement, has the address.
         _ if !(0..LOWEST_ADDRESS as i64).contains(&address) => Ok(()),
         true => fail!(MPI_ERR_BUFFER, "the buffer is null"),
         false => fail!(MPI_ERR_BUFFER, "the buffer begins at address {address:#x}, where nothing is"),
@@ -92,7 +91,7 @@ impl Typed {
         self.datatype.packed_size(self.count) as usize
     }
 
-    /// Where the bytes are when they lie in one stretch.
+    /// Address of the bytes, if they are contiguous.
     pub fn stretch(&self, buffer: *const c_void) -> Option<*mut u8> {
         let start = buffer.cast_mut().cast::<u8>();
         self.datatype.contiguous_offset(self.count).map(|offset| start.wrapping_offset(offset as isize))
@@ -107,7 +106,7 @@ pub(crate) fn predefined_stretch(
     datatype: DatatypeHandle,
 ) -> Option<(*mut u8, usize, &'static Datatype)> {
     let datatype = datatype::predefined(datatype).filter(|_| count >= 0)?;
-    // What cannot be there is told of where there is time for it.
+    // Invalid addresses are reported on the slow path.
     if buffer.addr() < LOWEST_ADDRESS && count > 0 {
         return None;
     }
@@ -116,20 +115,20 @@ pub(crate) fn predefined_stretch(
     Some((start, datatype.packed_size(count) as usize, datatype))
 }
 
-/// The bytes to send, and what they are. Not copied when they lie in one stretch.
+/// The bytes to send, and their element type. Contiguous bytes are not copied.
 ///
-/// Always inlined, so that what it gives stays in registers: a structure that is written in small parts and read in
-/// large ones makes the processor wait until all that it has written before is visible.
+/// Always inlined, so that the result stays in registers. The trap: a structure that is written in small parts and read
+/// in large ones makes the processor wait until all its earlier writes are visible.
 ///
 /// # Safety
-/// `buffer` must be valid as MPI says, until the send completes.
+/// `buffer` holds `count` elements of `datatype`, and stays valid and unchanged until the send completes.
 #[inline(always)]
 pub unsafe fn outgoing(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<(Payload, Element)> {
     if let Some((start, bytes, datatype)) = predefined_stretch(buffer, count, datatype) {
-        // SAFETY: - the program keeps the buffer until the send completes.
+        // SAFETY: - valid until the send completes: this function's contract.
         return Ok((unsafe { Payload::user(start, bytes) }, datatype.element()));
     }
-    // SAFETY: - as promised to this function.
+    // SAFETY: - valid until the send completes: this function's contract.
     unsafe { outgoing_of_any(buffer, count, datatype) }
 }
 
@@ -138,7 +137,7 @@ unsafe fn outgoing_of_any(buffer: *const c_void, count: i64, datatype: DatatypeH
     let typed = typed_at(buffer, count, datatype)?;
     let (bytes, element) = (typed.bytes(), typed.datatype.element());
     if let Some(start) = typed.stretch(buffer) {
-        // SAFETY: - the program keeps the buffer until the send completes.
+        // SAFETY: - valid until the send completes: the contract of `outgoing`, the only caller.
         return Ok((unsafe { Payload::user(start, bytes) }, element));
     }
     let mut packed = Scratch::spare(bytes);
@@ -146,7 +145,7 @@ unsafe fn outgoing_of_any(buffer: *const c_void, count: i64, datatype: DatatypeH
     Ok((Payload::Packed(Box::new(packed)), element))
 }
 
-/// The place to receive into. Always inlined, as [`outgoing`] is.
+/// The place to receive into. Always inlined, for the same reason as [`outgoing`].
 #[inline(always)]
 pub fn incoming(buffer: *mut c_void, count: i64, datatype: DatatypeHandle) -> Result<Target> {
     if let Some((start, bytes, _)) = predefined_stretch(buffer, count, datatype) {
@@ -199,7 +198,7 @@ mod tests {
             assert!(!is_refused(address, 0, 0, &int) && !is_refused(address, 0, 7, &nothing), "{address}");
         }
         assert!(!is_refused(LOWEST_ADDRESS, 0, 1, &int));
-        // A displacement may be the address, but none goes with MPI_IN_PLACE.
+        // With MPI_BOTTOM a displacement may be the address; MPI_IN_PLACE has no displacement.
         assert!(!is_refused(0, LOWEST_ADDRESS as isize, 1, &int) && !is_refused(0, -1 << 20, 1, &int));
         assert!(is_refused(MPI_IN_PLACE.addr(), 1 << 20, 1, &int));
         assert!(check_bytes(without_provenance(0), 0).is_ok() && check_bytes(without_provenance(0), 1).is_err());

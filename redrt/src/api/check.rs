@@ -1,4 +1,4 @@
-//! Checks that several modules make.
+//! Checks of arguments that several modules share.
 
 use redrt_abi::MPI_ERR_COUNT;
 use redrt_abi::error::{Result, Scope};
@@ -10,7 +10,7 @@ use redrt_comm::comm::check::{blocking, is_on};
 use redrt_files::file;
 use redrt_window as window;
 
-/// A count of elements.
+/// Checks that a count of elements is not negative.
 pub(crate) fn check_count(count: i64) -> Result<i64> {
     if count < 0 {
         fail!(MPI_ERR_COUNT, "the count is {count}");
@@ -18,8 +18,8 @@ pub(crate) fn check_count(count: i64) -> Result<i64> {
     Ok(count)
 }
 
-/// Whether all members of a communicator, window or file call this collective, where that is asked for. Its arguments
-/// are not compared.
+/// Under `redrun --check-collectives`, checks that all members of a communicator, window or file call this collective.
+/// Arguments are not compared.
 #[inline]
 pub(crate) fn check_function(function: &str, scope: Scope) -> Result {
     if is_on() { compare_function(function, scope) } else { Ok(()) }

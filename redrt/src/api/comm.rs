@@ -106,8 +106,9 @@ fn dup_with_info(comm: CommHandle, info: InfoHandle, newcomm: Output<CommHandle>
     newcomm.set(child.handle())
 }
 
-/// Contexts are derived, not negotiated, so what was made of `parent` is complete at once; but members may begin to
-/// tell each other what they have freed.
+/// Request of a nonblocking constructor. Contexts are derived, not negotiated, so the new communicator is ready at
+/// once. If members of `parent` begin to exchange the contexts that they have freed, the request is that of the
+/// exchange; else it is complete.
 fn complete(request: Output<RequestHandle>, parent: &Arc<Comm>) -> Result {
     let begun = parent.reclaim_later();
     let mut engine = engine::cell().lock();
@@ -171,7 +172,7 @@ pub fn comm_create_group(comm: CommHandle, group: GroupHandle, tag: c_int, newco
     newcomm.set(handle_of(parent.with_context(new, &members)))
 }
 
-/// Colour and key of every member.
+/// Gathers colour and key of every member.
 fn colors_and_keys(parent: &Comm, color: c_int, key: c_int) -> Result<Vec<(c_int, c_int)>> {
     const BYTES: usize = 8;
     let mut scratch = Scratch::new(BYTES * parent.size());
@@ -207,8 +208,8 @@ pub fn comm_split(comm: CommHandle, color: c_int, key: c_int, newcomm: Output<Co
     newcomm.set(handle_of(made))
 }
 
-/// The colour of the ranks of `comm` that share memory with this one: see `MPI_Comm_split_type`. Jobs do not share any.
-/// All members call it.
+/// The colour of the ranks of `comm` that share memory with this one (see `MPI_Comm_split_type`). Ranks of different
+/// jobs share none. Collective over `comm`.
 fn shared_memory_color(comm: &Comm) -> Result<i32> {
     let Some(job) = runtime::job() else { return Ok(0) };
     let own = [job.welcome.job, pages::neighborhood(job)];
@@ -216,8 +217,8 @@ fn shared_memory_color(comm: &Comm) -> Result<i32> {
     Ok(all.iter().position(|card| *card == own).unwrap_or_default() as i32)
 }
 
-/// `MPI_Comm_split_type`. Ranks that share memory are those that the launcher put on one host; with replicas, those
-/// whose replicas of each index it put on one host. Where windows of several ranks are refused each is by itself.
+/// `MPI_Comm_split_type`. Ranks share memory if the launcher put them on one host; with replicas, if it put their
+/// replicas of each index on one host. Where windows of several ranks are refused, each rank is alone.
 pub fn comm_split_type(
     comm: CommHandle,
     split_type: c_int,
@@ -229,7 +230,7 @@ pub fn comm_split_type(
     let resource = info::resolve_hints(info)?.and_then(|info| info.get("mpi_hw_resource_type"));
     // §7.4.2: mpi_shared_memory asks for the same as MPI_COMM_TYPE_SHARED; no other resource is known here.
     let shared = resource.as_deref() == Some("mpi_shared_memory");
-    // Also by those that want no communicator.
+    // Collective: also called by members that ask for no communicator.
     let of_shared = shared_memory_color(&parent)?;
     let color = match split_type {
         MPI_UNDEFINED => MPI_UNDEFINED,
@@ -261,7 +262,7 @@ pub fn comm_set_name(comm: CommHandle, comm_name: Input<c_char>) -> Result {
     Ok(())
 }
 
-/// `MPI_Comm_get_name`. `MPI_COMM_NULL` has a name too.
+/// `MPI_Comm_get_name`. Accepts `MPI_COMM_NULL`, which has a name.
 pub fn comm_get_name(comm: CommHandle, comm_name: Output<c_char>, resultlen: Output<c_int>) -> Result {
     let name = match comm {
         CommHandle::NULL => "MPI_COMM_NULL".to_owned(),
@@ -286,7 +287,7 @@ pub fn comm_get_info(comm: CommHandle, info_used: Output<InfoHandle>) -> Result 
     info_used.set(info::register(hints))
 }
 
-/// The grid of a communicator.
+/// The Cartesian topology of a communicator.
 fn grid(comm: &Comm) -> Result<&Grid> {
     match &comm.topology {
         Some(Topology::Cartesian(grid)) => Ok(grid),

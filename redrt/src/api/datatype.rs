@@ -194,7 +194,7 @@ pub fn type_create_subarray(
     wide: bool,
 ) -> Result {
     let old = resolve(oldtype)?;
-    // Without dimensions it has no elements, for MPICH and Open MPI.
+    // MPICH and Open MPI accept an array without dimensions: it has no elements.
     let is_empty = ndims == 0 && !runtime::is_pedantic();
     if !is_empty {
         check_dimensions(ndims)?;
@@ -354,7 +354,7 @@ pub fn type_get_true_extent_x(datatype: DatatypeHandle, true_lb: Output<Count>, 
 
 /// `MPI_Type_get_name`.
 pub fn type_get_name(datatype: DatatypeHandle, name: Output<c_char>, resultlen: Output<c_int>) -> Result {
-    // Section 7.8: MPI_DATATYPE_NULL has a name too.
+    // Section 7.8: accepts MPI_DATATYPE_NULL, which has a name.
     let text =
         if datatype == DatatypeHandle::NULL { "MPI_DATATYPE_NULL".to_owned() } else { resolve(datatype)?.name() };
     set_string(name, resultlen, &text, MPI_MAX_OBJECT_NAME)
@@ -388,7 +388,7 @@ pub fn type_get_envelope(
     combiner.set(envelope.combiner)
 }
 
-/// Section 5.1.13: what large-count constructors made is decoded by the large-count functions only.
+/// Section 5.1.13: types made by large-count constructors are decoded by large-count functions only.
 fn envelope_for(datatype: &Datatype, wide: bool) -> Result<&Envelope> {
     let envelope = datatype.envelope();
     if envelope.is_wide() && !wide {

@@ -42,12 +42,12 @@ pub fn wtick() -> f64 {
     host::get().wtick()
 }
 
-/// `MPI_Pcontrol`: without a profiler there is nothing to control.
+/// `MPI_Pcontrol`: without a profiler it has no effect.
 pub fn pcontrol(_level: c_int) -> Result {
     Ok(())
 }
 
-/// `MPI_Get_hw_resource_info`: no resource types are known.
+/// `MPI_Get_hw_resource_info`: returns an empty info object, as no resource types are known.
 pub fn get_hw_resource_info(hw_info: Output<InfoHandle>) -> Result {
     hw_info.set(info::register(Info::default()))
 }
@@ -146,7 +146,7 @@ pub fn abi_get_info(info: Output<InfoHandle>) -> Result {
     info.set(info::register(sizes))
 }
 
-/// The Fortran compiler that the datatypes are laid out for: gfortran with its default kinds.
+/// Properties of the Fortran compiler that datatypes are laid out for: gfortran with its default kinds.
 const FORTRAN: &[(&str, &str)] = &[
     ("mpi_logical_size", "4"),
     ("mpi_integer_size", "4"),
@@ -182,7 +182,7 @@ pub fn abi_get_fortran_info(info: Output<InfoHandle>) -> Result {
     info.set(info::register(facts))
 }
 
-/// `MPI_Abi_set_fortran_info`: the facts are fixed, so only the same ones are accepted.
+/// `MPI_Abi_set_fortran_info`: the properties are fixed, so only the same values are accepted.
 pub fn abi_set_fortran_info(info: InfoHandle) -> Result {
     for (key, value) in info::resolve(info)?.pairs() {
         if let Some((_, own)) = FORTRAN.iter().find(|(own_key, own)| *own_key == key && *own != value) {

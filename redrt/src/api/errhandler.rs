@@ -10,7 +10,7 @@ use redrt_runtime::callbacks::UserFunction;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// What the object of a scope carries.
+/// Error handler and attributes of a scope's object.
 pub(super) fn attached(scope: Scope) -> Result<Arc<Attached>> {
     let (class, message) = match scope {
         Scope::Default | Scope::Comm(_) => (MPI_ERR_COMM, "not a valid communicator"),
@@ -25,7 +25,7 @@ fn create(kind: ErrhandlerKind, function: Callback, errhandler: Output<Errhandle
     create_adapted(kind, function.into(), errhandler)
 }
 
-/// An error handler whose function may be called by way of an adapter.
+/// Creates an error handler whose function may be called through an adapter (`UserFunction`).
 pub fn create_adapted(kind: ErrhandlerKind, function: UserFunction, errhandler: Output<ErrhandlerHandle>) -> Result {
     errhandler.set(errhandler::create(kind, function))
 }

@@ -1,5 +1,5 @@
-//! Graph and distributed graph topologies (MPI-5.0 §8.5.3 to §8.5.5). Members keep their ranks: no reordering would be
-//! known to be better here.
+//! Graph and distributed graph topologies (MPI-5.0 §8.5.3 to §8.5.5). Members keep their ranks: no better order is
+//! known here.
 
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
@@ -75,7 +75,7 @@ fn distributed(comm: &Comm) -> Result<&Edges> {
     }
 }
 
-/// Stores as many as there is room for.
+/// Stores as many numbers as fit.
 fn store(numbers: &[usize], room: c_int, place: Output<c_int>) -> Result {
     for (at, number) in numbers.iter().enumerate().take(room.max(0) as usize) {
         place.set_at(at, *number as c_int)?;
@@ -127,7 +127,7 @@ fn weights(weights: Input<c_int>, count: usize) -> Result<Option<Vec<i32>>> {
         return Ok(None);
     }
     if count == 0 {
-        // MPI_WEIGHTS_EMPTY, or anything: no element is read.
+        // MPI_WEIGHTS_EMPTY, or any address: no element is read.
         return Ok(Some(Vec::new()));
     }
     let weights = weights.slice(count)?;
@@ -167,10 +167,10 @@ fn make_distributed(parent: &Comm, edges: Edges, comm: Output<CommHandle>) -> Re
     comm.set(handle_of(parent.derive(&parent.members, 0, Some(Topology::Distributed(edges)))?))
 }
 
-/// One edge as members tell each other: from, to, weight, and whether it has one.
+/// An edge in messages between members: source, destination, weight, and 1 if the edge has a weight.
 type Edge = [i32; 4];
 
-/// The edges that all members have named, in the order of members.
+/// Gathers the edges that all members have named, in the order of members.
 fn gather_edges(parent: &Comm, own: &[Edge]) -> Result<Vec<Edge>> {
     let gathered = |mine: &[u8], lengths: &[usize]| -> Result<Vec<u8>> {
         let mut scratch = Scratch::new(lengths.iter().sum());
@@ -225,7 +225,7 @@ pub fn dist_graph_create(
     let own: Vec<Edge> = (0..from.len()).map(|at| [from[at] as i32, to[at] as i32, weight(at), is_weighted]).collect();
     let all = gather_edges(&parent, &own)?;
     let me = parent.rank as i32;
-    // A graph is weighted or not as a whole; a member that names no edges goes with the others.
+    // A graph is weighted or unweighted as a whole; a member without edges follows the others.
     let weighted = all.iter().any(|edge| edge[3] != 0) || (all.is_empty() && own_weights.is_some());
     let ends = |mine: usize, other: usize| -> (Vec<usize>, Option<Vec<i32>>) {
         let edges = || all.iter().filter(move |edge| edge[mine] == me);

@@ -1,4 +1,4 @@
-//! What the MPI objects are told of this process.
+//! Facts about this process, for the MPI objects (`redrt_comm::objects::host`).
 
 use redrt_abi::error::Scope;
 use redrt_abi::handle::CommHandle;
@@ -16,7 +16,7 @@ use redrt_wire::event::Event;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-/// The process in its job.
+/// A process that has its place in a job.
 pub struct InJob;
 
 fn welcome() -> &'static Welcome {
@@ -54,7 +54,7 @@ impl Host for InJob {
 
     fn unsupported(&self, function: &str, why: &str) {
         match runtime::job().and_then(|job| job.control) {
-            // It is said once, however many say it. If the daemon is gone, so is the job.
+            // redrun reports it once, however many processes send it. If the daemon is gone, so is the job.
             Some(control) => {
                 let (function, why) = (function.to_owned(), why.to_owned());
                 let event = Event::Unsupported { replica: welcome().me, function, why };
@@ -71,7 +71,7 @@ impl Host for InJob {
     fn processor_name(&self) -> String {
         let welcome = welcome();
         if welcome.world.is_replicated() {
-            // The hosts of the replicas differ: the name must not.
+            // The replicas have different hosts, and must show the same name.
             format!("redrt-rank-{}", welcome.me.rank)
         } else {
             welcome.host.clone()

@@ -12,7 +12,7 @@ pub fn info_create(info: Output<InfoHandle>) -> Result {
     info.set(info::register(Info::default()))
 }
 
-/// `MPI_Info_create_env`: what `MPI_INFO_ENV` holds. The arguments tell nothing that the launcher has not told.
+/// `MPI_Info_create_env`: a copy of `MPI_INFO_ENV`. The launcher's facts are used; the arguments add none.
 pub fn info_create_env(_argc: c_int, _argv: *mut *mut c_char, info: Output<InfoHandle>) -> Result {
     info_dup(InfoHandle::ENV, info)
 }
@@ -63,7 +63,7 @@ pub fn info_get_valuelen(info: InfoHandle, key: Input<c_char>, valuelen: Output<
     flag.set(c_int::from(found.is_some()))
 }
 
-/// `MPI_Info_get_string`: a `buflen` of 0 only asks for the size.
+/// `MPI_Info_get_string`: with a `buflen` of 0 it only returns the required size.
 pub fn info_get_string(
     info: InfoHandle,
     key: Input<c_char>,
@@ -77,7 +77,7 @@ pub fn info_get_string(
         if capacity > 0 {
             value.set_text(found, capacity)?;
         }
-        // Section 10: in C the size that is needed includes the NUL.
+        // Chapter 10: in C the required size includes the NUL.
         buflen.set(found.len() as c_int + 1)?;
     }
     flag.set(c_int::from(found.is_some()))

@@ -38,8 +38,8 @@ const INITIALIZED: u8 = 1;
 const FINALIZED: u8 = 2;
 
 process_local! {
-    /// Where the program stands between `MPI_Init` and `MPI_Finalize`. With sessions, the library may work before and
-    /// after.
+    /// State of the world model: before `MPI_Init`, between, or after `MPI_Finalize`. With sessions, the library may
+    /// work outside of it.
     static WORLD: AtomicU8 = AtomicU8::new(BEFORE);
 }
 
@@ -53,7 +53,7 @@ fn begin(required: c_int) -> Result<c_int> {
     Ok(provided)
 }
 
-/// Takes this process's place in the job, unless that was done.
+/// Takes this process's place in the job, unless it has one. Returns the provided thread level.
 fn start(function: &str, required: c_int) -> c_int {
     redrt_process::clock::prepare();
     let provided = match required {
@@ -75,7 +75,7 @@ fn start(function: &str, required: c_int) -> c_int {
     provided
 }
 
-/// Why there is no job to be in.
+/// Reasons for which this process cannot take its place in a job.
 #[derive(Debug, thiserror::Error)]
 enum InitError {
     #[error("{}", redrt_membership::chain(.0))]
@@ -84,7 +84,7 @@ enum InitError {
     Parent(String),
 }
 
-/// Takes this process's place in the job and makes what every job has.
+/// Takes this process's place in the job, makes the predefined objects, and meets the parent job if there is one.
 fn join() -> std::result::Result<(), InitError> {
     let job = redrt_membership::begin(!threads::are_allowed()).map_err(InitError::Join)?;
     make_world(job);
@@ -93,7 +93,7 @@ fn join() -> std::result::Result<(), InitError> {
     met.map_err(|error| InitError::Parent(described(&error)))
 }
 
-/// Makes what every job has.
+/// Makes the predefined communicators, and installs the facts about this process.
 fn make_world(job: &Job) {
     if job.welcome.options.checks_collectives {
         check::begin();
@@ -103,7 +103,7 @@ fn make_world(job: &Job) {
     comm::install(job.welcome.me.rank, job.welcome.world.rank_count(), attached(), attached());
 }
 
-/// What `MPI_Init` does in a process that is simulated.
+/// `MPI_Init` of a simulated process.
 #[cfg(any(test, feature = "simulation"))]
 pub fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
     make_world(redrt_membership::join_simulated(welcome, cards, control));
@@ -124,15 +124,15 @@ fn end() {
     redrt_abi::phase::set_finalized();
 }
 
-/// Begins a session: the library works from now on. Returns the thread level; who wants none in particular has what
-/// others have been given already.
+/// Begins a session, and the library with it if it does not work yet. Returns the thread level; without a `required`
+/// level, the level that was provided before.
 pub(super) fn begin_session(required: Option<c_int>) -> Result<c_int> {
     if redrt_abi::phase::is_finalized() {
         return Err(Error::new(MPI_ERR_OTHER, "MPI has been finalized: no session can begin any more"));
     }
     if !redrt_abi::phase::is_active() {
-        // A program that has only sessions may begin another one after its last, until it ends.
-        // SAFETY: - registers a function that lives as long as the process.
+        // At exit: until then, a program that uses only sessions may begin another one after its last.
+        // SAFETY: - registers a function that is valid as long as the process: this library is never unloaded.
         unsafe { libc::atexit(end_at_exit) };
     }
     Ok(start("MPI_Session_init", required.unwrap_or_else(threads::provided)))
@@ -144,14 +144,14 @@ extern "C" fn end_at_exit() {
     }
 }
 
-/// The last session has ended.
+/// Called at the end of the last session: leaves the job, if `MPI_Finalize` was called already.
 pub(super) fn end_sessions() {
     if redrt_abi::phase::is_active() && WORLD.load(Ordering::Acquire) == FINALIZED {
         end();
     }
 }
 
-/// `MPI_Init`. The arguments are left alone: redrun passes nothing by them.
+/// `MPI_Init`. The arguments stay unchanged: redrun passes nothing in them.
 pub fn init<A, B>(_argc: A, _argv: B) -> Result {
     begin(MPI_THREAD_SINGLE).map(drop)
 }
@@ -197,7 +197,7 @@ pub fn finalize() -> Result {
     Ok(())
 }
 
-/// `MPI_Abort`. All communicators are of one job, which ends.
+/// `MPI_Abort`. Ends the job, whatever the communicator.
 pub fn abort(_comm: CommHandle, errorcode: c_int) -> Result {
     runtime::abort(errorcode, String::new())
 }

@@ -1,4 +1,4 @@
-//! Intercommunicators (MPI-5.0 §7.6): two groups that speak to each other.
+//! Intercommunicators (MPI-5.0 §7.6): two groups that communicate with each other.
 
 use super::comm::members_of;
 use redrt_abi::error::{Error, Result};
@@ -18,7 +18,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use twox_hash::XxHash3_64;
 
-/// The remote group.
+/// The remote group of an intercommunicator.
 fn remote(comm: &Comm) -> Result<&Arc<[VirtualRank]>> {
     let intra = || Error::new(MPI_ERR_COMM, format!("{} is not an intercommunicator", comm.label()));
     comm.remote.as_ref().ok_or_else(intra)
@@ -40,7 +40,7 @@ pub fn comm_remote_group(comm: CommHandle, group: Output<GroupHandle>) -> Result
     group.set(group::register(Arc::new(group::Group::list(members))))
 }
 
-/// Numbers that the speakers of two groups tell each other.
+/// Exchanges numbers between the leaders of two groups. Returns the other leader's numbers.
 async fn trade(across: &Peers, with: usize, mine: &[u64]) -> Outcome<Vec<u64>> {
     let mut lengths = Scratch::new(16);
     let (out, into) = (lengths.region().part(0, 8), lengths.region().part(8, 8));
@@ -53,7 +53,7 @@ async fn trade(across: &Peers, with: usize, mine: &[u64]) -> Outcome<Vec<u64>> {
     Ok(into.region().with_bytes(numbers))
 }
 
-/// Tells the own group what its speaker `root` has heard.
+/// Broadcasts the numbers that the leader `root` has received to its group.
 async fn tell(local: Peers, root: usize, heard: Option<Vec<u64>>) -> Outcome<Vec<u64>> {
     let mut length = Scratch::new(8);
     let count = heard.as_ref().map_or(0, Vec::len) as u64;
@@ -80,7 +80,7 @@ fn ranks(numbers: &[u64]) -> Vec<VirtualRank> {
     numbers.iter().map(|number| VirtualRank(*number as u32)).collect()
 }
 
-/// What both groups of an intercommunicator tell each other: all members of a group say the same.
+/// Exchanges numbers between the two groups of an intercommunicator; all members of a group pass the same.
 fn agree(comm: &Comm, mine: &[u64]) -> Result<Vec<u64>> {
     let local = comm.peers();
     let across = local.across.clone().expect("an intercommunicator has two groups");
@@ -114,7 +114,7 @@ pub fn intercomm_create(
     } else {
         None
     };
-    // What the leaders tell each other, told to all.
+    // Exchanges numbers between the leaders, and broadcasts them to the groups.
     let exchange = |mine: &[u64]| {
         block_on(async {
             let heard = match &leaders {
@@ -124,7 +124,8 @@ pub fn intercomm_create(
             tell(local.peers(), local_leader as usize, heard).await
         })
     };
-    // Processes of other jobs are numbered by each by itself, so those who may know some say who they mean.
+    // Each process numbers processes of other jobs by itself. If a leader knows such processes, members are exchanged
+    // as contacts, not as ranks.
     let by_contact = !is_replicated() && {
         let mixed = |comm: &Comm| u64::from(comm.is_mixed);
         let mine =
@@ -151,16 +152,16 @@ fn is_replicated() -> bool {
     runtime::job().is_some_and(|job| job.welcome.world.is_replicated())
 }
 
-/// Tells contexts of intercommunicators from those of others that a communicator makes.
+/// Detail of the contexts of intercommunicators: apart from those of a communicator's other children.
 const INTER_DETAIL: u64 = u64::MAX - 4;
 const MERGE_DETAIL: u64 = u64::MAX - 5;
 
-/// A number for a string that the creators of a communicator agree on.
+/// The string tag of a constructor as a number; all callers pass the same string.
 fn tag_of(stringtag: Input<c_char>) -> Result<u64> {
     Ok(XxHash3_64::oneshot(stringtag.text()?.as_bytes()))
 }
 
-/// Takes the communicator into use, with the error handler that was asked for.
+/// Sets the requested error handler, and returns the communicator's handle.
 fn finish(made: Option<Arc<Comm>>, errhandler: ErrhandlerHandle, newcomm: Output<CommHandle>) -> Result {
     if let Some(comm) = &made {
         super::errhandler::comm_set_errhandler(comm.handle(), errhandler)?;
@@ -168,7 +169,7 @@ fn finish(made: Option<Arc<Comm>>, errhandler: ErrhandlerHandle, newcomm: Output
     newcomm.set(handle_of(made))
 }
 
-/// `MPI_Comm_create_from_group`: all processes come from `MPI_COMM_WORLD`, so it is one of its children.
+/// `MPI_Comm_create_from_group`: all processes are in `MPI_COMM_WORLD`, so the new communicator is a child of it.
 pub fn comm_create_from_group(
     group: GroupHandle,
     stringtag: Input<c_char>,
@@ -186,7 +187,7 @@ pub fn comm_create_from_group(
     finish(made, errhandler, newcomm)
 }
 
-/// `MPI_Intercomm_create_from_groups`. Only the local leader knows the remote group, and tells its own.
+/// `MPI_Intercomm_create_from_groups`. Only the local leader knows the remote group; it broadcasts the group.
 pub fn intercomm_create_from_groups(
     local_group: GroupHandle,
     local_leader: c_int,
@@ -213,7 +214,7 @@ pub fn intercomm_create_from_groups(
     if let Some(both) = remote.iter().find(|member| members.contains(member)) {
         fail!(MPI_ERR_COMM, "rank {both} of MPI_COMM_WORLD is in both groups");
     }
-    // The same for both sides.
+    // Both sides compute the same order.
     let all = if members < remote { [&members[..], &remote] } else { [&remote[..], &members] }.concat();
     let new = world.group_context(&all, tag ^ FROM_GROUPS_DETAIL)?;
     finish(world.bridge(new, &members, &remote), errhandler, newintercomm)
@@ -229,16 +230,16 @@ pub fn intercomm_merge(intercomm: CommHandle, high: c_int, newintracomm: Output<
     comm.reclaim()?;
     let mine = u64::from(high != 0);
     let theirs = agree(&comm, &[mine])?.first().copied().unwrap_or(0);
-    // With the same wish, any order that both sides see.
+    // If both sides pass the same `high`, the order is by the identity of their first members, the same at both sides.
     let first = (mine, contact::identity(comm.members[0])) < (theirs, contact::identity(remote[0]));
     let (low, top) = if first { (&comm.members, remote) } else { (remote, &comm.members) };
     let members: Vec<_> = low.iter().chain(top.iter()).copied().collect();
     newintracomm.set(handle_of(comm.with_context(comm.next_context(MERGE_DETAIL), &members)))
 }
 
-/// `MPI_Comm_create` on an intercommunicator (§7.4.2): the two groups that the two sides choose.
+/// `MPI_Comm_create` on an intercommunicator (§7.4.2): of the members that each side chooses.
 pub fn create(comm: &Comm, members: &[VirtualRank]) -> Result<Option<Arc<Comm>>> {
-    // By rank in the group: processes of other jobs may be numbered otherwise over there.
+    // By rank in the group: the other side may number processes of other jobs differently.
     let place = |member: &VirtualRank| comm.members.iter().position(|other| other == member).map(|rank| rank as u64);
     let mine: Vec<_> = members.iter().filter_map(place).collect();
     let remote = remote(comm)?;

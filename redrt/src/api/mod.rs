@@ -1,8 +1,11 @@
 //! The implementations behind the exported functions, by the modules of `redrt/mpi-table/mpi-5.0.functions`.
 //!
-//! Each function has the name and the parameters of its MPI function: counts widened, pointers wrapped, so that one
-//! function serves both the `int` and the large-count version. Which of them are bound is listed in
-//! `redrt/mpi-table/bound`.
+//! Each function has the name and the parameters of its MPI function. Counts are widened and pointers wrapped, so one
+//! function serves both the `int` and the large-count version. `redrt/mpi-table/bound` lists the functions that are
+//! bound.
+//!
+//! "The pointers are those of the C call" in a safety section: each is null or valid, as the standard requires of the
+//! argument.
 #![allow(clippy::too_many_arguments, clippy::missing_errors_doc)]
 
 pub mod attr;

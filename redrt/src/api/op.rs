@@ -15,7 +15,7 @@ pub fn op_create(user_fn: Callback, commute: c_int, op: Output<OpHandle>, wide: 
     create(user_fn.into(), commute, op, wide)
 }
 
-/// `MPI_Op_create` of a function that may be called by way of an adapter.
+/// `MPI_Op_create` of a function that may be called through an adapter (`UserFunction`).
 pub fn create(function: UserFunction, commute: c_int, op: Output<OpHandle>, wide: bool) -> Result {
     op.set(op::create(function, wide, commute != 0))
 }

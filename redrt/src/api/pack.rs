@@ -11,7 +11,7 @@ use redrt_datatype::{external_size, from_external, to_external};
 use redrt_runtime as runtime;
 use std::ffi::{c_char, c_void};
 
-/// The part of a packed buffer of `size` bytes that begins at `position`.
+/// Checks a position in a packed buffer of `size` bytes. Returns the number of bytes behind it.
 fn check_position(size: i64, position: i64) -> Result<usize> {
     if size < 0 || position < 0 || position > size {
         fail!(MPI_ERR_ARG, "position {position} in a buffer of {size} bytes");
@@ -74,14 +74,14 @@ pub fn unpack(
 /// `MPI_Pack_size`.
 pub fn pack_size(incount: i64, datatype: DatatypeHandle, comm: CommHandle, size: CountOut) -> Result {
     super::errhandler::attached(Scope::Comm(comm))?;
-    // A type need not be committed to be asked for its size.
+    // The type need not be committed: its size is known before.
     let datatype = datatype::resolve(datatype)?;
     size.set_or_undefined(datatype.packed_size(check_count(incount)?) as i64)
 }
 
 fn check_representation(datarep: Input<c_char>) -> Result {
     let name = datarep.text()?;
-    // MPICH and Open MPI do not look at it.
+    // MPICH and Open MPI ignore the representation.
     if name != "external32" && runtime::is_pedantic() {
         fail!(MPI_ERR_UNSUPPORTED_DATAREP, "the data representation is '{name}', only external32 is known");
     }

@@ -1,9 +1,9 @@
 //! Partitioned communication (MPI-5.0 chapter 4): persistent operations whose buffer is made ready part by part.
 //!
-//! Sender and receiver may divide the buffer differently, and neither knows how the other does. So a round is one
-//! message, which goes when the last part is ready; that a part has arrived is known when all have, which the standard
-//! leaves open. Operations of the same two ranks and tag match in the order in which they were made (§4.2.2), so each
-//! has a context of its own.
+//! Sender and receiver may divide the buffer differently, and neither knows the other's partition. So a round is one
+//! message, which is sent when the last part is ready. `MPI_Parrived` is true for a part once all parts have arrived,
+//! which the standard permits. Operations of the same two ranks and tag match in the order in which they were made
+//! (§4.2.2), so each has a context of its own.
 
 use super::p2p::persistent::{self, Lent};
 use crate::api::{buffers, p2p};
@@ -29,13 +29,13 @@ struct Partitioned {
     comm: Arc<Comm>,
     context: u64,
     buffer: Lent,
-    /// Elements of all parts.
+    /// Number of elements of all parts.
     count: i64,
     datatype: Kept,
     peer: c_int,
     tag: c_int,
     parts: usize,
-    /// What a sender has made ready; `None` at a receiver.
+    /// Parts that a sender has made ready; `None` at a receiver.
     readiness: Option<Mutex<Readiness>>,
 }
 
@@ -55,7 +55,7 @@ fn find(request: RequestHandle) -> Result<Arc<Partitioned>> {
     found.ok_or_else(|| Error::new(MPI_ERR_REQUEST, "not a request of a partitioned operation"))
 }
 
-/// The program gives the request up.
+/// Drops the operation of a request that the program has freed.
 pub(super) fn forget(request: RequestHandle) {
     lock(&PARTITIONED).remove(&request.0);
 }
@@ -103,7 +103,7 @@ fn enter(
     Ok(())
 }
 
-/// A round that is complete when somebody says so.
+/// A new round, which the caller completes.
 fn new_round() -> RequestId {
     engine::cell().lock().requests.insert(Operation::Other)
 }
@@ -162,12 +162,12 @@ pub unsafe fn precv_init(
 }
 
 impl Partitioned {
-    /// Part `number` is ready; with the last one the message goes.
+    /// Marks part `number` as ready. The last part sends the message.
     fn make_ready(&self, number: c_int) -> Result {
         let Some(readiness) = &self.readiness else {
             fail!(MPI_ERR_REQUEST, "the request is for receiving");
         };
-        // The thread that comes last sends.
+        // The thread that makes the last part ready sends.
         let engine = locks::engine_in_turn(self.context);
         let round = {
             let mut readiness = lock(readiness);
@@ -193,7 +193,7 @@ impl Partitioned {
             engine.requests.complete(round, Status::EMPTY);
             return Ok(());
         }
-        // SAFETY: - the program keeps the buffer until the round is complete.
+        // SAFETY: - valid until the round is complete: the contract of psend_init.
         let (payload, element) = unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
         let to = self.comm.member(self.peer)?;
         if to != self.comm.members[self.comm.rank as usize] {
@@ -237,7 +237,7 @@ pub fn pready_list(length: c_int, partitions: Input<c_int>, request: RequestHand
     partitions.slice(length)?.iter().try_for_each(|partition| found.make_ready(*partition))
 }
 
-/// `MPI_Parrived`. True also when the request is not active.
+/// `MPI_Parrived`. True also when the request is inactive.
 pub fn parrived(request: RequestHandle, partition: c_int, flag: Output<c_int>) -> Result {
     let found = find(request)?;
     if found.readiness.is_some() {

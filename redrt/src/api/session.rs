@@ -16,7 +16,7 @@ use redrt_comm::objects::session::{self, Session};
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex};
 
-/// The process sets that every program has (§11.3.2).
+/// The predefined process sets (§11.3.2).
 const PROCESS_SETS: [&str; 2] = ["mpi://WORLD", "mpi://SELF"];
 
 const THREAD_LEVELS: [(&str, c_int); 4] = [
@@ -61,7 +61,7 @@ pub fn session_get_num_psets(session: SessionHandle, info: InfoHandle, npset_nam
     npset_names.set(PROCESS_SETS.len() as c_int)
 }
 
-/// `MPI_Session_get_nth_pset`: a length of 0 only asks for the one that is needed, with the NUL.
+/// `MPI_Session_get_nth_pset`: with a length of 0 it only returns the required length, the NUL included.
 pub fn session_get_nth_pset(
     session: SessionHandle,
     info: InfoHandle,

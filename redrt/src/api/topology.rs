@@ -17,11 +17,11 @@ pub fn dims_create(nnodes: c_int, ndims: c_int, dims: Output<c_int>) -> Result {
     Ok(())
 }
 
-/// Fills the dimensions that are 0 so that all multiply to `nnodes`, as close to each other as possible and not
-/// increasing (section 8.5.2).
+/// Fills the dimensions that are 0. The product of all is `nnodes`; the new ones are as close to each other as possible
+/// and not increasing (section 8.5.2).
 ///
 /// # Errors
-/// `MPI_ERR_DIMS` when the given ones are negative or do not divide `nnodes`.
+/// `MPI_ERR_DIMS` when the given dimensions are negative or do not divide `nnodes`.
 pub fn balance(nnodes: c_int, dims: &[c_int]) -> Result<Vec<c_int>> {
     let given = dims.iter().filter(|dimension| **dimension != 0);
     let wrong = || Error::new(MPI_ERR_DIMS, format!("{nnodes} processes do not fill dimensions {dims:?}"));
@@ -49,7 +49,7 @@ fn divisors(number: c_int) -> Vec<c_int> {
     all
 }
 
-/// Finds the not increasing `count` factors of `rest`, among `divisors`, with the smallest spread, then the smallest
+/// Finds `count` factors of `rest` among `divisors`, not increasing, with the smallest spread, then the smallest
 /// largest factor.
 fn search(rest: c_int, count: usize, divisors: &[c_int], chosen: &mut Vec<c_int>, best: &mut Vec<c_int>) {
     let spread = |factors: &[c_int]| (factors[0] - factors[factors.len() - 1], factors[0]);
@@ -61,7 +61,7 @@ fn search(rest: c_int, count: usize, divisors: &[c_int], chosen: &mut Vec<c_int>
     }
     let largest = chosen.last().copied().unwrap_or(rest).min(rest);
     for &factor in divisors.iter().filter(|factor| **factor <= largest && rest % **factor == 0) {
-        // Equal factors of this size must reach what is left.
+        // `count` factors of this size or smaller cannot reach the rest.
         if i64::from(factor).checked_pow(count as u32).is_some_and(|reach| reach < i64::from(rest)) {
             break;
         }

@@ -1,5 +1,5 @@
-//! Exports for the libraries of other families' ABIs (`redrt/abi-facade`): a table of this library's functions, because
-//! by name they would find their own, and functions that the standard does not have.
+//! Exports for the libraries of other families' ABIs (`redrt/abi-facade`): a table of this library's functions, since a
+//! lookup by name would find the façade's own, and functions that the standard does not have.
 
 use super::*;
 use crate::api;
@@ -13,17 +13,17 @@ use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
 use std::ffi::c_int;
 
-/// The table: a description of its layout, and the functions in the order of `redrt/mpi-table`.
+/// A description of the table's layout, and the functions in the order of `redrt/mpi-table`.
 #[repr(C)]
 pub struct CoreTable<const COUNT: usize> {
     layout: u64,
     functions: [*const (); COUNT],
 }
 
-// SAFETY: - usable by several threads: addresses of functions that are never written.
+// SAFETY: - shared between threads: the addresses are never written.
 unsafe impl<const COUNT: usize> Sync for CoreTable<COUNT> {}
 
-/// `MPI_Op_create`; `function` is called by way of `adapter` (`abi_facade::callbacks::call_operation`).
+/// `MPI_Op_create`; `function` is called through `adapter` (`abi_facade::callbacks::call_operation`).
 extern "C" fn redrt_create_op(
     function: usize,
     wide: c_int,
@@ -40,7 +40,8 @@ extern "C" fn redrt_create_op(
     code("MPI_Op_create", created)
 }
 
-/// `MPI_Comm_create_errhandler` (kind 0), and those of windows (1), files (2) and sessions (3), likewise.
+/// `MPI_Comm_create_errhandler` (`kind` 0) and its siblings for windows (1), files (2) and sessions (3); `function` is
+/// called through `adapter`.
 extern "C" fn redrt_create_errhandler(
     function: usize,
     kind: c_int,
@@ -59,34 +60,34 @@ extern "C" fn redrt_create_errhandler(
     code("MPI_Comm_create_errhandler", created)
 }
 
-/// Adds `by` to an operation whose function is one of C++: its adapter gets it as well.
+/// Adds `by`, the function of a C++ binding, to an operation: its adapter is passed `by` as well.
 extern "C" fn redrt_call_op_by(op: OpHandle, by: usize) {
     let _inside = threads::enter_quietly();
     op::change_function(op, |function| function.called_by(Callback(by)));
 }
 
-/// Adds `by` to an error handler whose function is one of C++: its adapter gets it as well.
+/// Adds `by`, the function of a C++ binding, to an error handler: its adapter is passed `by` as well.
 extern "C" fn redrt_call_errhandler_by(errhandler: ErrhandlerHandle, by: usize) {
     let _inside = threads::enter_quietly();
     errhandler::change_function(errhandler, |function| function.called_by(Callback(by)));
 }
 
-/// Returns the former state with which the functions of a key are called; 0 if there is no such key. `state` replaces
-/// it, unless that is 0.
+/// Exchanges the extra state that the functions of a key are called with. Returns the former state; 0 if there is no
+/// such key. A `state` of 0 leaves it unchanged.
 extern "C" fn redrt_exchange_keyval_state(keyval: c_int, state: usize) -> usize {
     let _inside = threads::enter_quietly();
     attributes::exchange_state(keyval, state).unwrap_or(0)
 }
 
-/// Sets a function that is called, by way of `adapter`, for each error with `MPI::ERRORS_THROW_EXCEPTIONS` as error
-/// handler.
+/// Sets a function that is called, through `adapter`, for each error of an object whose error handler is
+/// `MPI::ERRORS_THROW_EXCEPTIONS`.
 extern "C" fn redrt_on_exception(function: usize, adapter: usize) {
     let _inside = threads::enter_quietly();
     errhandler::on_exception(UserFunction::adapted(Callback(function), Callback(adapter)));
 }
 
-/// Number of processes with which a collective of the communicator exchanges arrays: all members (0), or in a
-/// neighbourhood those it receives from (1) or sends to (2). 0 for an invalid communicator, or without neighbours: the
+/// Length of the arrays that a collective on the communicator takes: number of its members (`which` 0), or in a
+/// neighbourhood of the sources (1) or destinations (2). 0 for an invalid communicator, or without neighbours: the
 /// collective reports that.
 #[unsafe(no_mangle)]
 extern "C" fn redrt_peers(comm: CommHandle, which: c_int) -> usize {

@@ -5,8 +5,8 @@
 //! error handler.
 //!
 //! `MPI_X` and `PMPI_X` are thin jumps to one body, so that a profiling library can interpose the former and call the
-//! latter. A panic does not cross the boundary: unwinding out of `extern "C"` aborts the process. The
-//! body itself lets it pass, because processes of the simulator end by unwinding.
+//! latter. A panic does not cross the boundary: unwinding out of `extern "C"` aborts the process. The body lets it
+//! pass, since processes of the simulator end by unwinding.
 #![allow(
     missing_docs,
     unused_imports,

@@ -49,7 +49,7 @@ fn both_twins_of_a_constructor_make_the_same_type() {
         call(|| unsafe_call!(MPI_Type_get_extent(datatype, &mut lower, &mut extent)));
         assert_eq!((int_size, count_size, lower, extent), (12, 12, 0, 20));
     }
-    // Each is decoded by its own query: three ints here, three counts there.
+    // Each is decoded by its own query: three C ints for one, three counts for the other.
     let (mut ints, mut addresses, mut counts, mut types, mut combiner) = (0, 0, 0, 0, 0);
     call(|| unsafe_call!(MPI_Type_get_envelope(small, &mut ints, &mut addresses, &mut types, &mut combiner)));
     assert_eq!((ints, addresses, types, combiner), (3, 0, 1, MPI_COMBINER_VECTOR));
@@ -117,7 +117,7 @@ fn statuses_count_elements() {
     assert_eq!(count, 5);
     call(|| unsafe_call!(MPI_Get_count(&status, DatatypeHandle::DOUBLE_INT, &mut count)));
     assert_eq!(count, MPI_UNDEFINED);
-    // More than an int can hold is undefined there, and exact in the large-count version.
+    // A count above the range of an int is undefined there, and exact in the large-count version.
     status.set_byte_count(1 << 33);
     call(|| unsafe_call!(MPI_Get_count(&status, DatatypeHandle::BYTE, &mut count)));
     assert_eq!(count, MPI_UNDEFINED);
@@ -178,11 +178,11 @@ thread_local! {
     static SEEN: Cell<Option<(usize, c_int)>> = const { Cell::new(None) };
 }
 
-/// Remembers its arguments. (Rust cannot define a function with `...`; the ABI here is the same.)
+/// Records its arguments. Rust cannot define a function with `...`; the ABI is the same here.
 unsafe extern "C" fn remember(handle: *mut usize, code: *mut c_int) {
-    // SAFETY: - the library passes two valid pointers.
+    // SAFETY: - valid for reads: the library passes pointers to its local variables.
     SEEN.set(Some(unsafe { (*handle, *code) }));
-    // SAFETY: - the library passes two valid pointers.
+    // SAFETY: - valid for writes: the library passes pointers to its local variables.
     unsafe { *code = 0 };
 }
 
@@ -197,7 +197,7 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     let Errhandler::User(user) = &*errhandler else { panic!("{errhandler:?}") };
     assert_eq!(user.call(Scope::Comm(CommHandle::WORLD), MPI_ERR_RANK), 0);
     assert_eq!(SEEN.take(), Some((257, MPI_ERR_RANK)));
-    // The program holds it twice and frees it twice; objects that use it keep it.
+    // The program has two references and frees both; objects that use the handler have their own.
     assert_eq!(handle_of(&errhandler), handle);
     free(handle).unwrap();
     free(handle).unwrap();
@@ -211,7 +211,7 @@ fn error_handlers_are_called_with_the_handle_and_the_code() {
     assert_eq!(raise("MPI_Send", error, Scope::Comm(CommHandle::WORLD)), MPI_ERR_RANK);
 }
 
-/// An adapter of a façade: remembers the function that goes with the program's, and the code.
+/// An adapter of a façade: records the binding's function, and the code.
 unsafe extern "C" fn remember_by(_function: usize, by: usize, _handle: usize, code: c_int) -> c_int {
     SEEN.set(Some((by, code)));
     code
@@ -231,11 +231,11 @@ fn error_handlers_of_cxx_are_called_by_what_goes_with_them() {
     let Errhandler::User(user) = &*errhandler else { panic!("{errhandler:?}") };
     assert_eq!(user.call(Scope::Comm(CommHandle::WORLD), MPI_ERR_RANK), MPI_ERR_RANK);
     assert_eq!(SEEN.take(), Some((7, MPI_ERR_RANK)));
-    // It is held as often as before.
+    // The exchange keeps the number of references.
     free(handle).unwrap();
     assert!(free(handle).is_err());
 
-    // The family's library makes exceptions from the returned code; a function of its own may be called before.
+    // The façade makes exceptions from the returned code, and may have a function called before.
     let thrown = ErrhandlerHandle::ERRORS_THROW_EXCEPTIONS;
     assert_eq!(handle_of(&resolve(thrown, ErrhandlerKind::File).unwrap()), thrown);
     call(|| unsafe_call!(MPI_Comm_set_errhandler(CommHandle::SELF, thrown)));

@@ -1,5 +1,5 @@
-//! What each collective is to the other members, for `redrun --check-collectives`: one function for each, with the
-//! arguments of the call whose plan has been made, so they are known to be sound.
+//! Descriptions of collectives for the other members, under `redrun --check-collectives`: one function for each
+//! collective. It gets the arguments of a call after its plan was made, so they are valid.
 
 use super::{Root, is_in_place};
 use redrt_abi::error::Result;
@@ -13,9 +13,9 @@ use redrt_comm::op;
 use redrt_datatype::signature::Signature;
 use std::ffi::{c_int, c_void};
 
-/// An argument, for a person; nothing for those that say nothing.
+/// An argument in words, for error reports.
 pub(super) trait Shown {
-    /// In words.
+    /// The argument's text; `None` for an argument that is not shown.
     fn shown(&self) -> Option<String>;
 }
 
@@ -49,7 +49,7 @@ impl Shown for c_int {
 
 impl Shown for DatatypeHandle {
     fn shown(&self) -> Option<String> {
-        // Where it is not significant it may be anything.
+        // Where it is not significant, the handle may be invalid: it is not shown.
         let datatype = datatype::resolve(*self).ok()?;
         let name = datatype.name();
         Some(if name.is_empty() { format!("a type of {} bytes", datatype.size()) } else { name })
@@ -62,7 +62,7 @@ impl Shown for OpHandle {
     }
 }
 
-/// How long they are only those know to whom they are significant.
+/// Array lengths are unknown here, so arrays are not shown.
 impl Shown for Counts {
     fn shown(&self) -> Option<String> {
         None
@@ -75,7 +75,7 @@ impl Shown for Input<DatatypeHandle> {
     }
 }
 
-/// The call with its function, from the name of that in Rust, and its arguments in words.
+/// Adds to a call the name of its MPI function, made from the Rust name, and its arguments in words.
 pub(super) fn named(call: Call, function: &str, shown: &[(&str, Option<String>)]) -> Call {
     let (first, rest) = function.split_at(1);
     let arguments = shown.iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?)));
@@ -108,7 +108,7 @@ fn said(root: Root) -> call::Root {
     }
 }
 
-/// What `pieces` has for a rank, as a list of its own: a contribution that is in place already.
+/// The piece of `pieces` for one rank, as a list of its own: the contribution of a member that sends in place.
 fn only(pieces: &Pieces, rank: u32) -> Pieces {
     let found = match pieces {
         Pieces::Nothing => None,
@@ -134,7 +134,7 @@ pub(super) fn bcast(
     Ok(Call { root: Some(said(root)), alike, ..Call::default() })
 }
 
-/// What goes between the root and a member: `mine` is the member's buffer, `all` are the root's pieces.
+/// Pieces given by a member and taken by the root: `mine` is the member's buffer, `all` returns the root's pieces.
 fn rooted(
     root: Root,
     mine: (*const c_void, i64, DatatypeHandle),
@@ -216,7 +216,7 @@ pub(super) fn scatterv(
     Ok(Call { root: Some(said(root)), gives, takes, ..Call::default() })
 }
 
-/// Gives the same to everyone; in place, what its own piece is.
+/// Gives the same piece to every member; in place, the member's own piece of `takes`.
 fn collected(sendbuf: *const c_void, count: i64, datatype: DatatypeHandle, takes: Pieces, comm: &Comm) -> Result<Call> {
     let gives = match is_in_place(sendbuf) {
         false => Pieces::All(signature(count, datatype)?),
@@ -253,7 +253,7 @@ pub(super) fn allgatherv(
     collected(sendbuf, sendcount, sendtype, each(recvcounts, recvtype, comm.others().len())?, comm)
 }
 
-/// In place, what is sent is like what is received.
+/// In place, a member sends pieces like those that it receives.
 fn swapped(sendbuf: *const c_void, gives: impl FnOnce() -> Result<Pieces>, takes: Pieces) -> Result<Call> {
     let gives = if is_in_place(sendbuf) { takes.clone() } else { gives()? };
     Ok(Call { gives, takes, ..Call::default() })
@@ -358,8 +358,8 @@ pub(super) fn reduce_scatter_block(
     reduced(recvcount * comm.size() as i64, datatype, op)
 }
 
-/// Messages along the edges of a topology: `out` and `into` are those of the k-th neighbour, `into` in the order in
-/// which they are matched.
+/// Messages along the edges of a topology. `out` and `into` return the signature for the k-th neighbour; `into` is
+/// called in the order in which messages are matched.
 fn along(
     comm: &Comm,
     out: impl Fn(usize) -> Result<Signature>,

@@ -1,7 +1,8 @@
-//! Blocking collectives over a board whose pieces are in place: what the board's algorithms need of their arguments.
+//! Blocking collectives over a board whose pieces are in place: arguments, prepared for the board's algorithms.
 //!
-//! A plan holds what it was given for who runs it later, and finds out whether there is something to pack. For a few
-//! bytes that would take more time than all else. `None` stands for what is wrong, too: the plan says what it is.
+//! A plan owns its arguments, for a later run, and finds out which of them must be packed. For a few bytes that would
+//! take longer than the collective itself. The functions here return `None` for anything but the fast case, errors
+//! included: the plan is made then, and reports the error.
 
 use super::is_in_place;
 use super::reducing::Reduction;
@@ -16,16 +17,16 @@ use redrt_transport::memory::Region;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-/// `count` elements that lie in one stretch. What they are need not be known: over boards nothing is compared.
+/// `count` contiguous elements. Their type is not passed on: over boards nothing is compared.
 ///
-/// It stays in registers, as what [`buffers::outgoing`] gives: both ways lead to the same two words.
+/// The result stays in registers, as that of [`buffers::outgoing`]: both branches yield the same two words.
 #[inline(always)]
 fn piece(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Option<Region> {
     let (start, bytes) = match buffers::predefined_stretch(buffer, count, datatype) {
         Some((start, bytes, _)) => (start, bytes),
         None => stretch_of_any(buffer, count, datatype).map(|(start, bytes)| (start.as_ptr(), bytes))?,
     };
-    // SAFETY: - the program's buffer, valid until the collective is over.
+    // SAFETY: - the program's buffer, valid until the collective is over: the contract of the C call.
     Some(unsafe { Region::new(start, bytes) })
 }
 
@@ -35,7 +36,7 @@ fn stretch_of_any(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -
     Some((NonNull::new(typed.stretch(buffer)?).unwrap_or(NonNull::dangling()), typed.bytes()))
 }
 
-/// A piece for each member, one after the other.
+/// Pieces for all members, one after the other.
 #[inline(always)]
 fn pieces(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Option<Even> {
     let first = piece(buffer, count, datatype)?;
@@ -51,7 +52,7 @@ fn extent_of_any(datatype: DatatypeHandle) -> Option<i64> {
     datatype::resolve_committed(datatype).ok().map(|datatype| datatype.extent())
 }
 
-/// The same, which this member has only if it is the root.
+/// Pieces for all members, at the root; none at other members.
 #[inline(always)]
 fn pieces_of_root(
     buffer: *const c_void,
@@ -63,7 +64,7 @@ fn pieces_of_root(
     if root == table.rank() { pieces(buffer, count, datatype) } else { Some(Even::none()) }
 }
 
-/// This member's piece, or none where the root, or each (`may_be_in_place`), has it in its place already.
+/// This member's piece. `Some(None)` if the piece is in its place already, which `may_be_in_place` allows.
 #[inline(always)]
 fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, may_be_in_place: bool) -> Option<Option<Region>> {
     if is_in_place(buffer) { may_be_in_place.then_some(None) } else { piece(buffer, count, datatype).map(Some) }
@@ -74,7 +75,7 @@ fn member(root: c_int, table: &SharedBoard) -> Option<usize> {
     usize::try_from(root).ok().filter(|root| *root < table.size())
 }
 
-/// The operand and the place of the result, which may be the same.
+/// The operand and the place of the result; the same region for `MPI_IN_PLACE`.
 #[inline(always)]
 fn operand(
     sendbuf: *const c_void,
@@ -86,7 +87,7 @@ fn operand(
     Some((if is_in_place(sendbuf) { result } else { piece(sendbuf, count, datatype)? }, result))
 }
 
-/// How operands are combined, if that is done by who wants the result.
+/// The combination of operands, if the member that needs the result does it for all: a fast operation on few bytes.
 #[inline(always)]
 fn reduction(op: OpHandle, datatype: DatatypeHandle, operand: Region, table: &SharedBoard) -> Option<Reduction> {
     let reduction = Reduction::new(op, datatype).ok()?;
@@ -199,7 +200,7 @@ pub fn reduce(
     Some(board::Reduce { operand, result, combine: reduction(op, datatype, operand, table)?, root })
 }
 
-/// Reductions in which each has an operand and a place for a result.
+/// Reductions in which each member has an operand and a place for a result.
 macro_rules! reduce_for_all {
     ($($(#[$doc:meta])* $function:ident: $algorithm:ident;)*) => {$(
         $(#[$doc])*
@@ -227,7 +228,8 @@ reduce_for_all! {
     exscan: Exscan;
 }
 
-/// The stretch of `count` elements of the operands that begins behind `before`, of `total` elements.
+/// `MPI_Reduce_scatter` of one member: `count` of the `total` elements of the operands, `before` elements from their
+/// beginning.
 #[inline(always)]
 fn reduced_stretch(
     sendbuf: *const c_void,

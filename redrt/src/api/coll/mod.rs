@@ -2,7 +2,7 @@
 //! begun.
 //!
 //! Each operation is one function that checks its arguments and returns a [`Plan`]. The blocking, the nonblocking and
-//! the persistent name are made from it: they run the plan, begin it, or keep it to begin it time and again.
+//! the persistent function are made from it: they run the plan, begin it, or keep it to begin a round at each start.
 
 mod describe;
 mod direct;
@@ -38,14 +38,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub trait Running: Future<Output = Outcome> + Send + 'static {}
 impl<T: Future<Output = Outcome> + Send + 'static> Running for T {}
 
-/// An operation whose arguments were checked, and which holds all that it needs of them: the program may free
-/// datatypes, operations and arrays of counts. Its buffers are touched only when it runs.
+/// An operation whose arguments were checked. It holds all that it needs of them: the program may free datatypes,
+/// operations and arrays of counts. Its buffers are accessed only while it runs.
 pub trait Plan: Clone + Send + Sync + 'static {
-    /// Reads what this member contributes, and begins.
+    /// Reads this member's contribution, and begins.
     fn run(self, peers: Peers) -> impl Running;
 
-    /// The same over a board, in place. `peers` makes the members for what goes in messages. `None`: something has to
-    /// be packed, or cannot go over a board.
+    /// The operation over a board, in place. `peers` makes the members for the parts that go in messages. `None` if
+    /// data must be packed, or do not fit a board.
     #[inline(always)]
     fn over<'a, P: MakePeers>(
         &'a self,
@@ -56,13 +56,13 @@ pub trait Plan: Clone + Send + Sync + 'static {
     }
 }
 
-/// Does all of it; what goes over a board of the members is likely to be over at once.
+/// Runs the plan to its end. With a board of the members, a collective is likely to be over at once.
 fn block(plan: impl Plan, peers: Peers) -> Outcome {
     let has_table = peers.table.is_some();
     tasks::run(plan.run(peers), has_table)
 }
 
-/// The same over the board in place, for which no plan was made: it takes so little time that this would count.
+/// Runs a collective over the board in place, without a plan: it is so short that making one would count.
 #[inline(always)]
 fn at_once(comm: &Comm, table: &SharedBoard, arguments: impl Algorithm) -> Outcome {
     let peers = comm.peers_later();
@@ -139,7 +139,7 @@ macro_rules! collective {
 }
 use collective;
 
-/// Returns when there is a function that gives what goes over a board in place, and it did.
+/// Returns from the function if `$in_place` accepts the arguments and the collective was run over a board in place.
 macro_rules! try_in_place {
     (() $comm:expr, $($argument:ident),*) => {};
     (($in_place:path) $comm:expr, $($argument:ident),*) => {
@@ -154,7 +154,8 @@ macro_rules! try_in_place {
 }
 use try_in_place;
 
-/// What this member calls, if that is checked: the function's name, that of its kind, and its arguments.
+/// Description of this member's call under `--check-collectives`: its function, the blocking function of its kind, and
+/// its arguments.
 macro_rules! call {
     ($function:ident, $kind:ident, $comm:expr, $($argument:ident),*) => {
         redrt_comm::comm::check::is_on().then(|| {
@@ -180,7 +181,8 @@ fn begin(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call
             owner.nonblocking_done(number);
             outcome
         }),
-        // Who calls something else than the others does not go on with it, so these do not follow each other.
+        // No turn: a member whose call differs from the others' does not run it, so operations do not follow each
+        // other.
         Some(check) => start(async move {
             let running = async {
                 check.await?;
@@ -194,7 +196,7 @@ fn begin(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call
     request.set(p2p::handle(&mut engine::cell().lock(), id, comm))
 }
 
-/// Runs a plan as operation `number` of a queue, counted from 1. What is seldom needed is not part of the future.
+/// Runs a plan as operation `number` of a queue, counted from 1. Boxes keep rare cases out of the future's size.
 async fn in_turn(
     queue: &Queue,
     comm: &Comm,
@@ -214,10 +216,10 @@ async fn in_turn(
     outcome
 }
 
-/// What the rounds of a persistent collective have in common.
+/// State that the rounds of a persistent collective share.
 struct Kept<P> {
     comm: Arc<Comm>,
-    /// Among the communicator's persistent collectives.
+    /// Number among the communicator's persistent collectives.
     number: u64,
     queue: Queue,
     plan: P,
@@ -266,13 +268,14 @@ fn not_in_place(buffer: *const c_void) -> Result {
 /// The root of a collective, as this member sees it.
 #[derive(Clone, Copy)]
 struct Root {
-    /// Its rank in the one group, or in the other one.
+    /// Rank of the root; in a collective of two groups, its rank in the other group, and 0 if the root is in the own
+    /// group.
     rank: usize,
-    /// What this member does in a collective of two groups.
+    /// Role of this member in a collective of two groups; `None` in one group.
     role: Option<Role>,
-    /// This member is the root.
+    /// True if this member is the root.
     is_me: bool,
-    /// This member contributes: all in one group, the other group's if there are two.
+    /// True if this member contributes: every member in one group, members of the group without the root in two.
     is_member: bool,
 }
 
@@ -305,7 +308,7 @@ fn across(peers: &Peers) -> Option<Arc<Peers>> {
     peers.across.clone()
 }
 
-/// `MPI_IN_PLACE`, which is not allowed between two groups (MPI-5.0 §6.2.3).
+/// Returns true for `MPI_IN_PLACE`. Between two groups it is an error (MPI-5.0 §6.2.3).
 fn in_place(comm: &Comm, buffer: *const c_void) -> Result<bool> {
     if comm.remote.is_some() {
         not_in_place(buffer)?;
@@ -313,7 +316,7 @@ fn in_place(comm: &Comm, buffer: *const c_void) -> Result<bool> {
     Ok(is_in_place(buffer))
 }
 
-/// Prefix sums have no meaning between two groups (MPI-5.0 §6.11).
+/// Refuses an intercommunicator: prefix sums have no meaning between two groups (MPI-5.0 §6.11).
 fn one_group(comm: &Comm) -> Result {
     if comm.remote.is_some() {
         return Err(Error::new(MPI_ERR_COMM, format!("{} is an intercommunicator", comm.label())));

@@ -82,7 +82,7 @@ collective!(bcast, ibcast, bcast_init, plan_bcast(
     buffer: *mut c_void, count: i64, datatype: DatatypeHandle, root: c_int),
     in_place: direct::bcast);
 
-/// A member's own piece at the root: its buffer, or nothing because it is in place or has none.
+/// A member's own piece: its buffer; `None` if the root has it in place, or the member does not contribute.
 #[inline(always)]
 fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, root: Root) -> Result<Option<Slot>> {
     if !root.is_member {
@@ -97,7 +97,7 @@ fn own(buffer: *const c_void, count: i64, datatype: DatatypeHandle, root: Root) 
     Slot::new(buffer, count, datatype).map(Some)
 }
 
-/// A piece that is in place already, or has none, and one that is in place here; `None` when it has to be packed.
+/// The region of a piece for use in place. `Some(None)` without a piece; `None` if the piece must be packed.
 #[inline(always)]
 fn own_in_place(mine: Option<&Slot>) -> Option<Option<Region>> {
     match mine {
@@ -268,8 +268,8 @@ impl Plan for Allgather {
     fn run(self, peers: Peers) -> impl Running {
         let Self { mine, all, rank, is_inter } = self;
         let mine = mine.map(Slot::load);
-        // What a contribution that is shorter than its place leaves of it goes to the others too: the program's bytes,
-        // the same in all replicas.
+        // A contribution may be shorter than its place. The rest of the place, the program's bytes, is sent too, so it
+        // must be the same in all replicas: it is loaded.
         let fills = mine.as_ref().is_some_and(|mine| is_inter || mine.region.len() == all.bytes_of(rank));
         let all = if fills { open_all(all.each()) } else { load_all(all.each()) };
         async move {
@@ -290,7 +290,7 @@ impl Plan for Allgather {
     }
 }
 
-/// Puts this member's contribution into its piece, and collects all.
+/// Gathers the pieces of all members; `sendbuf` is this member's contribution.
 #[inline(always)]
 fn collect(
     sendbuf: *const c_void,
@@ -342,7 +342,7 @@ collective!(allgatherv, iallgatherv, allgatherv_init, plan_allgatherv(
     sendbuf: *const c_void, sendcount: i64, sendtype: DatatypeHandle,
     recvbuf: *mut c_void, recvcounts: Counts, displs: Counts, recvtype: DatatypeHandle));
 
-/// Exchanges pieces; without `out`, those of `into` are replaced.
+/// Exchanges pieces. Without `out`, the pieces of `into` are sent and replaced.
 #[derive(Clone)]
 struct Alltoall {
     out: Option<Slots>,

@@ -10,8 +10,8 @@ use redrt_comm::comm::Comm;
 use redrt_comm::comm::topology::Neighbors;
 use std::ffi::c_void;
 
-/// Sends `out[k]` to destination k, or `out[0]` to all when it is the only one, and receives `into[k]` from source k.
-/// There is no message for a neighbour that is `MPI_PROC_NULL`, and its place keeps what it holds.
+/// Sends `out[k]` to destination k, or `out[0]` to all if it is the only one, and receives `into[k]` from source k. A
+/// neighbour that is `MPI_PROC_NULL` gets no message, and its place stays unchanged.
 fn exchange(out: Vec<Slot>, into: Vec<Slot>, neighbors: Neighbors) -> impl Plan + use<> {
     move |peers: Peers| {
         let (out, into) = (load_all(out), open_all(into));
@@ -25,7 +25,7 @@ fn exchange(out: Vec<Slot>, into: Vec<Slot>, neighbors: Neighbors) -> impl Plan 
             moving.await?;
             let arrived = into.iter().zip(&neighbors.sources).filter(|(_, source)| source.is_some());
             arrived.for_each(|(packed, _)| packed.store());
-            // What is sent lives as long as the messages.
+            // Outgoing data must live as long as the messages.
             drop(out);
             Ok(())
         }

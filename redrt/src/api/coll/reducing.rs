@@ -15,12 +15,12 @@ use redrt_comm::op::{self, Op};
 use redrt_transport::memory::{Region, Scratch};
 use std::ffi::{c_int, c_void};
 
-/// An operation on elements of a datatype.
+/// A reduction operation on elements of a datatype.
 #[derive(Clone)]
 pub(super) struct Reduction {
     op: Held<Op>,
     datatype: Held<Datatype>,
-    /// The packed form is the form in memory.
+    /// True if elements have the same bytes packed and in memory.
     dense: bool,
 }
 
@@ -71,10 +71,10 @@ impl Combine for Reduction {
     }
 }
 
-/// The operands of a member and the place of its result.
+/// A member's operand, and the place of its result.
 #[derive(Clone)]
 struct Operand {
-    /// Its operand; it is in the place of the result when absent.
+    /// The member's operand; `None` if it is in the result's place.
     mine: Option<Slot>,
     result: Slot,
 }
@@ -92,15 +92,15 @@ impl Operand {
         Ok(Self { mine, result: Slot::new(recvbuf, count, datatype)? })
     }
 
-    /// The operand's bytes, and the result's place, where both are the program's own; the same where the operand is
-    /// there.
+    /// Operand and result's place, if both are the program's own bytes; the same region if the operand is in the
+    /// result's place.
     #[inline(always)]
     fn in_place(&self) -> Option<(Region, Region)> {
         let result = self.result.in_place()?;
         Some((self.mine.as_ref().map_or(Some(result), Slot::in_place)?, result))
     }
 
-    /// The operand's bytes, and the result's place; the same where the operand is there.
+    /// Operand, and room for the result. `None` for an operand in the result's place: the result then holds it.
     #[inline(always)]
     fn open(self) -> (Option<Packed>, Packed) {
         match self.mine {
@@ -109,7 +109,7 @@ impl Operand {
         }
     }
 
-    /// The result's place with the operand in it.
+    /// The result's place, filled with the operand.
     #[inline(always)]
     fn load(self) -> Packed {
         let (mine, result) = self.open();
@@ -118,15 +118,15 @@ impl Operand {
     }
 }
 
-/// An operand that must stay as it is while the result comes.
+/// An operand that must not change while the result is received.
 #[derive(Clone)]
 struct Source {
     slot: Slot,
-    /// It is where the result goes.
+    /// True if the result has the same place.
     is_in_place: bool,
 }
 
-/// Its bytes.
+/// The bytes of a [`Source`].
 enum Loaded {
     Apart(Packed),
     Copied(Scratch),
@@ -153,7 +153,8 @@ impl Loaded {
     }
 }
 
-/// Of the root its operand and result, of the others their operand; none of them in the group of another root.
+/// Operand and result at the root, with two groups only the result. Operand at members that contribute; neither at
+/// other members of the root's group.
 #[derive(Clone)]
 struct Reduce {
     reduction: Option<Reduction>,
@@ -205,11 +206,11 @@ fn plan_reduce(
     comm: &Comm,
 ) -> Result<impl Plan + use<>> {
     let root = Root::new(comm, root)?;
-    // In the group of another root no other argument is significant.
+    // In the root's group, no argument but the root is significant at other members.
     let takes_part = root.is_me || root.is_member;
     let reduction = if takes_part { Some(Reduction::new(op, datatype)?) } else { None };
     let (operand, mine) = match (root.is_me, root.is_member) {
-        // The root of another group has no operand of its own.
+        // With two groups the root has no operand.
         (true, false) => (Some(Operand { mine: None, result: Slot::new(recvbuf, count, datatype)? }), None),
         (true, true) => (Some(Operand::new(sendbuf, recvbuf, count, datatype, comm)?), None),
         (false, false) => (None, None),

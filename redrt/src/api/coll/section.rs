@@ -1,10 +1,10 @@
 //! Buffers that are sections of Fortran arrays with strides, in collectives that go on after the call.
 //!
-//! The Fortran library cannot copy such a section: nobody would copy it back when the operation is complete. A datatype
-//! of the section's shape in place of the program's does not serve either, since a reduction must know its elements,
-//! and a gather cuts the buffer into pieces. So it lends the shape beside the call: the buffer at this address is,
-//! element after element, what the shape says. From there on it is a buffer that is packed and unpacked like any that
-//! is not contiguous (`slots.rs`).
+//! The Fortran library cannot pass a copy of such a section: the copy would have to be written back when the operation
+//! completes. It cannot pass a datatype of the section's shape either, since a reduction must know the elements, and a
+//! gather cuts the buffer into pieces. So it lends the shape beside the call: elements of the buffer at this address
+//! are at the places that the shape describes, in order. Here the section is then packed and unpacked like any buffer
+//! that is not contiguous (`slots.rs`).
 
 use redrt_abi::MPI_ERR_BUFFER;
 use redrt_abi::error::Result;
@@ -21,11 +21,11 @@ per_thread! {
     static LENT: RefCell<Vec<(usize, Arc<Datatype>)>> = RefCell::new(Vec::new());
 }
 
-/// Until it is called again with no shape, collective calls of this thread take `buffer` for a section: one element of
-/// `shape` has all of its elements, in order. Returns whether there is such a shape.
+/// From now on, collective calls of this thread take `buffer` for a section: one element of `shape` covers all of its
+/// elements, in order. An invalid shape ends that. Returns 1 for a valid shape, else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn redrt_lend_section(buffer: *mut c_void, shape: DatatypeHandle) -> c_int {
-    // The allocator may look at the clock, which is not the program's doing.
+    // Freeing memory here may make the allocator read a clock, which is no reading of the program.
     let _inside = threads::enter_quietly();
     let shape = datatype::resolve_committed(shape).ok().map(Held::shared);
     let is_known = shape.is_some();
@@ -37,7 +37,7 @@ pub extern "C" fn redrt_lend_section(buffer: *mut c_void, shape: DatatypeHandle)
     c_int::from(is_known)
 }
 
-/// Bytes of a section, counted as if it were contiguous.
+/// Part of a section: a range of its bytes, counted as if the section were contiguous.
 #[derive(Clone)]
 pub struct Section {
     shape: Arc<Datatype>,
@@ -45,7 +45,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// The place of `count` elements, `offset` bytes behind the beginning, if the buffer is a section.
+    /// The part of a lent section that has `count` elements from byte `offset` on; `None` if the buffer is no section.
     #[inline]
     pub fn of(buffer: *const u8, offset: isize, count: i64, datatype: &Datatype) -> Result<Option<Self>> {
         if !IS_LENT.get() {
@@ -74,12 +74,12 @@ impl Section {
         }
     }
 
-    /// Its bytes, from the section that begins at `start`.
+    /// Copies the part's bytes from the section at `start`.
     pub fn pack(&self, start: *const u8, bytes: &mut [u8]) {
         self.shape.pack_range(start, 1, self.position, bytes);
     }
 
-    /// Brings bytes to the section that begins at `start`.
+    /// Copies bytes to the part of the section at `start`.
     pub fn unpack(&self, start: *mut u8, bytes: &[u8]) {
         self.shape.unpack_range(start, 1, self.position, bytes);
     }

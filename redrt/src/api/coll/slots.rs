@@ -1,4 +1,4 @@
-//! Buffers of collectives: what the arguments say, and their packed bytes for one operation.
+//! Buffers of collectives: their arguments, and their packed bytes for one operation.
 
 use super::section::Section;
 use crate::api::buffers;
@@ -10,13 +10,13 @@ use redrt_comm::datatype::{self, Datatype};
 use redrt_transport::memory::{Region, Scratch};
 use std::ffi::c_void;
 
-/// A buffer of the program. Nothing of it is read or written before it is packed.
+/// A buffer of the program, not accessed before it is packed.
 #[derive(Clone)]
 pub struct Slot {
     start: Region,
     count: i64,
     datatype: Held<Datatype>,
-    /// Where it lies, if it is part of a section with strides.
+    /// Its part of a lent section, if the buffer is one (`section.rs`).
     section: Option<Box<Section>>,
 }
 
@@ -43,14 +43,14 @@ impl Slot {
         buffers::check_place(buffer.cast(), offset, count, &datatype)?;
         let section = Section::of(buffer, offset, count, &datatype)?.map(Box::new);
         let start = buffer.cast_mut().wrapping_offset(if section.is_some() { 0 } else { offset });
-        // SAFETY: - an address only; the bytes are accessed through what `open` makes of it, or by pack and unpack.
+        // SAFETY: - no bytes: the region is empty, and keeps the address only.
         Ok(Self { start: unsafe { Region::new(start, 0) }, count, datatype, section })
     }
 
-    /// One like it, this number of bytes further on.
+    /// The same elements, `offset` bytes further on.
     fn at(&self, offset: isize) -> Self {
         let start = self.start.start().wrapping_offset(offset);
-        // SAFETY: - as in `with`.
+        // SAFETY: - no bytes: the region is empty, and keeps the address only.
         Self { start: unsafe { Region::new(start, 0) }, ..self.clone() }
     }
 
@@ -60,18 +60,18 @@ impl Slot {
         self.datatype.packed_size(self.count) as usize
     }
 
-    /// Its bytes, if they are the program's own.
+    /// The packed bytes, if they are the program's own memory: contiguous, and no section.
     #[inline(always)]
     pub fn in_place(&self) -> Option<Region> {
         if self.section.is_some() {
             return None;
         }
         let start = self.start.start().wrapping_offset(self.datatype.contiguous_offset(self.count)? as isize);
-        // SAFETY: - the program's buffer, valid until the collective is complete.
+        // SAFETY: - the program's buffer, valid until the collective is complete: the contract of the C call.
         Some(unsafe { Region::new(start, self.bytes()) }.of(self.datatype.element()))
     }
 
-    /// Room for its bytes.
+    /// Room for the packed bytes: the program's own memory, or a new buffer.
     #[inline(always)]
     pub fn open(self) -> Packed {
         match self.in_place() {
@@ -83,7 +83,7 @@ impl Slot {
         }
     }
 
-    /// Its bytes.
+    /// The packed bytes: the program's own memory, or a copy.
     #[inline(always)]
     pub fn load(self) -> Packed {
         let packed = self.open();
@@ -111,7 +111,7 @@ impl Slot {
         }
     }
 
-    /// A copy of its bytes in memory of our own.
+    /// A copy of the packed bytes in memory of the library.
     pub fn copy(self) -> Scratch {
         let mine = self.load();
         let mut copy = Scratch::spare(mine.region.len());
@@ -121,7 +121,7 @@ impl Slot {
 }
 
 impl Packed {
-    /// Brings the bytes to the program's buffer.
+    /// Unpacks the bytes to the program's buffer, if they are a copy.
     pub fn store(&self) {
         if let Some((slot, _)) = &self.copy {
             self.region.with_bytes(|bytes| slot.unpack(bytes));
@@ -129,29 +129,29 @@ impl Packed {
     }
 }
 
-/// Buffers for all members.
+/// Buffers of all members.
 #[derive(Clone)]
 pub enum Slots {
-    /// As many as members, of the same length, one after the other: the first, and the bytes from one to the next.
+    /// Buffers of one length, one after the other: the first, the distance from one to the next in bytes, their number.
     Even(Slot, isize, usize),
-    /// Of any lengths and places.
+    /// Buffers of any lengths and places.
     Each(Vec<Slot>),
 }
 
-/// Bytes for all members that are the program's own.
+/// Packed bytes of all members, in the program's own memory.
 pub struct Even {
     first: Region,
     stride: isize,
 }
 
 impl Even {
-    /// `first`, and others like it, each that many bytes behind the one before.
+    /// `first`, and regions like it, `stride` bytes apart.
     #[inline(always)]
     pub fn new(first: Region, stride: isize) -> Self {
         Self { first, stride }
     }
 
-    /// None at all, where nobody asks for any.
+    /// No regions: this member needs none.
     #[inline(always)]
     pub fn none() -> Self {
         Self::new(Region::empty(), 0)
@@ -162,7 +162,7 @@ impl Pieces for Even {
     #[inline(always)]
     fn piece(&self, member: usize) -> Region {
         let start = self.first.start().wrapping_offset(self.stride * member as isize);
-        // SAFETY: - within the program's buffer, valid until the collective is complete.
+        // SAFETY: - within the program's buffer, valid until the collective is complete: the contract of the C call.
         unsafe { Region::new(start, self.first.len()) }.of(self.first.element())
     }
 }
@@ -179,18 +179,18 @@ impl Slots {
         Ok(Self::Even(first, stride, size))
     }
 
-    /// None at all, where somebody else has them.
+    /// No buffers: this member has none.
     pub fn none() -> Self {
         Self::Each(Vec::new())
     }
 
-    /// Their bytes, if they are even and the program's own; where they are not `here` nobody asks for any.
+    /// The packed bytes, if they are even and the program's own. A member that is not `here` needs none.
     #[inline(always)]
     pub fn in_place_at(&self, here: bool) -> Option<Even> {
         if here { self.in_place() } else { Some(Even::none()) }
     }
 
-    /// Their bytes, if they are even and the program's own.
+    /// The packed bytes, if they are even and the program's own.
     #[inline(always)]
     pub fn in_place(&self) -> Option<Even> {
         match self {
@@ -199,7 +199,7 @@ impl Slots {
         }
     }
 
-    /// Each of them.
+    /// The buffers, one by one.
     pub fn each(self) -> Vec<Slot> {
         match self {
             Self::Even(first, stride, size) => (0..size).map(|member| first.at(stride * member as isize)).collect(),
@@ -207,7 +207,7 @@ impl Slots {
         }
     }
 
-    /// Bytes of that of a member.
+    /// Number of packed bytes of a member's buffer.
     pub fn bytes_of(&self, member: usize) -> usize {
         match self {
             Self::Even(first, ..) => first.bytes(),
@@ -224,7 +224,7 @@ pub fn blocks(buffer: *const c_void, count: i64, datatype: DatatypeHandle, size:
     (0..size).map(|number| Slot::with(buffer.cast(), at(number), count, datatype.clone())).collect()
 }
 
-/// Slots with given counts and displacements, these in units of the extent.
+/// Slots with given counts and displacements, in units of the datatype's extent.
 pub fn scattered(
     buffer: *const c_void,
     counts: Counts,
@@ -255,17 +255,17 @@ pub fn assorted(
         .collect()
 }
 
-/// Room for the bytes of all.
+/// Room for the packed bytes of all slots.
 pub fn open_all(slots: Vec<Slot>) -> Vec<Packed> {
     slots.into_iter().map(Slot::open).collect()
 }
 
-/// The bytes of all.
+/// The packed bytes of all slots.
 pub fn load_all(slots: Vec<Slot>) -> Vec<Packed> {
     slots.into_iter().map(Slot::load).collect()
 }
 
-/// Where the bytes are.
+/// The regions of packed slots.
 pub fn regions(packed: &[Packed]) -> Vec<Region> {
     packed.iter().map(|packed| packed.region).collect()
 }

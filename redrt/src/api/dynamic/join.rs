@@ -1,8 +1,9 @@
-//! `MPI_Comm_join` (MPI-5.0 §11.10.5): two processes with a socket between them, over which one tells the other a port.
+//! `MPI_Comm_join` (MPI-5.0 §11.10.5): two processes are connected by a socket, and one of them sends the other a
+//! port's name.
 //!
 //! ```text
 //!    "redrt-j1", random number ──▶ ◀── "redrt-j1", random number
-//!    who has the greater opens a port, and says its name: 1024 bytes
+//!    the process with the greater number opens a port and sends its name: 1024 bytes
 //! ```
 
 use super::check_plain;
@@ -22,17 +23,18 @@ use std::os::unix::net::UnixStream;
 const MAGIC: &[u8; 8] = b"redrt-j1";
 const NAME_BYTES: usize = MPI_MAX_PORT_NAME as usize;
 
-/// The program's socket, which stays its own.
+/// The program's socket, which is not closed here.
 struct Socket(ManuallyDrop<UnixStream>);
 
 impl Socket {
     fn of(fd: c_int) -> Result<Self> {
-        // SAFETY: - asks about a number, whatever it is.
+        // SAFETY: - touches no memory: F_GETFD takes no pointer, and an invalid number is an error.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             fail!(MPI_ERR_ARG, "{fd} is not an open file descriptor");
         }
-        // SAFETY: - open, as fcntl has shown, and never closed by this: the program lends it to the call. Whatever kind
-        //           of socket it is, only recv and send are used.
+        // SAFETY: - open: checked by fcntl; stays open during the call: the program's duty.
+        //         - not owned: ManuallyDrop does not close it.
+        //         - any kind of descriptor is valid: it is only read and written.
         Ok(Self(ManuallyDrop::new(unsafe { UnixStream::from_raw_fd(fd) })))
     }
 

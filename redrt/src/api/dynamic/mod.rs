@@ -1,5 +1,5 @@
-//! Jobs that meet (MPI-5.0 §11.8 to §11.10): ports, names, and what becomes of the communicators. What happens is in
-//! `dynamic`.
+//! Jobs that connect (MPI-5.0 §11.8 to §11.10): ports, names, and the communicators made from them. The protocol is in
+//! `redrt_dynamic`.
 
 mod join;
 mod spawn;
@@ -24,7 +24,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Refuses where replicas would have to agree on what another job does.
+/// Refuses a replicated world, whose replicas would have to agree on the other job's answers.
 fn check_plain() -> Result {
     if runtime::job().is_some_and(|job| job.welcome.world.is_replicated()) {
         return Err(Error::unsupported(
@@ -50,7 +50,7 @@ pub fn close_port(port_name: Input<c_char>) -> Result {
     port::close(&port_name.text()?)
 }
 
-/// Meets at a port; `begin` is called at the root, since only the root's arguments count (§11.9.2).
+/// Connects at a port. `begin` is called at the root only, where the arguments are significant (§11.9.2).
 fn meet(
     root: c_int,
     comm: CommHandle,
@@ -91,7 +91,7 @@ pub fn comm_connect(
     })?)
 }
 
-/// How long a connection waits to be accepted, by the info key `timeout`.
+/// Time for which a connection waits to be accepted, by the info key `timeout`.
 fn patience(seconds: Option<&str>) -> Result<Duration> {
     let Some(seconds) = seconds else { return Ok(port::PATIENCE) };
     match seconds.parse() {
@@ -100,14 +100,15 @@ fn patience(seconds: Option<&str>) -> Result<Duration> {
     }
 }
 
-/// `MPI_Comm_get_parent`: `MPI_COMM_NULL` in a process that was not spawned, or has let go of its parent (§11.8.2).
+/// `MPI_Comm_get_parent`: `MPI_COMM_NULL` in a process that was not spawned, or that has disconnected from its parent
+/// (§11.8.2).
 pub fn comm_get_parent(parent: Output<CommHandle>) -> Result {
     let is_there = |made: &&Arc<comm::Comm>| comm::resolve(made.handle()).is_ok_and(|found| Arc::ptr_eq(&found, made));
     parent.set(dynamic::parent().filter(is_there).map_or(CommHandle::NULL, |parent| parent.handle()))
 }
 
-/// `MPI_Comm_disconnect` (§11.10.4): collective, where there are processes of other jobs. Within the job what is still
-/// under way on the communicator is completed whether it is there or not.
+/// `MPI_Comm_disconnect` (§11.10.4): collective if the communicator has processes of other jobs. Within a job, pending
+/// communication is completed even after the communicator is gone.
 pub fn comm_disconnect(comm: Output<CommHandle>) -> Result {
     let handle = comm.get()?;
     let found = comm::resolve(handle)?;
@@ -119,8 +120,7 @@ pub fn comm_disconnect(comm: Output<CommHandle>) -> Result {
     comm.set(CommHandle::NULL)
 }
 
-/// `MPI_Publish_name`. The first `redrun` of a tree of jobs keeps names, for all jobs of the tree and as long as it
-/// runs.
+/// `MPI_Publish_name`. The first `redrun` of a tree of jobs keeps the names, for all jobs of the tree, until it ends.
 pub fn publish_name(service_name: Input<c_char>, info: InfoHandle, port_name: Input<c_char>) -> Result {
     check_plain()?;
     info::resolve_hints(info)?;

@@ -17,7 +17,7 @@ use redrt_wire::dynamic::{Answer, Command, Request};
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 
-/// A C string as it is.
+/// A C string, which need not be UTF-8.
 ///
 /// # Safety
 /// Null, or ends with a NUL.
@@ -25,7 +25,7 @@ unsafe fn string(text: *const c_char) -> Result<OsString> {
     if text.is_null() {
         fail!(MPI_ERR_ARG, "a string is a null pointer");
     }
-    // SAFETY: - not null: checked; ends with a NUL: the caller's promise.
+    // SAFETY: - not null: checked; ends with a NUL: this function's contract.
     Ok(OsStr::from_bytes(unsafe { CStr::from_ptr(text) }.to_bytes()).to_owned())
 }
 
@@ -41,13 +41,13 @@ unsafe fn arguments(strings: *const *mut c_char) -> Result<Vec<OsString>> {
         if text.is_null() {
             break;
         }
-        // SAFETY: - a C string: the caller's promise.
+        // SAFETY: - a C string: every element before the null pointer is one, by this function's contract.
         all.push(unsafe { string(text)? });
     }
     Ok(all)
 }
 
-/// The largest number of a `soft` list, `2:8:2,16`, that is not more than `most` (§11.8.4).
+/// The largest number in a `soft` list, such as `2:8:2,16`, that is at most `most` (§11.8.4).
 fn soften(list: &str, most: u32) -> Option<u32> {
     let range = |part: &str| -> Option<Vec<i64>> {
         let numbers: Option<Vec<i64>> = part.split(':').map(|number| number.trim().parse().ok()).collect();
@@ -77,7 +77,7 @@ fn soften(list: &str, most: u32) -> Option<u32> {
     best.map(|count| count as u32)
 }
 
-/// One program, as `redrun` is told of it.
+/// One program of a spawn, in the form that `redrun` takes.
 fn command(program: OsString, arguments: Vec<OsString>, maxprocs: c_int, hints: InfoHandle) -> Result<Command> {
     let rank_count = match u32::try_from(maxprocs) {
         Ok(count @ 1..=World::RANK_COUNT_MAX) => count,
@@ -105,7 +105,7 @@ fn command(program: OsString, arguments: Vec<OsString>, maxprocs: c_int, hints: 
     Ok(Command { program, arguments, rank_count, directory, path, hosts, initial_errhandler })
 }
 
-/// At the root: has the job started, and meets it.
+/// At the root: asks `redrun` to start the job, and connects to it.
 fn start(commands: Vec<Command>, own: Terms) -> Result<Met> {
     let total: u32 = commands.iter().map(|command| command.rank_count).sum();
     let port = port::open(dynamic::own_contact()?.address.expect("the own contact has one"))?;
@@ -161,7 +161,7 @@ fn spawn(
     intercomm.set(made.handle())
 }
 
-/// `MPI_Comm_spawn`. What does not concern `comm`'s processes counts at the root only.
+/// `MPI_Comm_spawn`. Only `root` and `comm` are significant at members other than the root.
 ///
 /// # Safety
 /// At the root `argv` is null or ends with a null pointer.
@@ -177,7 +177,8 @@ pub unsafe fn comm_spawn(
     array_of_errcodes: Output<c_int>,
 ) -> Result {
     let commands = || {
-        // SAFETY: - the root's arguments, which are as the C call says.
+        // SAFETY: - at the root, so the command is a C string and argv ends with a null pointer: this function's
+        //           contract.
         let (program, arguments) = unsafe { (string(command.as_ptr())?, arguments(argv)?) };
         Ok(vec![self::command(program, arguments, maxprocs, info)?])
     };
@@ -207,11 +208,12 @@ pub unsafe fn comm_spawn_multiple(
             fail!(MPI_ERR_ARG, "no program to be started");
         }
         let of_index = |index: usize| {
-            // SAFETY: - one of `count` elements: the caller's promise.
+            // SAFETY: - in bounds: one of `count` elements; a C string: this function's contract.
             let program = unsafe { string(*array_of_commands.add(index))? };
             let arguments = match array_of_argv.is_null() {
                 true => Vec::new(),
-                // SAFETY: - one of `count` elements, which is an array of strings: the caller's promise.
+                // SAFETY: - in bounds: one of `count` elements; an array of strings that ends with null: this
+                //           function's contract.
                 false => unsafe { arguments(*array_of_argv.add(index))? },
             };
             command(program, arguments, maxprocs[index], hints[index])

@@ -1,5 +1,5 @@
-//! Reading and writing (MPI-5.0 section 14.4). Collective forms need not meet: their ranks access different or the same
-//! bytes, each as if by itself. Nonblocking forms are over when they return.
+//! Reading and writing (MPI-5.0 section 14.4). Collective forms do not communicate: each rank accesses its bytes by
+//! itself. Nonblocking forms are complete when they return.
 
 use super::super::buffers::typed_at;
 use crate::api::p2p::complete_handle;
@@ -33,7 +33,7 @@ fn at(file: &File, way: Way, offset: Offset, buffer: &Buffer) -> Result<u64> {
     file.transfer(way, offset, buffer)
 }
 
-/// The forms that take an offset: blocking, collective, nonblocking, both, and split.
+/// The functions that take an offset: blocking, collective, nonblocking, nonblocking collective, and split.
 macro_rules! at_offset {
     ($way:expr, $pointer:ty: $plain:ident, $all:ident, $begun:ident, $begun_all:ident, $begin:ident, $end:ident, $ends_by:literal) => {
         at_offset!(@blocking $way, $pointer, $plain);
@@ -41,7 +41,7 @@ macro_rules! at_offset {
         at_offset!(@begun $way, $pointer, $begun);
         at_offset!(@begun $way, $pointer, $begun_all);
 
-        /// The split form begins.
+        /// The split form's begin.
         ///
         /// # Safety
         /// The pointers are those of the C call.
@@ -85,7 +85,7 @@ macro_rules! at_offset {
 /// The end of a split collective.
 macro_rules! split_end {
     ($pointer:ty, $end:ident, $ends_by:literal) => {
-        /// The split form ends. The buffer was used when it began.
+        /// The split form's end. The buffer was accessed at the begin.
         ///
         /// # Safety
         /// The pointers are those of the C call.
@@ -95,8 +95,8 @@ macro_rules! split_end {
     };
 }
 
-/// The forms at a pointer: `$transfer` is the one of the individual pointer, of the shared one, or of the shared one in
-/// order.
+/// The functions that use a file pointer. `$transfer` uses the individual pointer, the shared one, or the shared one in
+/// rank order.
 macro_rules! at_pointer {
     (@blocking $way:expr, $pointer:ty, $transfer:ident: $($name:ident)*) => {$(
         /// The blocking form.
@@ -123,7 +123,7 @@ macro_rules! at_pointer {
         }
     )*};
     (@split $way:expr, $pointer:ty, $transfer:ident: $begin:ident, $end:ident, $ends_by:literal) => {
-        /// The split form begins.
+        /// The split form's begin.
         ///
         /// # Safety
         /// The pointers are those of the C call.

@@ -1,4 +1,4 @@
-//! The number behind a shared file pointer: in a window, so that all members reach it.
+//! The value of a shared file pointer, in a window, so that all members reach it.
 
 use crate::api::rma::{fetch_and_op, win_lock, win_unlock};
 use redrt_abi::MPI_LOCK_EXCLUSIVE;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 struct InWindow(Arc<Window>);
 
-/// See [`redrt_files::file::shared::MakeCounter`].
+/// Makes a counter in a window ([`redrt_files::file::shared::MakeCounter`]). Collective over `comm`.
 pub fn in_window(comm: &Arc<Comm>) -> Result<Box<dyn Counter>> {
     let bytes = if comm.rank == 0 { size_of::<i64>() as u64 } else { 0 };
     Ok(Box::new(InWindow(create(comm, Memories::Allocate(bytes, 1), None)?)))
@@ -24,7 +24,8 @@ impl Counter for InWindow {
         let mut former = 0i64;
         win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window)?;
         let (value, result) = ((&raw const value).cast(), (&raw mut former).cast());
-        // SAFETY: - two numbers of this type, which outlive the unlock below, by which the operation is over.
+        // SAFETY: - two numbers of the named type: local variables, which live until the unlock below completes the
+        //           operation.
         let fetched = unsafe { fetch_and_op(value, result, DatatypeHandle::INT64_T, 0, 0, op, window) };
         win_unlock(0, window)?;
         fetched?;

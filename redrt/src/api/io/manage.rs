@@ -1,4 +1,4 @@
-//! Opening, closing, and what can be asked of a file and set (MPI-5.0 section 14.2).
+//! Opening and closing of files; their sizes, hints and other properties (MPI-5.0 section 14.2).
 
 use super::counter::in_window;
 use redrt_abi::error::{Error, Result, Scope};
@@ -14,7 +14,7 @@ use redrt_process::lock;
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-/// Errors without a file are dealt with by the handler of `MPI_FILE_NULL` (MPI-5.0 section 14.7).
+/// An error without a file goes to the handler of `MPI_FILE_NULL` (MPI-5.0 section 14.7).
 pub(super) fn without_file(error: Error) -> Error {
     error.in_scope(Scope::File(FileHandle::NULL))
 }
@@ -54,7 +54,7 @@ pub fn file_delete(filename: Input<c_char>, info: InfoHandle) -> Result {
     delete().map_err(without_file)
 }
 
-/// All ranks must ask for the same size.
+/// Checks that all ranks pass the same size. Collective.
 fn same_size(file: &File, size: Offset) -> Result<u64> {
     file.check_way(Way::Write)?;
     let sizes = exchange(&file.comm, [size as u64, 0, 0, 0])?;
@@ -67,7 +67,7 @@ fn same_size(file: &File, size: Offset) -> Result<u64> {
     }
 }
 
-/// Rank 0 does it, and the others hear how it went.
+/// Runs `act` on rank 0, and returns its error on all ranks. Collective.
 fn by_first(file: &File, act: impl FnOnce() -> Result) -> Result {
     let own = if file.comm.rank == 0 { act() } else { Ok(()) };
     let code = own.as_ref().err().map_or(0, Error::code);
@@ -141,7 +141,7 @@ pub fn file_get_atomicity(fh: FileHandle, flag: Output<c_int>) -> Result {
     flag.set(c_int::from(is_atomic))
 }
 
-/// `MPI_File_sync`: what all have written is on the device, and seen by all, when all have returned.
+/// `MPI_File_sync`: on return at all ranks, data written before by any of them are on the device and visible to all.
 pub fn file_sync(fh: FileHandle) -> Result {
     let file = file::resolve(fh)?;
     let synchronized = file.disk.sync();

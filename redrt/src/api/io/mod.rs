@@ -1,4 +1,4 @@
-//! Files (MPI-5.0 chapter 14): arguments in, what `redrt_files::file` does with them.
+//! Files (MPI-5.0 chapter 14): checks of arguments, and calls of `redrt_files::file`.
 
 mod access;
 mod counter;

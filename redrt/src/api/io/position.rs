@@ -29,7 +29,7 @@ pub fn file_set_view(
     let file = file::resolve(fh)?;
     let is_sequential = file.amode & MPI_MODE_SEQUENTIAL != 0;
     let displacement = match disp {
-        // MPI-5.0 section 14.3: where the shared pointer is now.
+        // MPI-5.0 section 14.3: the displacement is the present place of the shared pointer.
         MPI_DISPLACEMENT_CURRENT if is_sequential => {
             let position = file.shared()?.get()?;
             let view = file.current_view();
@@ -57,7 +57,7 @@ pub fn file_set_view(
     Ok(())
 }
 
-/// The handle that the program gets of a type: of a derived one a new handle, which it frees.
+/// The program's handle of a view's datatype: for a derived type a new handle, which the program frees.
 fn give(datatype: &Arc<Datatype>) -> DatatypeHandle {
     match datatype.predefined() {
         Some(handle) => handle,
@@ -85,7 +85,7 @@ pub fn file_get_view(
     Ok(())
 }
 
-/// Where a seek leads, from where the pointer is.
+/// Target of a seek, in elements of the view. `current` is the pointer's present place.
 fn destination(file: &File, offset: Offset, whence: c_int, current: i64) -> Result<i64> {
     let base = match whence {
         MPI_SEEK_SET => 0,
@@ -147,8 +147,8 @@ pub fn file_get_type_extent(fh: FileHandle, datatype: DatatypeHandle, extent: Co
     extent.set(view.representation.extent(&datatype)?)
 }
 
-/// `MPI_Register_datarep`. Of the files that use it later none is there yet, so errors go to the handler of
-/// `MPI_FILE_NULL`.
+/// `MPI_Register_datarep`. Errors go to the handler of `MPI_FILE_NULL`: no file that will use the representation exists
+/// yet.
 pub fn register_datarep(
     datarep: Input<c_char>,
     read_conversion_fn: Callback,

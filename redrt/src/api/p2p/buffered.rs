@@ -1,7 +1,7 @@
 //! Buffered mode (MPI-5.0 §3.6).
 //!
-//! The engine copies a buffered message to memory of its own, so the attached buffer is only accounted: it bounds how
-//! much may be pending, as the standard has it, and its detachment waits for what is.
+//! The engine copies a buffered message to its own memory, so the attached buffer only accounts for room: it bounds the
+//! pending messages, as the standard says, and detaching it waits for them.
 
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, RequestHandle, SessionHandle};
@@ -21,14 +21,14 @@ process_local! {
     static PROCESS: Mutex<Option<Attachment>> = Mutex::new(None);
 }
 
-/// What a message takes of an attached buffer besides its bytes: the least `MPI_BSEND_OVERHEAD` of all families
-/// (MPICH's), so that the buffers of programs that were built for them are large enough. Nothing is kept there.
+/// Bytes of an attached buffer that a message takes besides its own. This is the least `MPI_BSEND_OVERHEAD` of all
+/// families (MPICH's), so that buffers of programs built for them are large enough. No bytes are kept there.
 const OVERHEAD: i64 = 96;
 
-/// Begins a buffered send, which is always complete for its caller.
+/// Begins a buffered send. For its caller it is complete on return.
 pub(super) fn begin(comm: &Comm, arguments: SendArguments) -> Result {
     let bytes = arguments.payload.len() as i64 + OVERHEAD;
-    // Which message finds room is a matter of the order, too.
+    // In turn, since the order also decides which message finds room.
     let mut engine = locks::engine_in_turn(arguments.context);
     let mut own = lock(&comm.buffer);
     let mut of_session = comm.session.get().map(|session| lock(&session.buffer));
@@ -38,7 +38,8 @@ pub(super) fn begin(comm: &Comm, arguments: SendArguments) -> Result {
         return Err(Error::new(MPI_ERR_BUFFER, "no buffer is attached"));
     };
     attachment.reserve(&mut engine, bytes)?;
-    // Whether a short message was acknowledged differs between replicas, and whether the buffer has room must not.
+    // Short messages do not count in a replicated world: their acknowledgements come at different times in the
+    // replicas, and the room for further messages must be the same.
     let counts = !engine.is_replicated() || !arguments.is_short(arguments.payload.len());
     if let pending @ Sent::Pending(_) = engine.send(arguments)
         && counts
@@ -76,13 +77,13 @@ fn detach(place: &Mutex<Option<Attachment>>, address: *mut c_void, size: redrt_a
     flush(place)?;
     let attachment = lock(place).take().expect("flush has found one");
     if !address.is_null() {
-        // SAFETY: - MPI has the argument point to a pointer; not null: checked.
+        // SAFETY: - not null: checked; the argument is the address of a pointer: the contract of the C call.
         unsafe { address.cast::<usize>().write(attachment.address) };
     }
     size.set(attachment.size)
 }
 
-/// A request that completes when what is pending now has gone.
+/// Flushes the buffer. Returns a complete request on `comm`.
 fn iflush(place: &Mutex<Option<Attachment>>, comm: &Comm, request: Output<RequestHandle>) -> Result {
     flush(place)?;
     let mut engine = engine::cell().lock();
@@ -110,7 +111,7 @@ pub unsafe fn buffer_detach(buffer_addr: *mut c_void, size: redrt_abi::CountOut)
 /// `MPI_Buffer_flush`.
 ///
 /// # Safety
-/// There are no pointers.
+/// None: the function takes no pointers.
 pub unsafe fn buffer_flush() -> Result {
     flush(&PROCESS)
 }
@@ -143,7 +144,7 @@ pub unsafe fn comm_detach_buffer(comm: CommHandle, buffer_addr: *mut c_void, siz
 /// `MPI_Comm_flush_buffer`.
 ///
 /// # Safety
-/// There are no pointers.
+/// None: the function takes no pointers.
 pub unsafe fn comm_flush_buffer(comm: CommHandle) -> Result {
     flush(&comm::resolve(comm)?.buffer)
 }
@@ -157,7 +158,7 @@ pub unsafe fn comm_iflush_buffer(comm: CommHandle, request: Output<RequestHandle
     iflush(&comm.buffer, &comm, request)
 }
 
-/// `MPI_Session_attach_buffer`, for communicators made from a process set of the session, and those made from them.
+/// `MPI_Session_attach_buffer`, for communicators that derive from a process set of the session.
 ///
 /// # Safety
 /// The pointers are those of the C call.
@@ -180,7 +181,7 @@ pub unsafe fn session_detach_buffer(
 /// `MPI_Session_flush_buffer`.
 ///
 /// # Safety
-/// There are no pointers.
+/// None: the function takes no pointers.
 pub unsafe fn session_flush_buffer(session: SessionHandle) -> Result {
     flush(&session::resolve(session)?.buffer)
 }

@@ -34,7 +34,7 @@ pub unsafe fn sendrecv(
 ) -> Result {
     let comm = comm::resolve(comm)?;
     let receiving = receive::begin(recvbuf, recvcount, recvtype, source, recvtag, &comm)?;
-    // SAFETY: - as promised to this function.
+    // SAFETY: - the send buffer is valid: this function's contract; the send is complete before this returns.
     let sending = unsafe { send::begin(sendbuf, sendcount, sendtype, dest, sendtag, &comm, Mode::Standard) };
     let sending = match sending {
         Ok(sending) => sending,
@@ -52,7 +52,7 @@ pub unsafe fn sendrecv(
     failure(&outcome, comm.handle().0)
 }
 
-/// Takes back a receive whose call failed after it was posted.
+/// Cancels and frees a receive that was posted for a call that failed.
 fn withdraw(receiving: Option<RequestId>) {
     if let Some(request) = receiving {
         let mut engine = engine::cell().lock();
@@ -61,7 +61,7 @@ fn withdraw(receiving: Option<RequestId>) {
     }
 }
 
-/// `MPI_Sendrecv_replace`: the outgoing bytes are copied first.
+/// `MPI_Sendrecv_replace`: the outgoing bytes are copied, so that the receive may replace them.
 ///
 /// # Safety
 /// The pointers are those of the C call.
@@ -79,7 +79,7 @@ pub unsafe fn sendrecv_replace(
 ) -> Result {
     let copy = packed_copy(buf, count, datatype)?;
     let (copied, bytes) = (copy.bytes().as_ptr().cast(), copy.len() as i64);
-    // SAFETY: - the copy outlives the call; the rest is promised to this function.
+    // SAFETY: - the copy outlives the call; the other pointers are valid: this function's contract.
     unsafe {
         sendrecv(
             copied,
@@ -99,7 +99,7 @@ pub unsafe fn sendrecv_replace(
 }
 
 fn packed_copy(buf: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
-    // SAFETY: - only read here, while the C call that lent the buffer lasts.
+    // SAFETY: - valid during the C call: its contract. The payload is copied or dropped before this returns.
     let (payload, _) = unsafe { buffers::outgoing(buf, count, datatype)? };
     Ok(match payload {
         Payload::User { .. } => Payload::Owned(payload.bytes().into()),
@@ -126,7 +126,7 @@ pub unsafe fn isendrecv(
     comm: CommHandle,
     request: Output<RequestHandle>,
 ) -> Result {
-    // SAFETY: - as promised to this function.
+    // SAFETY: - the pointers are valid until the request completes: this function's contract.
     unsafe {
         begin_exchange(
             sendbuf, sendcount, sendtype, dest, sendtag, recvbuf, recvcount, recvtype, source, recvtag, comm, request,
@@ -153,7 +153,7 @@ pub unsafe fn isendrecv_replace(
 ) -> Result {
     let copy = packed_copy(buf, count, datatype)?;
     let (copied, bytes) = (copy.bytes().as_ptr().cast::<c_void>(), copy.len() as i64);
-    // SAFETY: - the copy is kept until the request completes; the rest is promised to this function.
+    // SAFETY: - the copy is kept until the request completes; the other pointers are valid: this function's contract.
     unsafe {
         begin_exchange(
             copied,
@@ -191,7 +191,7 @@ unsafe fn begin_exchange(
 ) -> Result {
     let comm = comm::resolve(comm)?;
     let receiving = receive::begin(recvbuf, recvcount, recvtype, source, recvtag, &comm)?;
-    // SAFETY: - as promised to this function.
+    // SAFETY: - the send buffer is valid until the request completes: this function's contract.
     let sending = match unsafe { send::begin(sendbuf, sendcount, sendtype, dest, sendtag, &comm, Mode::Standard) } {
         Ok(sending) => sending,
         Err(error) => {

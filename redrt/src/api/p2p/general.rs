@@ -1,7 +1,7 @@
-//! Generalized requests (MPI-5.0 §13.2): operations of the program that complete when it says so.
+//! Generalized requests (MPI-5.0 §13.2): operations that the program performs and completes itself.
 //!
-//! For the engine they are requests like any other. Their functions are kept here, by handle, and called with no lock
-//! held: the query function whenever a status is wanted, the free function when the request is gone.
+//! For the engine they are requests like any other. Their functions are kept here, by handle, and are called with no
+//! lock held: the query function whenever a status is wanted, the free function when the request is freed.
 
 use super::{handle, resolve};
 use redrt_abi::error::{Error, Result};
@@ -24,7 +24,7 @@ struct General {
     free: Callback,
     cancel: Callback,
     extra_state: usize,
-    /// The program has given its handle up before it completed.
+    /// The program freed the request before it completed: the free function is called at completion.
     is_freed: bool,
 }
 
@@ -52,13 +52,13 @@ fn forget(handle: RequestHandle) {
     }
 }
 
-/// Whether the program makes this request complete.
+/// True for a generalized request.
 #[inline]
 pub(super) fn is_general(handle: RequestHandle) -> bool {
     find(handle).is_some()
 }
 
-/// Asks the program for the status of a complete request.
+/// Replaces the status of a complete request by that of the program's query function. Has no effect on other requests.
 pub(super) fn ask(handle: RequestHandle, status: &mut Status) {
     if let Some(general) = find(handle) {
         let mut abi = AbiStatus::empty();
@@ -73,7 +73,7 @@ pub(super) fn ask(handle: RequestHandle, status: &mut Status) {
     }
 }
 
-/// The same, for a request that is gone now.
+/// Does the same as [`ask`] for a request that was just freed, and calls its free function.
 pub(super) fn settle(handle: RequestHandle, status: &mut Status) {
     let Some(general) = find(handle) else { return };
     ask(handle, status);
@@ -84,7 +84,7 @@ pub(super) fn settle(handle: RequestHandle, status: &mut Status) {
     }
 }
 
-/// The program gives the handle up.
+/// The program frees its handle. A pending request keeps its functions until it completes.
 pub(super) fn free(handle: RequestHandle, is_complete: bool) -> Result {
     let Some(general) = find(handle) else { return Ok(()) };
     if !is_complete {
@@ -95,7 +95,7 @@ pub(super) fn free(handle: RequestHandle, is_complete: bool) -> Result {
     checked(callbacks::call_request_free(general.free, general.extra_state), "free")
 }
 
-/// Tells the program that the request is to be cancelled; `None` when it is none of its own.
+/// Calls the program's cancel function; `None` if the request is not generalized.
 pub(super) fn cancel(handle: RequestHandle) -> Option<Result> {
     let general = find(handle)?;
     let is_complete = engine::cell().lock().requests.is_complete(general.id);

@@ -84,7 +84,7 @@ fn to_abi(status: &Status) -> AbiStatus {
 pub(crate) const PROC_NULL_STATUS: Status =
     Status { source: MPI_PROC_NULL, tag: MPI_ANY_TAG, error: 0, bytes: 0, cancelled: false };
 
-/// The error that a failed operation's status stands for.
+/// The error of an operation with this status; `comm` selects the error handler.
 fn failure(status: &Status, comm: usize) -> Result {
     if status.error == 0 {
         return Ok(());

@@ -13,13 +13,13 @@ use redrt_engine::request::{Operation, RequestId};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-/// A buffer argument that outlives its call.
+/// Address of a buffer that is used after the call that named it.
 #[derive(Clone, Copy)]
 pub(crate) struct Lent(*mut c_void);
 
-// SAFETY: - an address; MPI forbids the application to touch the buffer while a round is under way.
+// SAFETY: - an address only; its uses are by rounds, during which MPI forbids the program to access the buffer.
 unsafe impl Send for Lent {}
-// SAFETY: - shared references only read the address.
+// SAFETY: - shared references only copy the address.
 unsafe impl Sync for Lent {}
 
 impl Lent {
@@ -28,13 +28,13 @@ impl Lent {
         Self(address)
     }
 
-    /// Its address.
+    /// Address of the buffer.
     pub(crate) fn get(&self) -> *mut c_void {
         self.0
     }
 }
 
-/// Makes an inactive persistent request whose rounds `start` begins.
+/// Makes an inactive persistent request; `start` begins each of its rounds.
 pub(crate) fn create(
     comm: &Comm,
     request: Output<RequestHandle>,
@@ -70,7 +70,7 @@ macro_rules! persistent_send {
             }
             let (buffer, datatype, owner) = (Lent(buf.cast_mut()), datatype::keep(datatype)?, comm.clone());
             create(&comm, request, move || {
-                // SAFETY: - the program keeps the buffer as long as it starts the request.
+                // SAFETY: - valid during each round: the contract of MPI_Start.
                 unsafe { send::begin(buffer.get(), count, datatype.handle(), dest, tag, &owner, $mode) }
             })
         }

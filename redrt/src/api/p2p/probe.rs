@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex};
 
 /// A message that a matched probe took out of the queue.
 struct Taken {
-    /// Its number in the engine.
+    /// Number of the message in the engine.
     message: usize,
-    /// Its communicator.
+    /// Communicator of the message.
     comm: Arc<Comm>,
 }
 

@@ -22,7 +22,7 @@ pub(super) fn begin(
     begin_and(buf, count, datatype, source, tag, comm, |_, request| request)
 }
 
-/// Posts a receive and does `then` with its request before the engine is let go; `None` for `MPI_PROC_NULL`.
+/// Posts a receive, and calls `then` with its request while the engine is still locked; `None` for `MPI_PROC_NULL`.
 #[inline(always)]
 fn begin_and<T>(
     buf: *mut c_void,

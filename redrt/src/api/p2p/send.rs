@@ -11,7 +11,7 @@ use redrt_engine::{self as engine, Engine, request::RequestId};
 use redrt_runtime::locks;
 use std::ffi::{c_int, c_void};
 
-/// How a send relates to its receive (MPI-5.0 §3.4). Ready mode is standard mode: the receive is there already.
+/// How a send relates to its receive (MPI-5.0 §3.4). Ready mode is standard mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Mode {
     Standard,
@@ -19,7 +19,7 @@ pub(crate) enum Mode {
     Synchronous,
 }
 
-/// Begins a send and returns its engine request, `None` when it is complete already.
+/// Begins a send. Returns its request, `None` if it is complete already.
 pub(super) unsafe fn begin(
     buf: *const c_void,
     count: i64,
@@ -29,12 +29,12 @@ pub(super) unsafe fn begin(
     comm: &Comm,
     mode: Mode,
 ) -> Result<Option<RequestId>> {
-    // SAFETY: - as promised to this function.
+    // SAFETY: - the buffer is valid until the send completes: this function's contract.
     unsafe { begin_and(buf, count, datatype, dest, tag, comm, mode, |_, request| request) }
 }
 
-/// Begins a send, and does `then` with the request, `None` when the send is complete already, before the engine is let
-/// go.
+/// Begins a send, and calls `then` while the engine is still locked: with its request, `None` if it is complete
+/// already.
 #[allow(clippy::too_many_arguments)]
 #[inline(always)]
 unsafe fn begin_and<T>(
@@ -53,8 +53,8 @@ unsafe fn begin_and<T>(
         return Ok(then(&mut engine::cell().lock(), None));
     }
     let (context, source, to) = (comm.context, comm.rank, comm.member(dest)?);
-    // From here on nothing can go wrong before the payload is where the engine finds it, so it stays in registers until
-    // then. SAFETY: - the caller passes the C call's buffer on.
+    // From here on no call fails until the payload is where the engine finds it, so it stays in registers until then.
+    // SAFETY: - the buffer is valid until the send completes: this function's contract.
     let (payload, element) = unsafe { buffers::outgoing(buf, count, datatype)? };
     let payload = if mode == Mode::Buffered { payload.into_owned() } else { payload };
     let synchronous = mode == Mode::Synchronous;
@@ -89,7 +89,7 @@ macro_rules! send_mode {
             comm: CommHandle,
         ) -> Result {
             let comm = comm::resolve(comm)?;
-            // SAFETY: - as promised to this function.
+            // SAFETY: - the buffer is valid until the send completes, which is before this returns.
             match unsafe { begin(buf, count, datatype, dest, tag, &comm, $mode)? } {
                 None => Ok(()),
                 Some(request) => {
@@ -117,7 +117,7 @@ macro_rules! send_mode {
                 None => sent_handle(engine),
                 Some(id) => handle(engine, id, &comm),
             };
-            // SAFETY: - as promised to this function.
+            // SAFETY: - the buffer is valid until the request completes: this function's contract.
             request.set(unsafe { begin_and(buf, count, datatype, dest, tag, &comm, $mode, named)? })
         }
     };

@@ -1,4 +1,4 @@
-//! Asking whether requests are complete (MPI-5.0 §3.7.3 to §3.7.6), and the look at a request that waiting shares.
+//! Tests of requests for completion (MPI-5.0 §3.7.3 to §3.7.6), and the look at a request that waits share.
 
 use super::wait::{in_status, note_failure, some};
 use super::{failure, general, resolve, to_abi};
@@ -10,15 +10,15 @@ use redrt_engine::{self as engine, Engine};
 use redrt_runtime::decide::is_complete;
 use std::ffi::c_int;
 
-/// What a look at a request finds.
+/// Result of a look at a request.
 pub(super) enum Look {
-    /// Not complete.
+    /// The request is not complete.
     Pending,
-    /// Complete: its outcome, its communicator, and whether the request is freed now.
+    /// The request is complete: its outcome, its communicator, and true if the request was freed.
     Complete(Status, usize, bool),
 }
 
-/// Takes the outcome of a request if it is complete. A persistent one becomes inactive; the others are freed.
+/// Takes the outcome of a request if it is complete. A persistent request becomes inactive; others are freed.
 pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
     let request = engine.requests.get(id);
     let comm = request.comm;
@@ -42,7 +42,7 @@ pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
     Look::Complete(engine.requests.take(id), comm, true)
 }
 
-/// The request whose completion completes this one: of a persistent one, its round.
+/// The engine's request to wait for: the round of an active persistent request, else the request itself.
 pub(super) fn under_way(engine: &mut Engine, id: RequestId) -> RequestId {
     match &engine.requests.get(id).operation {
         Operation::Persistent { round: Some(round), .. } => *round,
@@ -50,12 +50,12 @@ pub(super) fn under_way(engine: &mut Engine, id: RequestId) -> RequestId {
     }
 }
 
-/// Whether a request counts in calls on many: null and inactive ones do not.
+/// True if a request counts in calls on several requests: inactive ones do not.
 fn is_active(engine: &mut Engine, id: RequestId) -> bool {
     !matches!(engine.requests.get(id).operation, Operation::Persistent { active: false, .. })
 }
 
-/// The active requests among these handles, with their places.
+/// The active requests among these handles, each with its index.
 pub(super) fn find_all(handles: &[RequestHandle]) -> Result<Vec<(usize, RequestId)>> {
     let mut engine = engine::cell().lock();
     let mut found = Vec::with_capacity(handles.len());
@@ -71,7 +71,7 @@ pub(super) fn find_all(handles: &[RequestHandle]) -> Result<Vec<(usize, RequestI
     Ok(found)
 }
 
-/// Place, outcome, communicator, freed.
+/// A completed request: index, outcome, communicator, and true if the request was freed.
 pub(super) type Found = (usize, Status, usize, bool);
 
 fn take(at: usize, id: RequestId) -> Found {
@@ -85,7 +85,8 @@ fn take(at: usize, id: RequestId) -> Found {
     (at, status, comm, freed)
 }
 
-/// One complete request: the first in the list. `None` when none exists, or none is active.
+/// Completes one request: the first complete one in the list, or the one that replicas agree on. `None` if none is
+/// active or, without `wait`, none is complete.
 pub(super) fn find_any(ids: &[(usize, RequestId)], wait: bool) -> Option<Found> {
     if ids.is_empty() {
         return None;
@@ -96,7 +97,7 @@ pub(super) fn find_any(ids: &[(usize, RequestId)], wait: bool) -> Option<Found> 
     Some(take(at, id))
 }
 
-/// All complete requests, at least one if `wait`. `None` when none is active.
+/// Completes all requests that are complete, at least one if `wait`. `None` if none is active.
 pub(super) fn find_some(ids: &[(usize, RequestId)], wait: bool) -> Option<Vec<Found>> {
     if ids.is_empty() {
         return None;
@@ -211,7 +212,7 @@ pub unsafe fn testsome(
     some(incount, requests, outcount, indices, statuses, false)
 }
 
-/// The outcome of a complete request, which is left as it is.
+/// The outcome of a complete request, which stays as it is.
 fn peek(id: RequestId) -> Status {
     let mut engine = engine::cell().lock();
     let handle = RequestHandle(engine.requests.handle(id));
@@ -348,7 +349,7 @@ pub unsafe fn request_free(request: Output<RequestHandle>) -> Result {
     general::free(handle, is_complete)
 }
 
-/// `MPI_Cancel`. A send is never cancelled, which MPI allows: it completes.
+/// `MPI_Cancel`. Sends are never cancelled, which MPI allows: they complete.
 ///
 /// # Safety
 /// The pointers are those of the C call.

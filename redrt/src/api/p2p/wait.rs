@@ -71,7 +71,7 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
             };
             note_failure(&mut failed, &outcome, comm);
             if freed {
-                // The array was read from: it is there.
+                // Cannot fail: the array was read before, so it is not null.
                 let _ = requests.set_at(next, RequestHandle::NULL);
             }
             if !statuses.is_null() {
@@ -92,20 +92,21 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
     in_status(failed)
 }
 
-/// How many operations are not complete, of the next few: to look at all each time would be quadratic.
+/// Number of pending operations among the next few: counting all of them at each look would be quadratic.
 fn pending(engine: &mut Engine, ids: &[Option<RequestId>]) -> u64 {
     const FEW: usize = 64;
     ids.iter().take(FEW).flatten().filter(|id| !is_complete(engine, **id)).count() as u64
 }
 
-/// Remembers the communicator of the first operation that failed.
+/// Records the communicator of the first failed operation.
 pub(super) fn note_failure(failed: &mut Option<usize>, outcome: &Status, comm: usize) {
     if outcome.error != 0 {
         failed.get_or_insert(comm);
     }
 }
 
-/// The error of a call on many requests of which some failed, the first on this communicator: their statuses say which.
+/// `MPI_ERR_IN_STATUS`, if an operation failed: the statuses have the errors. `failed` is the communicator of the
+/// first.
 pub(super) fn in_status(failed: Option<usize>) -> Result {
     let Some(comm) = failed else { return Ok(()) };
     let error = Error::new(MPI_ERR_IN_STATUS, "an operation failed: see the error fields of the statuses");

@@ -1,4 +1,4 @@
-//! `MPI_Put`, `MPI_Get` and their kin (MPI-5.0 §12.3).
+//! `MPI_Put`, `MPI_Get` and the functions derived from them (MPI-5.0 §12.3).
 
 use super::target_of;
 use crate::api::buffers::{self, Typed};
@@ -14,10 +14,10 @@ use redrt_engine::{
 use redrt_window::{self as window, Effect, Form, There, Window};
 use std::ffi::{c_int, c_void};
 
-/// The program's buffer of an operation: where it is, how many elements, of what.
+/// The origin's side of an operation: address, number of elements, datatype.
 pub(super) type Here<P> = (P, i64, DatatypeHandle);
 
-/// What an operation names at the target: its rank, the displacement, how many elements, of what.
+/// The target's side of an operation: rank, displacement, number of elements, datatype.
 pub(super) type Named = (c_int, Aint, i64, DatatypeHandle);
 
 /// Checks the target's side of an operation; `None` for `MPI_PROC_NULL`.
@@ -50,9 +50,9 @@ fn not_within(window: &Window, target: u32, begin: i128, (first, past): (i64, i6
     Error::new(MPI_ERR_RMA_RANGE, message)
 }
 
-/// A copy that is only that: both sides are predefined types that lie in one stretch, and the target's memory is mapped
-/// here. Where it goes from, where to, and how many bytes; `None` for all other operations, and for those that are
-/// wrong. Most operations are such a copy, and what [`reach`] finds out takes ten times as long as to copy 8 bytes.
+/// The operation as one copy: address at the origin, address at the target, number of bytes. That needs contiguous
+/// predefined types on both sides, and memory of the target that is mapped here; `None` in all other cases, errors
+/// included. Most operations are such a copy, and [`reach`] takes ten times as long as the copy of 8 bytes.
 #[inline(always)]
 pub(super) fn copy_of<P>(
     window: &Window,
@@ -69,7 +69,7 @@ pub(super) fn copy_of<P>(
     Some((own, window.near(target, displacement as i64, offset, room)?, bytes))
 }
 
-/// What the origin hands over must fit what it names at the target (MPI-5.0 §12.3.1).
+/// Checks that the data fit the target's side of the operation (MPI-5.0 §12.3.1). Sizes are in bytes.
 pub(super) fn check_fits(sent: u64, room: u64) -> Result {
     if sent > room {
         fail!(MPI_ERR_TRUNCATE, "{sent} bytes do not fit the {room} at their destination");
@@ -77,7 +77,7 @@ pub(super) fn check_fits(sent: u64, room: u64) -> Result {
     Ok(())
 }
 
-/// A request that is complete from the start, if the program wants one.
+/// A complete request, if the operation has a request.
 pub(super) fn nothing_to_do(effect: Effect) -> Option<RequestId> {
     (effect == Effect::Requested).then(|| {
         let mut engine = engine::cell().lock();
@@ -87,7 +87,7 @@ pub(super) fn nothing_to_do(effect: Effect) -> Option<RequestId> {
     })
 }
 
-/// The program's handle of its request.
+/// Sets the program's handle of the operation's request.
 pub(super) fn hand_over(window: &Window, id: Option<RequestId>, request: Output<RequestHandle>) -> Result {
     let id = id.expect("the operation was begun with a request");
     let handle = crate::api::p2p::handle(&mut engine::cell().lock(), id, &window.comm);
@@ -97,7 +97,7 @@ pub(super) fn hand_over(window: &Window, id: Option<RequestId>, request: Output<
 /// Begins a put.
 ///
 /// # Safety
-/// The buffer stays valid and unchanged until the operation is complete here.
+/// The origin buffer stays valid and unchanged until the operation is complete at the origin.
 unsafe fn begin_put(
     window: &Window,
     origin: Here<*const c_void>,
@@ -107,7 +107,7 @@ unsafe fn begin_put(
     let Some((there, typed)) = reach(window, named)? else {
         return Ok(nothing_to_do(effect));
     };
-    // SAFETY: - as promised to this function.
+    // SAFETY: - valid until the operation is complete at the origin: this function's contract.
     let (data, _) = unsafe { buffers::outgoing(origin.0, origin.1, origin.2)? };
     check_fits(data.len() as u64, typed.bytes() as u64)?;
     window.put(&there, data, effect)
@@ -131,11 +131,12 @@ pub unsafe fn put(
     let origin = (origin_addr, origin_count, origin_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
     if let Some((own, there, bytes)) = copy_of(&window, origin, named, |buffer| buffer.cast_mut().cast()) {
-        // SAFETY: - the program's buffer, and memory of the window; they may overlap.
+        // SAFETY: - valid for reads and writes: the program's buffer, by the contract of the C call, and memory of the
+        //           window, by `copy_of`.
         unsafe { std::ptr::copy(own, there, bytes) };
         return Ok(());
     }
-    // SAFETY: - the program keeps the buffer until the epoch ends.
+    // SAFETY: - valid until the epoch ends: the contract of the C call.
     unsafe { begin_put(&window, origin, named, effect) }.map(drop)
 }
 
@@ -157,7 +158,7 @@ pub unsafe fn rput(
     let (window, effect) = (window::resolve(win)?, Effect::Requested);
     let origin = (origin_addr, origin_count, origin_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
-    // SAFETY: - the program keeps the buffer until the request completes.
+    // SAFETY: - valid until the request completes: the contract of the C call.
     let id = unsafe { begin_put(&window, origin, named, effect)? };
     hand_over(&window, id, request)
 }
@@ -189,7 +190,8 @@ pub unsafe fn get(
     let origin = (origin_addr, origin_count, origin_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
     if let Some((own, there, bytes)) = copy_of(&window, origin, named, |buffer| buffer.cast()) {
-        // SAFETY: - memory of the window, and the program's buffer; they may overlap.
+        // SAFETY: - valid for reads and writes: the program's buffer, by the contract of the C call, and memory of the
+        //           window, by `copy_of`.
         unsafe { std::ptr::copy(there, own, bytes) };
         return Ok(());
     }

@@ -16,7 +16,7 @@ use redrt_transport::network::Source;
 use redrt_window::{self as window, Combination, Effect, Window};
 use std::ffi::{c_int, c_void};
 
-/// The predefined type that all elements of a type have, if they have one.
+/// The predefined type of all elements of a datatype; `None` if they have several.
 fn element_of(datatype: &Datatype) -> Option<DatatypeHandle> {
     if let Some(handle) = datatype.predefined() {
         return Some(handle);
@@ -26,7 +26,8 @@ fn element_of(datatype: &Datatype) -> Option<DatatypeHandle> {
     elements.all(|other| other == Some(first)).then_some(first)
 }
 
-/// How an accumulate combines: a predefined operation, and the one type of all elements (MPI-5.0 §12.3.4).
+/// The combination of an accumulate: a predefined operation, and the one predefined type of all elements (MPI-5.0
+/// §12.3.4).
 fn combination(operation: OpHandle, typed: &Typed) -> Result<Combination> {
     let datatype = &typed.datatype;
     let found = op::resolve(operation)?;
@@ -42,12 +43,12 @@ fn combination(operation: OpHandle, typed: &Typed) -> Result<Combination> {
     Ok(Combination { operation: operation.0 as u32, element: element.0 as u32 })
 }
 
-/// The program's bytes, packed. Nothing of it is needed when the call has returned.
+/// The origin's elements, packed or by reference. The buffer is not accessed after the call has returned.
 ///
 /// # Safety
 /// The buffer is that of the C call.
 unsafe fn packed(buffer: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<Payload> {
-    // SAFETY: - as promised to this function; used within the call.
+    // SAFETY: - valid during the call: this function's contract. The payload is not used after it.
     unsafe { buffers::outgoing(buffer, count, datatype) }.map(|(payload, _)| payload)
 }
 
@@ -58,14 +59,14 @@ fn check_same(sent: usize, there: usize) -> Result {
     Ok(())
 }
 
-/// How a combination goes that is only that: [`copy_of`] would copy it, and both sides have one type.
+/// The combination in place, if the operation needs nothing else: [`copy_of`] accepts it, and both sides have one type.
 #[inline(always)]
 fn in_place(here: DatatypeHandle, there: DatatypeHandle, op: OpHandle) -> Option<InPlace> {
     let is_simple = here == there && !mutation::is_planted(Mutation::AccumulateReplaces);
     InPlace::of(op, datatype::predefined(there).filter(|_| is_simple)?)
 }
 
-/// Does an accumulate, where that is only to combine. Whether it was done.
+/// Does an accumulate in place, if that is all that it needs. Returns true if it was done.
 ///
 /// # Safety
 /// The buffer is that of the C call.
@@ -75,13 +76,14 @@ unsafe fn accumulate_in_place(window: &Window, origin: Here<*const c_void>, name
     let Some((own, there, bytes)) = copy_of(window, origin, named, |buffer| buffer.cast_mut().cast()) else {
         return false;
     };
-    // SAFETY: - the program's buffer, and memory of the window.
+    // SAFETY: - valid, and of the type of `how`: the program's buffer, by the contract of the C call, and memory of the
+    //           window, by `copy_of`.
     window.alone(named.0 as u32, || unsafe { how.act(own, there, named.2, bytes) });
     true
 }
 
-/// Does an accumulate that answers with what was there before, where that is only to copy and to combine. Whether it
-/// was done.
+/// Does an accumulate that fetches the former elements in place, if a copy and a combination are all that it needs.
+/// Returns true if it was done.
 ///
 /// # Safety
 /// The buffers are those of the C call.
@@ -104,9 +106,11 @@ unsafe fn fetch_in_place(
         },
     };
     window.alone(named.0 as u32, || {
-        // SAFETY: - memory of the window, and the program's buffer; they may overlap.
+        // SAFETY: - valid for reads and writes: memory of the window, by `copy_of`, and the program's buffer, by the
+        //           contract of the C call.
         unsafe { std::ptr::copy(there, into, bytes) };
-        // SAFETY: - the program's buffer, and memory of the window.
+        // SAFETY: - valid, and of the type of `how`: the program's buffer, by the contract of the C call, and memory of
+        //           the window, by `copy_of`.
         unsafe { how.act(own, there, named.2, bytes) };
     });
     true
@@ -130,7 +134,7 @@ unsafe fn begin_accumulate(
         return Ok(nothing_to_do(effect));
     };
     let how = combination(op, &typed)?;
-    // SAFETY: - as promised to this function.
+    // SAFETY: - valid during the call: this function's contract.
     let data = unsafe { packed(origin.0, origin.1, origin.2)? };
     check_same(data.len(), typed.bytes())?;
     window.accumulate(&there, how, data, effect)
@@ -154,11 +158,11 @@ pub unsafe fn accumulate(
     let (window, effect) = (window::resolve(win)?, Effect::Plain);
     let origin = (origin_addr, origin_count, origin_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid during the call: this function's contract.
     if unsafe { accumulate_in_place(&window, origin, named, op) } {
         return Ok(());
     }
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid during the call: this function's contract.
     unsafe { begin_accumulate(&window, origin, named, op, effect) }.map(drop)
 }
 
@@ -181,12 +185,12 @@ pub unsafe fn raccumulate(
     let (window, effect) = (window::resolve(win)?, Effect::Requested);
     let origin = (origin_addr, origin_count, origin_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid during the call: this function's contract.
     let id = unsafe { begin_accumulate(&window, origin, named, op, effect)? };
     hand_over(&window, id, request)
 }
 
-/// Begins an accumulate that answers with what was there before.
+/// Begins an accumulate that fetches the former elements.
 ///
 /// # Safety
 /// The buffers are those of the C call.
@@ -205,10 +209,10 @@ unsafe fn begin_fetch(
     let into = buffers::incoming(result.0, result.1, result.2)?;
     check_fits(typed.bytes() as u64, into.capacity)?;
     if op == OpHandle::NO_OP {
-        // The origin buffer is not looked at.
+        // MPI_NO_OP: the origin buffer is not accessed.
         return window.fetch(&there, how, &[], into, effect);
     }
-    // SAFETY: - as promised to this function.
+    // SAFETY: - valid during the call: this function's contract.
     let data = unsafe { packed(origin.0, origin.1, origin.2)? };
     check_same(data.len(), typed.bytes())?;
     window.fetch(&there, how, data.bytes(), into, effect)
@@ -236,11 +240,11 @@ pub unsafe fn get_accumulate(
     let origin = (origin_addr, origin_count, origin_datatype);
     let result = (result_addr, result_count, result_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid during the call: this function's contract.
     if unsafe { fetch_in_place(&window, origin, result, named, op) } {
         return Ok(());
     }
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid until the operation is complete: this function's contract.
     unsafe { begin_fetch(&window, origin, result, named, op, Effect::Plain) }.map(drop)
 }
 
@@ -267,12 +271,12 @@ pub unsafe fn rget_accumulate(
     let origin = (origin_addr, origin_count, origin_datatype);
     let result = (result_addr, result_count, result_datatype);
     let named = (target_rank, target_disp, target_count, target_datatype);
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid until the request completes: this function's contract.
     let id = unsafe { begin_fetch(&window, origin, result, named, op, Effect::Requested)? };
     hand_over(&window, id, request)
 }
 
-/// One element of a predefined type.
+/// Checks that a datatype is predefined.
 fn single(datatype: DatatypeHandle) -> Result {
     if datatype::resolve(datatype)?.predefined().is_none() {
         fail!(MPI_ERR_TYPE, "the type is not predefined");
@@ -296,19 +300,19 @@ pub unsafe fn fetch_and_op(
     let window = window::resolve(win)?;
     let (origin, result) = ((origin_addr, 1, datatype), (result_addr, 1, datatype));
     let named = (target_rank, target_disp, 1, datatype);
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid during the call: this function's contract.
     if unsafe { fetch_in_place(&window, origin, result, named, op) } {
         return Ok(());
     }
     single(datatype)?;
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid until the operation is complete: this function's contract.
     unsafe { begin_fetch(&window, origin, result, named, op, Effect::Plain) }.map(drop)
 }
 
-/// Elements that are compared have no more bytes, as a rule.
+/// Most bytes of an element that is compared in place.
 const WORD_BYTES_MAX: usize = 16;
 
-/// One element of a type that can be compared (MPI-5.0 §12.3.4).
+/// Checks that elements of a datatype can be compared (MPI-5.0 §12.3.4).
 fn check_comparable(datatype: DatatypeHandle) -> Result {
     single(datatype)?;
     let class = datatype::resolve(datatype)?.basic().map(|basic| basic.class);
@@ -324,7 +328,8 @@ fn check_comparable(datatype: DatatypeHandle) -> Result {
     Ok(())
 }
 
-/// Compares and swaps, in memory that is mapped here. Whether it was done. `new_and_expected` are one element each.
+/// Compares and swaps in memory that is mapped here. `new_and_expected` are two addresses of one element.
+/// Returns true if it was done.
 ///
 /// # Safety
 /// The pointers are those of the C call.
@@ -344,17 +349,18 @@ unsafe fn swap_in_place(
         return false;
     }
     let (mut found, mut wanted) = ([0; WORD_BYTES_MAX], [0; WORD_BYTES_MAX]);
-    // SAFETY: - one element of the program's.
+    // SAFETY: - one element of the program, by the contract of the C call; it fits: checked above.
     unsafe { std::ptr::copy_nonoverlapping(expected, wanted.as_mut_ptr(), bytes) };
     window.alone(target as u32, || {
-        // SAFETY: - one element of the window's memory; there is room.
+        // SAFETY: - one element of the window's memory, by `copy_of`; it fits: checked above.
         unsafe { std::ptr::copy_nonoverlapping(there, found.as_mut_ptr(), bytes) };
         if found == wanted {
-            // SAFETY: - one element of the program's, and one of the window's memory; they may overlap.
+            // SAFETY: - one element of the program, by the contract of the C call, and one of the window's memory, by
+            //           `copy_of`.
             unsafe { std::ptr::copy(new, there, bytes) };
         }
     });
-    // SAFETY: - the program's buffer.
+    // SAFETY: - room for one element in the program's buffer: the contract of the C call.
     unsafe { std::ptr::copy_nonoverlapping(found.as_ptr(), into, bytes) };
     true
 }
@@ -374,7 +380,7 @@ pub unsafe fn compare_and_swap(
 ) -> Result {
     let window = window::resolve(win)?;
     check_comparable(datatype)?;
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - valid during the call: this function's contract.
     if unsafe {
         swap_in_place(&window, [origin_addr, compare_addr], (result_addr, 1, datatype), (target_rank, target_disp))
     } {
@@ -384,9 +390,9 @@ pub unsafe fn compare_and_swap(
         return Ok(());
     };
     let into = buffers::incoming(result_addr, 1, datatype)?;
-    // SAFETY: - the pointers are those of the C call.
+    // SAFETY: - one element, valid during the call: this function's contract.
     let new = unsafe { packed(origin_addr, 1, datatype)? };
-    // SAFETY: - the pointer is that of the C call, to one element of the type.
+    // SAFETY: - one element, valid during the call: this function's contract.
     let expected = unsafe { packed(compare_addr, 1, datatype)? };
     let data = [new.bytes(), expected.bytes()].concat();
     window.compare_and_swap(&there, &data, into)

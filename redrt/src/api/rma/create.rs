@@ -1,4 +1,4 @@
-//! Windows: creation, end, and what can be asked of them.
+//! Windows: creation, end, and their properties.
 
 use super::member;
 use redrt_abi::error::Result;
@@ -51,7 +51,7 @@ pub unsafe fn win_create(
     win.set(make(memories, info, comm)?.handle())
 }
 
-/// A window whose memory the library has made: the program learns where that is.
+/// Returns the handle of a window, and the address of the memory that the library allocated for it.
 fn hand_over(window: &Window, baseptr: *mut c_void, win: Output<WinHandle>) -> Result {
     Output::<usize>::from_address(baseptr).set(window.facts.base)?;
     win.set(window.handle())
@@ -158,7 +158,7 @@ pub unsafe fn win_shared_query(
             fail!(MPI_ERR_RMA_FLAVOR, "memory of {} is attached, not shared", window.label())
         }
         None if chosen == window.rank() => window.facts.base,
-        // Not reached by loads and stores: as if it had no memory (MPI-5.0 §12.2.3).
+        // Not reachable by loads and stores: shown as a rank without memory (MPI-5.0 §12.2.3).
         None => {
             size.set(0)?;
             disp_unit.set(exposed.unit as i64)?;
@@ -188,7 +188,7 @@ pub fn win_set_info(win: WinHandle, info: InfoHandle) -> Result {
 /// `MPI_Win_get_info`.
 pub fn win_get_info(win: WinHandle, info_used: Output<InfoHandle>) -> Result {
     let hints = info::Info::default();
-    // MPI-5.0 section 12.2.1: how it is, unless the program asks for less.
+    // MPI-5.0 section 12.2.1: these are the guarantees unless the program asks for less.
     hints.set("accumulate_ordering", "rar,raw,war,waw")?;
     hints.set("accumulate_ops", "same_op_no_op")?;
     hints.update(&lock(&window::resolve(win)?.info));

@@ -15,7 +15,7 @@ use redrt_abi::{MPI_ERR_ASSERT, MPI_ERR_RANK, MPI_PROC_NULL};
 use redrt_window::Window;
 use std::ffi::c_int;
 
-/// The target of a call; `None` for `MPI_PROC_NULL`, to which nothing is done (MPI-5.0 §12.3).
+/// The target of a call; `None` for `MPI_PROC_NULL`, for which nothing is done (MPI-5.0 §12.3).
 fn target_of(window: &Window, rank: c_int) -> Result<Option<u32>> {
     match rank {
         MPI_PROC_NULL => Ok(None),
@@ -31,7 +31,7 @@ fn member(window: &Window, rank: c_int) -> Result<u32> {
     }
 }
 
-/// Checks the assertions of a call, of which `allowed` are known.
+/// Refuses assertions other than `allowed`.
 fn check_assert(assert: c_int, allowed: c_int) -> Result {
     if assert & !allowed != 0 {
         return Err(Error::new(MPI_ERR_ASSERT, format!("{assert:#x} is no set of assertions for this call")));

@@ -1,4 +1,4 @@
-//! Categories (MPI-5.0 §15.3.9): what of the variables and events belongs together.
+//! Categories (MPI-5.0 §15.3.9): groups of variables and events.
 //!
 //! ```text
 //!   redrt ──┬── redrt_replication
@@ -14,7 +14,7 @@ use redrt_abi::error::Result;
 use redrt_abi::{Input, Output};
 use std::ffi::{c_char, c_int};
 
-/// Where a variable or event belongs.
+/// The category of a variable or event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Category {
     Replication,
@@ -25,11 +25,11 @@ pub(super) enum Category {
 struct Described {
     name: &'static str,
     description: &'static str,
-    /// `None` for the one that holds the others.
+    /// `None` for the category that holds the others.
     category: Option<Category>,
 }
 
-/// All of them, by their indices.
+/// All categories, by index.
 static CATEGORIES: [Described; 4] = [
     Described { name: "redrt", description: "all that redrt tells of itself", category: None },
     Described {
@@ -50,7 +50,7 @@ static CATEGORIES: [Described; 4] = [
 ];
 
 impl Described {
-    /// Places in a list of those that belong here.
+    /// Indices of the entries of a list that belong to this category.
     fn members<T>(&self, list: &[T], category: impl Fn(&T) -> Category) -> Vec<c_int> {
         let places = list.iter().enumerate().filter(|(_, one)| self.category == Some(category(one)));
         places.map(|(place, _)| place as c_int).collect()
@@ -73,7 +73,7 @@ impl Described {
     }
 }
 
-/// Hands out the members, or the first `len` of them.
+/// Stores the first `len` members.
 fn put(members: &[c_int], len: c_int, indices: Output<c_int>) -> Result {
     let room = usize::try_from(len).unwrap_or(0);
     members.iter().take(room).enumerate().try_for_each(|(place, member)| indices.set_at(place, *member))
@@ -85,7 +85,7 @@ pub fn t_category_get_num(num_cat: Output<c_int>) -> Result {
     num_cat.set(CATEGORIES.len() as c_int)
 }
 
-/// `MPI_T_category_changed`: they never do.
+/// `MPI_T_category_changed`: categories never change.
 pub fn t_category_changed(update_number: Output<c_int>) -> Result {
     check_initialized()?;
     update_number.set(0)

@@ -1,5 +1,4 @@
-//! Control variables (MPI-5.0 §15.3.6): what decides how this process communicates. All are set when the job is
-//! started.
+//! Control variables (MPI-5.0 §15.3.6): the job's settings for communication. All are fixed when the job is started.
 
 use super::category::Category;
 use super::enumeration::{self, Enumeration};
@@ -21,7 +20,7 @@ pub(super) struct Control {
     value: Value,
 }
 
-/// What it holds.
+/// The type of a variable, and the function that reads it.
 enum Value {
     /// `MPI_UNSIGNED_LONG_LONG`.
     Number(fn() -> u64),
@@ -33,12 +32,12 @@ fn world<T>(read: impl FnOnce(&World) -> T) -> Option<T> {
     runtime::job().map(|job| read(&job.welcome.world))
 }
 
-/// How the job was started; as jobs are started by default, for a process without one.
+/// Reads an option of the job; for a process without a job, its default.
 fn option<T: Default>(read: impl FnOnce(&Options) -> T) -> T {
     runtime::job().map_or_else(T::default, |job| read(&job.welcome.options))
 }
 
-/// All of them, by their indices.
+/// All control variables, by index.
 pub(super) const CONTROLS: [Control; 9] = [
     Control {
         name: "redrt_eager_bytes_max",
@@ -117,7 +116,7 @@ pub(super) const CONTROLS: [Control; 9] = [
     },
 ];
 
-/// Handles are indices, moved away from null.
+/// Handles are indices plus this number, so that none is null.
 const FIRST_HANDLE: usize = 0x2000;
 
 fn resolve(handle: ToolHandle) -> Result<&'static Control> {
@@ -197,7 +196,7 @@ pub unsafe fn t_cvar_read(handle: ToolHandle, buf: *mut c_void) -> Result {
     }
 }
 
-/// `MPI_T_cvar_write`: what the job was started with stays.
+/// `MPI_T_cvar_write`: an error, as settings of the job stay.
 ///
 /// # Safety
 /// The pointers are those of the C call.

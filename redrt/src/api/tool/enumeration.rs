@@ -21,10 +21,10 @@ pub(super) static THREADS: Enumeration = Enumeration { name: "redrt_threads", it
 pub(super) static ON_SDC: Enumeration =
     Enumeration { name: "redrt_on_sdc", items: &["heal", "correct", "report", "abort"] };
 
-/// Those of variables; those of events follow.
+/// Enumerations of variables. In the list of all, those of events follow.
 static OF_VARIABLES: [&Enumeration; 6] = [&SWITCH, &TRANSPORT, &DETERMINISM, &FILES, &THREADS, &ON_SDC];
 
-/// Handles are places in both lists, moved away from null.
+/// Handles are places in the list of all plus this number, so that none is null.
 const FIRST_HANDLE: usize = 0x3000;
 
 fn all() -> impl Iterator<Item = &'static Enumeration> {
@@ -32,7 +32,7 @@ fn all() -> impl Iterator<Item = &'static Enumeration> {
 }
 
 impl Enumeration {
-    /// The handle of one that is in the lists.
+    /// The handle of this enumeration; `MPI_T_ENUM_NULL` if it is not in the list of all.
     pub(super) fn handle(&self) -> ToolHandle {
         all().position(|known| known == self).map_or(MPI_T_ENUM_NULL, |place| ToolHandle(FIRST_HANDLE + place))
     }

@@ -1,4 +1,4 @@
-//! Events (MPI-5.0 §15.3.8): what happens to this process and its job; see [`redrt_runtime::events`].
+//! Events (MPI-5.0 §15.3.8) of this process and its job; see [`redrt_runtime::events`].
 
 use super::category::Category;
 use super::enumeration::Enumeration;
@@ -17,7 +17,7 @@ pub(super) struct Type {
     name: &'static str,
     pub(super) category: Category,
     description: &'static str,
-    /// What each element is called; each is an `MPI_INT64_T`.
+    /// Names of the elements, each an `MPI_INT64_T`.
     pub(super) elements: Enumeration,
 }
 
@@ -25,7 +25,7 @@ const fn of(name: &'static str, category: Category, description: &'static str, i
     Type { name, category, description, elements: Enumeration { name, items } }
 }
 
-/// All of them, by their indices: in the order of [`Kind::ALL`].
+/// All types, by index, in the order of [`Kind::ALL`].
 pub(super) static TYPES: [Type; Kind::ALL.len()] = [
     of(
         "redrt_replica_lost",
@@ -81,12 +81,12 @@ fn check_safety(level: c_int) -> Result {
     Err(Error::new(MPI_T_ERR_INVALID, format!("{level} is no level of safety of a callback")))
 }
 
-/// Hints that were given: none is known, so they are ignored, as the standard says.
+/// Accepts hints and ignores them: no hint is known.
 fn take_hints(info: InfoHandle) -> Result {
     info::resolve_hints(info).map(drop).map_err(|_| Error::new(MPI_T_ERR_INVALID, "not an info object"))
 }
 
-/// The hints that are in use, in an object that the caller frees: none.
+/// Returns the hints in use, none, in an object that the caller frees.
 fn tell_hints(place: Output<InfoHandle>) {
     if !place.is_null() {
         tell(place, info::register(Info::default()));

@@ -1,7 +1,7 @@
-//! The tool information interface (MPI-5.0 chapter 15): control variables, performance variables and events of real
-//! things, and categories of them. None comes or goes while a process runs.
+//! The tool information interface (MPI-5.0 chapter 15): control variables, performance variables, events, and their
+//! categories. Their lists do not change while a process runs.
 //!
-//! Its functions return their error codes and never invoke an error handler (section 15.3).
+//! The functions return error codes and never invoke an error handler (section 15.3).
 
 mod category;
 mod control;
@@ -21,7 +21,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 process_local! {
-    /// How many more times the interface was initialized than finalized.
+    /// Number of initializations of the interface that were not finalized.
     static INITIALIZED_COUNT: AtomicU32 = AtomicU32::new(0);
 }
 
@@ -46,7 +46,7 @@ pub fn t_finalize() -> Result {
     done.map(drop).map_err(|_| Error::new(MPI_T_ERR_NOT_INITIALIZED, "MPI_T_init_thread was not called"))
 }
 
-/// Where a string of a query goes, and how much room there is (§15.3.3): cut short to it, and told how much is needed.
+/// Returns a string of a query, cut to the room that `length` gives, and sets `length` to the room needed (§15.3.3).
 fn put_text(text: &str, place: Output<c_char>, length: Output<c_int>) -> Result {
     if length.is_null() {
         return Ok(());
@@ -58,19 +58,19 @@ fn put_text(text: &str, place: Output<c_char>, length: Output<c_int>) -> Result 
     length.set(text.len() as c_int + 1)
 }
 
-/// Writes what a query's caller wants to know; any of its pointers may be null (§15.3.3).
+/// Sets an output of a query, unless its pointer is null (§15.3.3).
 fn tell<T: Copy>(place: Output<T>, value: T) {
     place.set_if_wanted(value);
 }
 
-/// The entry of a list that an index of the program names.
+/// The entry of a list at an index that the program passed.
 fn entry<T>(list: &'static [T], index: c_int) -> Result<&'static T> {
     check_initialized()?;
     let found = usize::try_from(index).ok().and_then(|index| list.get(index));
     found.ok_or_else(|| Error::new(MPI_T_ERR_INVALID_INDEX, "there is nothing with this index"))
 }
 
-/// The place in a list of what has this name.
+/// Sets the index of the entry with this name.
 fn index_of(names: impl Iterator<Item = &'static str>, name: Input<c_char>, index: Output<c_int>) -> Result {
     check_initialized()?;
     let name = name.text()?;
@@ -80,7 +80,7 @@ fn index_of(names: impl Iterator<Item = &'static str>, name: Input<c_char>, inde
     }
 }
 
-/// The address of a value in the program's buffer.
+/// The program's buffer, as the place of one value.
 fn value_at<T>(buffer: *mut c_void) -> Output<T> {
     Output::from_address(buffer)
 }

@@ -1,7 +1,8 @@
-//! Performance variables (MPI-5.0 §15.3.7): what this process has sent, compared and keeps.
+//! Performance variables (MPI-5.0 §15.3.7): counts of this process's messages and comparisons, and sizes of its
+//! buffers.
 //!
-//! All count from the beginning of the job, by themselves: they are continuous, and read-only. What the replicas of a
-//! rank are told agrees, though their counts may not: the leader's are told.
+//! All count from the beginning of the job: they are continuous and read-only. Counts of the replicas of a rank may
+//! differ, so all of them are shown the leader's.
 
 use super::category::Category;
 use super::{check_initialized, entry, put_text, tell, value_at};
@@ -27,7 +28,7 @@ fn statistics(engine: &Engine) -> Statistics {
     engine.statistics()
 }
 
-/// All of them, by their indices.
+/// All performance variables, by index.
 pub(super) const PERFORMANCES: [Performance; 8] = [
     Performance {
         name: "redrt_link_bytes_sent",
@@ -87,7 +88,7 @@ pub(super) const PERFORMANCES: [Performance; 8] = [
     },
 ];
 
-/// A session of the tool interface. It has no state of its own, but its handles.
+/// A session of the tool interface. Its only state is its handles.
 struct Session;
 
 /// A variable in a session.
@@ -167,7 +168,7 @@ pub fn t_pvar_session_create(pe_session: Output<ToolHandle>) -> Result {
     pe_session.set(ToolHandle(SESSIONS.insert(Arc::new(Session))))
 }
 
-/// `MPI_T_pvar_session_free`: its handles go with it.
+/// `MPI_T_pvar_session_free`: also frees the session's handles.
 pub fn t_pvar_session_free(pe_session: Output<ToolHandle>) -> Result {
     let session = pe_session.get()?;
     check_session(session)?;
@@ -205,7 +206,8 @@ pub fn t_pvar_handle_free(pe_session: ToolHandle, handle: Output<ToolHandle>) ->
     handle.set(MPI_T_PVAR_HANDLE_NULL)
 }
 
-/// All are continuous: there is nothing to start or stop in one, and nothing is done to all.
+/// All variables are continuous, so a single one cannot be started or stopped. For all handles at once that is no
+/// error.
 fn start_or_stop(session: ToolHandle, handle: ToolHandle) -> Result {
     if handle == MPI_T_PVAR_ALL_HANDLES {
         return check_session(session);
@@ -225,7 +227,7 @@ pub fn t_pvar_stop(pe_session: ToolHandle, handle: ToolHandle) -> Result {
 }
 
 fn read(bound: &Bound) -> u64 {
-    // Before the library works, nothing has been counted.
+    // Without an engine, nothing has been counted yet.
     if engine::get().is_none() { 0 } else { decide::value(bound.performance.read) }
 }
 

@@ -1,4 +1,4 @@
-//! The tool interface, as a tool in C uses it.
+//! The tool interface, used as by a tool in C.
 
 use super::*;
 use std::ffi::c_char;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 type Members = unsafe extern "C" fn(i32, i32, *mut i32) -> i32;
 
-/// Each variable and event is in one category, and all others are in the first.
+/// Each variable and event is in one category; the first category holds the other categories.
 fn categories_hold_all_there_is() {
     let (mut count, mut index, mut update) = (0, -1, -1);
     call(|| unsafe_call!(MPI_T_category_changed(&mut update)));
@@ -15,7 +15,7 @@ fn categories_hold_all_there_is() {
     assert_eq!((index, update), (0, 0));
     let members = |list: Members, category: i32, length: i32| {
         let mut found = vec![-1; 50];
-        // SAFETY: - there is room for more than the length.
+        // SAFETY: - found has room for more than `length` elements.
         call(|| unsafe { list(category, length, found.as_mut_ptr()) });
         found.into_iter().take_while(|index| *index >= 0).collect::<Vec<_>>()
     };
@@ -82,7 +82,7 @@ unsafe extern "C" fn told(instance: ToolHandle, registration: ToolHandle, safety
     call(|| unsafe_call!(MPI_T_event_get_timestamp(instance, &mut at)));
     assert!(at > 0 && all[0] == rank);
     TOLD.lock().unwrap().push((rank, source));
-    // It may go in its own callback; that is called once more for what happened before.
+    // A registration may be freed in its own callback: it gets no further event, and its free callback is called.
     if rank == 6 {
         call(|| {
             unsafe_call!(MPI_T_event_handle_free(registration, std::ptr::without_provenance_mut(8), freed_callback()))
@@ -135,7 +135,7 @@ fn events_are_told_to_who_asks() {
         let own = redrt_types::ReplicaId { rank: redrt_types::VirtualRank(rank), index: redrt_types::ReplicaIndex(1) };
         redrt_runtime::events::paths_parted(own);
     }
-    // Told as a call ends, if it is not that of another thread.
+    // Events are delivered at the end of a call, unless another thread delivers at that moment.
     while TOLD.lock().unwrap().len() < 3 {
         call(|| unsafe_call!(MPI_T_source_get_num(&mut count)));
     }
