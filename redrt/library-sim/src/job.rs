@@ -1,4 +1,4 @@
-//! `redrun` and the daemons of a simulated job: who is there, what each is told and when, what is lost.
+//! `redrun` and the daemons of a simulated job: its members, the messages to each of them and their times, its losses.
 
 mod asking;
 mod leaving;
@@ -29,51 +29,51 @@ use redrt_wire::secret::Secret;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is fixed about a run; the seed chooses the rest.
+/// Fixed properties of a run; the seed chooses the rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Number of ranks.
     pub rank_count: Option<u32>,
-    /// Replicas of each rank.
+    /// Number of replicas of each rank.
     pub degree: Option<u16>,
-    /// What the program does.
+    /// Kind of the program.
     pub kind: Option<Kind>,
-    /// No process is lost, and no connection, and no line is taken.
+    /// True if no process and no connection is lost, and no line is taken.
     pub is_undisturbed: bool,
-    /// Is called with each thing that happens.
+    /// Called with each event.
     pub trace: Option<fn(&str)>,
-    /// The program of one process leaves the path of its siblings.
+    /// True if the program of one process leaves the path of its siblings.
     pub leaves: bool,
-    /// A bug in every process.
+    /// A bug to plant in every process.
     pub mutation: Option<Mutation>,
 }
 
-/// What happened in a run that was right.
+/// Counts of a successful run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
-    /// What the program did.
+    /// Kind of the program.
     pub kind: Option<Kind>,
-    /// Events in all.
+    /// Number of events.
     pub events: u64,
-    /// Processes that were lost.
+    /// Number of processes that were lost.
     pub losses: u64,
-    /// Connections that broke between two that live.
+    /// Number of connections that broke between two live processes.
     pub breaks: u64,
-    /// How often two hosts did not hear each other.
+    /// Number of times that two hosts were cut off from each other.
     pub parts: u64,
-    /// Lines that were taken.
+    /// Number of lines that were taken.
     pub lines: u64,
-    /// How often the job went back to one.
+    /// Number of times that the job went back to a line.
     pub returns: u64,
-    /// Signals that programs got.
+    /// Number of signals that programs got.
     pub signals: u64,
-    /// Processes that left the path of their siblings.
+    /// Number of processes that left the path of their siblings.
     pub left: u64,
-    /// 1 if nobody could say who was right, or nobody was left who was: the run ended there.
+    /// 1 if the run ended without a decision: the right replica was unknown, or none was left.
     pub open: u64,
-    /// Ranks.
+    /// Number of ranks.
     pub rank_count: u32,
-    /// Replicas of each.
+    /// Number of replicas of each rank.
     pub degree: u16,
 }
 
@@ -92,18 +92,18 @@ impl fmt::Display for Summary {
     }
 }
 
-/// What went wrong in a run.
+/// A failed run.
 #[derive(Debug)]
 pub struct Failure {
-    /// After how many events.
+    /// Number of events before the failure.
     pub event: u64,
-    /// Ranks of the job.
+    /// Number of ranks.
     pub rank_count: u32,
-    /// Replicas of each.
+    /// Number of replicas of each rank.
     pub degree: u16,
-    /// What the program did.
+    /// Kind of the program.
     pub kind: Kind,
-    /// What.
+    /// The failure itself.
     pub wrong: Wrong,
 }
 
@@ -116,18 +116,18 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// More events than any run needs. Programs that poll for one another's messages make the longest runs: 2.2 million
-/// events were the most of a million seeds.
+/// Limit on events, above the need of any run. Programs that poll for one another's messages make the longest runs: 2.2
+/// million events at most in a million seeds.
 const EVENTS_MAX: u64 = 10_000_000;
-/// After so many events a process that has left the path of its siblings, and is still there, stands still while others
-/// poll for what it does not send.
+/// After this number of events, a process that has left the path of its siblings stands still, while others poll for
+/// its messages.
 const EVENTS_LAGGING: u64 = 200_000;
-/// A longer time than any run needs. Those that wait look again once in a minute.
+/// Limit on time, above the need of any run. Waiting processes look again once in a minute.
 const TIME_MAX_NS: u64 = 3_600_000_000_000;
 
-/// Longest time between two looks whether processes wait.
+/// Longest time between two waves of questions to all processes ([`Event::Asks`]).
 const LOOK_NS_MAX: u64 = 5_000_000_000;
-/// A look comes after this number of events at the latest: for ranks that poll, time hardly goes on.
+/// Largest number of events between two waves: for ranks that poll, time hardly advances.
 const EVENTS_PER_LOOK: u64 = 100_000;
 
 /// A process of the job, as its daemon sees it.
@@ -136,15 +136,15 @@ pub(super) struct Member {
     pub(super) actor: Actor,
     pub(super) is_lost: bool,
     pub(super) output: Option<Vec<u64>>,
-    /// Of its last sleep: it wakes once of each.
+    /// Number of the latest sleep: a process wakes once from each.
     sleeps: u64,
-    /// It is to run already.
+    /// True if the process is scheduled to run.
     is_due: bool,
-    /// It has called `MPI_Finalize`, in this view.
+    /// View in which the process called `MPI_Finalize`.
     pub(super) finalizing: Option<redrt_types::ViewNumber>,
-    /// It goes on from a line, and has not heard how the others are reached.
+    /// True if the process goes on from a line and has not received the cards of the others yet.
     pub(super) awaits_cards: bool,
-    /// When it is told the last thing that it was told.
+    /// Time of the latest message that is scheduled for the process: messages keep their order.
     told_ns: u64,
 }
 
@@ -154,15 +154,15 @@ pub(super) struct SimulatedJob {
     pub(super) members: Vec<Member>,
     pub(super) cards: Vec<Card>,
     pub(super) is_released: bool,
-    /// Lines are taken, and some of them just when something is told to all.
+    /// True if lines are taken. Some are taken just when a message is sent to all.
     pub(super) takes_lines: bool,
     /// Processes that wait for a line, and the numbers of their questions.
     pub(super) askers: Vec<(ProcessIndex, u64)>,
     pub(super) signal_count: u64,
-    /// Which process leaves the path of its siblings, if one does.
+    /// The departure of a process from the path of its siblings, if the run has one.
     pub(super) leaves: Option<Leaves>,
     waves: Waves,
-    /// Replicas have parted, and nobody knows who is right.
+    /// True if replicas have parted and the right one is unknown.
     pub(super) is_undecided: bool,
     pub(super) summary: Summary,
     pub(super) mutation: Option<Mutation>,
@@ -171,8 +171,8 @@ pub(super) struct SimulatedJob {
 /// Runs one seed to its end.
 ///
 /// # Errors
-/// When a process finds a result that MPI does not allow, panics, reports what did not happen, or when all wait for
-/// each other.
+/// If a process finds a result that MPI does not allow, panics, or reports an event that did not happen; if all
+/// processes wait for each other; or if the run exceeds its limits.
 pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let mut random = Random::new(mix(seed ^ 0x6c69_6272_6172_7921));
     let degree = options.degree.unwrap_or_else(|| random.pick(&[1, 2, 2, 3]));
@@ -213,8 +213,8 @@ impl SimulatedJob {
         let mutation = options.mutation;
         let mut random = random;
         let protocol = random.pick(&[Protocol::Hash, Protocol::Hash, Protocol::AllToAll]);
-        // Replicated windows need the strict one.
-        // A payload that is used before its verdict is another chapter.
+        // Replicated windows need strict verification. With deferred verification, programs that depart might use a
+        // wrong payload before its verdict, so runs with departures are strict too.
         let is_strict = matches!(plan.kind, Kind::Windows | Kind::Mixed) || random.chance(70) || leaves.is_some();
         let verification = if is_strict { Verification::Strict } else { Verification::Deferred };
         let compared = (protocol, verification);
@@ -246,7 +246,7 @@ impl SimulatedJob {
                     world::with_current(|world| world.tell(at, message));
                 };
                 init_simulated(welcome, cards, Control::simulated(Box::new(hear)));
-                // Nobody begins before all have their places.
+                // No program begins before all processes have joined.
                 actor::sleep(None);
                 if let Some(leaves) = leaves {
                     leaves.begin(at);
@@ -290,7 +290,7 @@ impl SimulatedJob {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Chooses who is lost, and when: at a step of its own, or at a time. Each rank keeps one replica.
+    /// Chooses the lost processes, each with a step of its own or a time. Each rank keeps one replica.
     fn plan_faults(&mut self, losses: usize, breaks: usize, parts: bool) {
         let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
         let mut left = self.view.degrees();
@@ -392,7 +392,7 @@ impl SimulatedJob {
         &mut self.members[process.0 as usize]
     }
 
-    /// The process runs soon.
+    /// Schedules a process to run soon.
     pub(super) fn wake(&mut self, process: ProcessIndex) {
         let member = &mut self.members[process.0 as usize];
         if member.is_lost || member.output.is_some() || std::mem::replace(&mut member.is_due, true) {
@@ -416,13 +416,13 @@ impl SimulatedJob {
                     let world = self.world();
                     (world.links[id].name, world.links[id].to, world.links[id].is_open())
                 };
-                // Where something has come through it already, the host has taken it on.
+                // A connection over which data have arrived has been accepted already.
                 if self.world().are_parted([name.from, to]) && !self.world().links[id].has_brought() {
                     return Ok(());
                 }
                 let member = self.member(to);
                 if is_open && member.awaits_cards && !member.is_lost {
-                    // The thread that admits others waits until this process goes on.
+                    // The thread that admits connections waits until this process goes on.
                     let mut world = self.world();
                     let at_ns = world.soon();
                     world.plan(at_ns, Event::Opened(id));
@@ -450,7 +450,7 @@ impl SimulatedJob {
                 let degree = self.summary.degree;
                 let member = self.member(process);
                 if !member.is_lost && member.output.is_none() {
-                    // Copies are told of their view after that.
+                    // Copies get the view after the cards.
                     let is_known = match *message {
                         ToAgent::Cards(_) => degree == 1,
                         ToAgent::View(_) => degree > 1,
@@ -519,14 +519,14 @@ impl SimulatedJob {
             Pause::Asleep(until) => {
                 if let Some(until) = until {
                     let mut world = self.world();
-                    // One that polls does so a few times for each thing that happens.
+                    // A polling process polls a few times for each event.
                     let until = until.max(world.now_ns + 1 + world.random.number() % world.delay_ns_max);
                     world.plan(until, Event::Run(process, sleeps));
                 }
             }
             Pause::Ended(End::Done(output)) => member.output = Some(output),
             Pause::Ended(End::Lost) => self.gone(process),
-            // Its program, or the library in it, has noticed that something is wrong.
+            // The program, or the library in the process, has noticed the fault.
             Pause::Ended(End::Panicked(_)) if self.has_left(process) || self.has_reason(process) => self.gone(process),
             Pause::Ended(End::Panicked(why)) => {
                 let replica = self.member(process).replica;
@@ -539,7 +539,7 @@ impl SimulatedJob {
         Ok(())
     }
 
-    /// A process has unwound: its links are lost, and sooner or later it is missed.
+    /// A process has unwound: breaks its links, and schedules the time at which it is missed.
     fn gone(&mut self, process: ProcessIndex) {
         self.member(process).is_lost = true;
         self.world().mute(process);
@@ -553,7 +553,7 @@ impl SimulatedJob {
         world.plan(at_ns, Event::Missed(process));
     }
 
-    /// Each process that lives is told something, in its time, and in the order in which it is said.
+    /// Sends a message to each live process. Delays differ; each process gets its messages in order.
     pub(super) fn tell_all(&mut self, message: impl Fn(&View) -> ToAgent) {
         let view = self.view.clone();
         for number in 0..self.members.len() {
@@ -566,7 +566,7 @@ impl SimulatedJob {
         }
     }
 
-    /// A process is told something, in the order in which it is said to it.
+    /// Sends a message to a process. Messages to one process keep their order.
     pub(super) fn tell(&mut self, process: ProcessIndex, message: ToAgent) {
         let after_ns = self.member(process).told_ns + 1;
         let at_ns = self.world().soon().max(after_ns);
@@ -574,7 +574,7 @@ impl SimulatedJob {
         self.world().plan(at_ns, Event::Told(process, Incarnation(0), Box::new(message)));
     }
 
-    /// What a process tells its daemon.
+    /// Handles a message of a process to its daemon.
     fn hear(&mut self, process: ProcessIndex, message: FromAgent) -> Result<(), Wrong> {
         let replica = self.member(process).replica;
         let Some(message) = self.hear_of_paths(process, message)? else { return Ok(()) };
@@ -611,7 +611,8 @@ impl SimulatedJob {
         Ok(())
     }
 
-    /// `redrun` asks all processes whether they wait, and goes on to while some do not hear each other.
+    /// Asks all processes if they wait, as `redrun` does, and again as long as some hosts are cut off or a process may
+    /// leave.
     fn ask_all(&mut self) {
         if !self.is_looked_at() {
             return;
@@ -622,7 +623,8 @@ impl SimulatedJob {
         world.plan(at_ns, Event::Asks);
     }
 
-    /// Whether a look may find something: somebody may have left, or some do not hear each other.
+    /// True if asking may show something: a process may have left its siblings' path, or hosts are cut off from each
+    /// other.
     fn is_looked_at(&mut self) -> bool {
         let victims: Vec<_> = self.world().parted.iter().map(|parted| parted.victim).collect();
         self.may_leave() || victims.into_iter().any(|victim| !self.member(victim).is_lost)
@@ -639,7 +641,7 @@ impl SimulatedJob {
         self.members.iter().filter(|member| member.replica.rank == peer.rank).count() as u16
     }
 
-    /// Replicas of a rank have the same results.
+    /// Checks that replicas of a rank have the same results.
     fn compare(&self) -> Result<(), Wrong> {
         for rank in 0..self.summary.rank_count {
             let is_sound = |(at, member): &(usize, &Member)| {
@@ -656,7 +658,7 @@ impl SimulatedJob {
     }
 }
 
-/// A process is lost where it stands, as its thread unwinds.
+/// Loses a process at its present place: its program unwinds.
 pub(super) fn member_lost(job: &mut SimulatedJob, process: ProcessIndex) {
     let member = job.member(process);
     member.actor.lose();

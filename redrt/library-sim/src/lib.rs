@@ -1,14 +1,14 @@
-//! A whole job in one process of the system, from one seed: the real library in each of its processes, over a network
-//! that delays, orders between pairs as it likes, fills up and breaks; with losses of processes at any step, and lines
-//! to which the job goes back.
+//! A whole job in one process of the system, from one seed. The real library runs in each of the job's processes, over
+//! a network that delays frames, keeps the order of each pair only, fills up and breaks. Processes are lost at any
+//! step, and the job goes back to lines.
 //!
-//! Real are the API, communicators, collectives, windows, decisions, engine and protocol. Simulated are the network
-//! and time (`world`), `redrun` and the daemons (`job`), and the programs (`program`), which know the results that MPI
+//! Real: the API, communicators, collectives, windows, decisions, engine and protocol. Simulated: the network and time
+//! (`world`), `redrun` and the daemons (`job`), and the programs (`program`), which compute the results that MPI
 //! promises and check them.
 //!
-//! Each process has a thread and what a process has once (`redrt_process`). One of the threads runs at a time, and
-//! which one does the seed says: a thread hands over where the library would sleep or yield (`world::actor`). So the
-//! same seed is the same run, nothing sleeps, and a second of the job takes no time.
+//! Each process is a coroutine with the state that a process of the system has once (`redrt_process`). One of them runs
+//! at a time. A process hands over where the library would sleep or yield (`world::actor`), and the seed chooses the
+//! next one. So a seed is a run, nothing sleeps, and a second of the job takes no time.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -31,7 +31,7 @@ use job::signals;
 use redrt_process::simulation::Simulation;
 use world::actor;
 
-/// What the library's processes ask of it.
+/// Functions that the library calls in simulated processes.
 static SIMULATION: Simulation = Simulation {
     now_ns: || world::with_current(world::World::tick),
     sleep: |limit| actor::sleep(limit.map(|limit| limit.as_nanos() as u64)),

@@ -1,4 +1,4 @@
-//! A few whole jobs. Thousands of them, and planted bugs, are run where the library is built to run fast
+//! A few whole jobs. Thousands of jobs, and planted bugs, are run where the library is built with optimizations
 //! (`tools/redrt-sim`).
 
 use super::{Kind, Options, run};

@@ -1,4 +1,4 @@
-//! Time, chance, and what happens when.
+//! Time, random numbers, and planned events.
 
 pub mod actor;
 pub mod network;
@@ -12,38 +12,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Something that happens at a time.
+/// An event, which has a time.
 #[derive(Debug)]
 pub enum Event {
-    /// A process runs, if it has not since it was to.
+    /// A process runs, unless it has run since this was planned: the number is that of its sleep.
     Run(ProcessIndex, u64),
-    /// Another process sees that a link was opened.
+    /// The other end of a link learns that it was opened.
     Opened(LinkId),
-    /// What was given to a link leaves its sender.
+    /// The next frame of a link leaves its sender.
     Leaves(LinkId),
     /// A frame arrives.
     Arrives(LinkId),
-    /// The other end of a link sees that it is gone.
+    /// Both ends of a link learn that it is lost.
     Closes(LinkId),
-    /// A daemon tells a process something.
+    /// A message of a daemon reaches its process.
     Told(ProcessIndex, Incarnation, Box<ToAgent>),
     /// `redrun` learns that a process is lost.
     Missed(ProcessIndex),
-    /// A process is lost, wherever it is.
+    /// A process is lost, at whatever place it is.
     Lost(ProcessIndex),
     /// The connection between two processes breaks.
     Breaks(ProcessIndex, ProcessIndex),
-    /// The hosts of two processes do not hear each other any more.
+    /// The hosts of two processes are cut off from each other.
     Parts(Parted),
-    /// A connection that a process wished for was not answered.
+    /// A connection that a process wanted to open gets no answer.
     Unanswered(ProcessIndex, ProcessIndex, Arc<AtomicBool>),
-    /// `redrun` asks all processes whether they wait.
+    /// `redrun` asks all processes if they wait.
     Asks,
-    /// A line is taken; `true` if the job goes back to it.
+    /// A line is taken; with `true` the job goes back to it.
     Line(bool),
-    /// A line is taken, if somebody who has asked for one waits for it.
+    /// A line is taken, if a process waits for one that it has asked for.
     Asked,
-    /// The user sends the job a signal.
+    /// The user sends a signal to the job.
     Signal,
 }
 
@@ -53,54 +53,52 @@ impl Event {
     }
 }
 
-/// Two processes whose hosts do not hear each other, though others hear both.
+/// Two processes whose hosts are cut off from each other, though others reach both.
 #[derive(Clone, Copy, Debug)]
 pub struct Parted {
-    /// The one that is given up when somebody says so.
+    /// The process that is lost when one of the two reports the other's host as silent.
     pub victim: ProcessIndex,
-    /// The other.
+    /// The other process.
     pub other: ProcessIndex,
 }
 
 impl Parted {
-    /// Whether these are the two.
+    /// True if these are the two processes.
     pub fn are(&self, one: ProcessIndex, other: ProcessIndex) -> bool {
         [[one, other], [other, one]].contains(&[self.victim, self.other])
     }
 }
 
-/// What threads of all processes share.
+/// State that all simulated processes share.
 pub struct World {
-    /// The time.
+    /// Time in nanoseconds.
     pub now_ns: u64,
-    /// Chance.
     pub random: Random,
-    /// What will happen, by time and then in the order in which it was planned.
+    /// Planned events, by time and then in the order in which they were planned.
     pub events: BTreeMap<(u64, u64), Event>,
     count: u64,
-    /// Connections.
     pub links: Vec<Link>,
-    /// Lines for the user.
+    /// Output lines of processes.
     pub lines: Vec<String>,
-    /// What processes told their daemons.
+    /// Messages of processes to their daemons.
     pub told: Vec<(ProcessIndex, FromAgent)>,
-    /// Longest delay of a frame.
+    /// Longest delay of a frame, in nanoseconds.
     pub delay_ns_max: u64,
-    /// In how many of 100 steps another process may run.
+    /// Percentage of steps at which another process may run.
     pause_percent: usize,
-    /// Those that have been lost, or are being.
+    /// Processes that are lost, or are being lost.
     muted: BTreeSet<ProcessIndex>,
-    /// Those whose programs have left the path of their siblings.
+    /// Processes whose programs have left the path of their siblings.
     pub left: BTreeSet<ProcessIndex>,
-    /// Those that do not hear each other.
+    /// Pairs of processes that are cut off from each other.
     pub parted: Vec<Parted>,
-    /// Signals that programs got.
+    /// Number of signals that programs got.
     pub raised_count: u64,
-    /// How many lines were taken: what is changed since the last one has to be written down.
+    /// Number of lines that were taken: changes of files since the latest one must be recorded.
     pub line_count: u64,
-    /// What is in the file of each rank.
+    /// Content of each rank's file.
     pub files: BTreeMap<u32, u64>,
-    /// Is called with each thing that happens.
+    /// Called with each event.
     pub trace: Option<fn(&str)>,
 }
 
@@ -108,17 +106,17 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Mutex<World>>>> = const { RefCell::new(None) };
 }
 
-/// The calling thread belongs to this world.
+/// Makes this the world of the calling thread.
 pub fn enter(world: Arc<Mutex<World>>) {
     CURRENT.set(Some(world));
 }
 
-/// The calling thread belongs to none any more.
+/// Ends the calling thread's part in its world.
 pub fn leave() {
     CURRENT.set(None);
 }
 
-/// Does something with the world of the calling thread, if it belongs to one.
+/// Calls a closure with the calling thread's world; `None` if it has none.
 pub fn with_current<T>(act: impl FnOnce(&mut World) -> T) -> Option<T> {
     let world = CURRENT.with_borrow(Clone::clone)?;
     let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,12 +124,12 @@ pub fn with_current<T>(act: impl FnOnce(&mut World) -> T) -> Option<T> {
 }
 
 impl World {
-    /// A world in which nothing is to happen yet.
+    /// A world without planned events.
     pub fn new(mut random: Random, trace: Option<fn(&str)>) -> Self {
         let delay_ns_max = random.pick(&[1_000, 20_000, 1_000_000]);
         let pause_percent = random.pick(&[0, 2, 20]);
         let (events, links, told) = (BTreeMap::new(), Vec::new(), Vec::new());
-        // Not 0, which is no time for some.
+        // Not 0: in places of the library 0 means no time.
         Self {
             now_ns: 1_000_000,
             random,
@@ -152,7 +150,7 @@ impl World {
         }
     }
 
-    /// The time; it goes on as it is looked at, so that nobody waits for it in vain.
+    /// Reads the time. Each reading advances it, so that no loop waits for it in vain.
     pub fn tick(&mut self) -> u64 {
         self.now_ns += 50;
         self.now_ns
@@ -164,14 +162,14 @@ impl World {
         self.events.insert((at_ns.max(self.now_ns), self.count), event);
     }
 
-    /// The next event, at whose time it is now.
+    /// Takes the next event, and advances the time to it.
     pub fn next(&mut self) -> Option<Event> {
         let ((at_ns, _), event) = self.events.pop_first()?;
         self.now_ns = self.now_ns.max(at_ns);
         Some(event)
     }
 
-    /// The next event of the network, whatever is planned before it. Time goes on to it.
+    /// Takes the next event of the network, before any other that is planned, and advances the time to it.
     pub fn next_of_network(&mut self) -> Option<Event> {
         let mut events = self.events.iter();
         let key = *events.find(|(_, event)| event.is_of_network())?.0;
@@ -179,12 +177,12 @@ impl World {
         self.events.remove(&key)
     }
 
-    /// Whether a connection was opened that its other end has not seen.
+    /// True if a connection was opened and its other end has not learned of it yet.
     pub fn is_anybody_knocking(&self) -> bool {
         self.events.values().any(|event| matches!(event, Event::Opened(_)))
     }
 
-    /// What the daemon of a process was to tell it later, in order: it does so now.
+    /// Takes the planned messages of a daemon to its process, in order.
     pub fn take_told(&mut self, process: ProcessIndex) -> Vec<ToAgent> {
         let is_its = |event: &Event| matches!(event, Event::Told(to, ..) if *to == process);
         let keys: Vec<_> = self.events.iter().filter(|(_, event)| is_its(event)).map(|(key, _)| *key).collect();
@@ -195,49 +193,49 @@ impl World {
         keys.iter().filter_map(message).collect()
     }
 
-    /// The job goes back to a line: connections are gone, nothing is on its way on one or to be told, and nobody is
-    /// lost who might be the last one.
+    /// Goes back to a line: drops connections with all that is in flight, messages of daemons, and planned losses, each
+    /// of which might hit the last replica of a rank.
     pub fn forget(&mut self) {
         let is_told = |event: &Event| matches!(event, Event::Told(..) | Event::Missed(_) | Event::Lost(_));
         self.events.retain(|_, event| !event.is_of_network() && !is_told(event));
         self.links.iter_mut().for_each(Link::end);
     }
 
-    /// Some time from now, within the longest delay.
+    /// A random time from now, within the longest delay.
     pub fn soon(&mut self) -> u64 {
         self.now_ns + 1 + self.random.number() % self.delay_ns_max
     }
 
-    /// Says what happens, if somebody wants to know.
+    /// Reports an event to the trace, if there is one.
     pub fn say(&self, what: impl FnOnce() -> String) {
         if let Some(trace) = self.trace {
             trace(&format!("{:>12} {}", self.now_ns, what()));
         }
     }
 
-    /// Whether two processes hear each other, if both are there.
+    /// True if two processes are cut off from each other.
     pub fn are_parted(&self, [one, other]: [ProcessIndex; 2]) -> bool {
         self.parted.iter().any(|parted| parted.are(one, other))
     }
 
-    /// Nothing more is heard of a process.
+    /// From now on no message of a process is sent.
     pub fn mute(&mut self, process: ProcessIndex) {
         self.muted.insert(process);
     }
 
-    /// Whether anything is heard of it.
+    /// True if messages of a process are sent.
     pub fn hears(&self, process: ProcessIndex) -> bool {
         !self.muted.contains(&process)
     }
 
-    /// A process tells its daemon something.
+    /// Sends a message of a process to its daemon.
     pub fn tell(&mut self, process: ProcessIndex, message: &FromAgent) {
         if self.hears(process) {
             self.told.push((process, message.clone()));
         }
     }
 
-    /// For how long others run before the next step of a process, if they do.
+    /// Time for which others run before the next step of a process; `None` for no pause.
     pub fn pause_at_step(&mut self) -> Option<u64> {
         let pauses = self.random.chance(self.pause_percent);
         pauses.then(|| self.random.number() % self.delay_ns_max)

@@ -15,13 +15,13 @@ pub enum Wrong {
         /// Its end.
         end: End,
     },
-    /// All wait, and nothing is planned.
+    /// All processes wait, and no event is planned.
     #[error("nobody goes on:{state}")]
     Stalled {
         /// Description of each process's wait.
         state: String,
     },
-    /// More happens, or for longer, than in any run that ends.
+    /// The run exceeds the limit on events or on time.
     #[error("it does not end:{state}")]
     Endless {
         /// Description of each process's place.
@@ -37,7 +37,7 @@ pub enum Wrong {
         /// Last lines of output of the processes.
         said: Vec<String>,
     },
-    /// A process reports something that did not happen.
+    /// A process reports an event that did not happen.
     #[error("{replica} says {message:?}")]
     Said {
         /// The process.

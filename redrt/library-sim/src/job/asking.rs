@@ -11,7 +11,7 @@ use redrt_wire::dynamic::Answer;
 const GIVEN_UP_PERCENT: usize = 30;
 
 impl SimulatedJob {
-    /// Notes that a process asks for a line, by the question with this number.
+    /// Records that a process asks for a line, by the question with this number.
     pub(super) fn asks_for_line(&mut self, process: ProcessIndex, number: u64) {
         self.askers.push((process, number));
         self.plan_asked_line();
@@ -23,7 +23,7 @@ impl SimulatedJob {
         world.plan(at_ns, Event::Asked);
     }
 
-    /// Takes a line for the processes that have asked. If that is not possible yet, it is tried again or given up.
+    /// Takes a line for the processes that have asked. If it cannot be taken yet, the attempt is repeated or given up.
     pub(super) fn asked_line(&mut self) -> Result<(), Wrong> {
         self.askers.retain(|(process, _)| !self.members[process.0 as usize].is_lost);
         if self.askers.is_empty() {

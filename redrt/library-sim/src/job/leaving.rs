@@ -1,5 +1,5 @@
-//! Replicas whose program has left the path of its siblings, as the coordinator sees them: those that are outvoted are
-//! lost. Where nobody knows who is right, the run has shown what it can, and ends.
+//! Replicas whose program has left the path of its siblings, as the coordinator sees them. Outvoted replicas are lost.
+//! Where the right replica is unknown, the run has no further results to check, and ends.
 
 use super::{Member, SimulatedJob, member_lost};
 use crate::program::leaving::{Departure, Leaves};
@@ -10,33 +10,33 @@ use redrt_wire::control::{FromAgent, Passive};
 use redrt_wire::event;
 use std::collections::BTreeMap;
 
-/// What processes wait for, asked in waves.
+/// What processes wait for, asked in waves. A wave is one question to all.
 #[derive(Debug, Default)]
 pub(super) struct Waves {
     number: u64,
     answers: BTreeMap<ProcessIndex, Option<Passive>>,
-    /// What all waited for in the last wave in which all did.
+    /// Waits of all processes in the latest wave in which all waited.
     before: Option<Vec<Passive>>,
 }
 
 impl SimulatedJob {
-    /// Whether a process has left the path of its siblings.
+    /// True if a process has left the path of its siblings.
     pub(super) fn has_left(&self, process: ProcessIndex) -> bool {
         let world = self.world();
-        // What it was just injected, it has told, and nobody has heard.
+        // A reported injection counts at once, before the report is handled.
         let is_injected = |(from, message): &(ProcessIndex, FromAgent)| {
             *from == process && matches!(message, FromAgent::Event(event::Event::Injected { .. }))
         };
         world.left.contains(&process) || world.told.iter().any(is_injected)
     }
 
-    /// Whether a process says that nobody knows who is right. What it computes with may be wrong then, and end it.
+    /// True if a process reports that the right replica is unknown. Its data may be wrong then, and end it.
     pub(super) fn has_reason(&self, process: ProcessIndex) -> bool {
         let is_open = |(from, message): &(ProcessIndex, FromAgent)| match message {
             FromAgent::Event(event::Event::Mismatch(mismatch)) if *from == process => {
                 mismatch.finding == event::Finding::Undecidable
             }
-            // What it asked for is decided anew: a leader that is gone may have acted already, and it sees that.
+            // Its changes are decided anew: a lost leader may have acted already, and the process notices that.
             FromAgent::Event(event::Event::Path(path)) if *from == process => {
                 path.finding != event::Finding::ReplicaCorrupt
             }
@@ -50,8 +50,8 @@ impl SimulatedJob {
         self.world().left.iter().any(is_of_rank)
     }
 
-    /// Whether somebody leaves in this run, or has left: then `redrun` asks again and again who waits for what. One
-    /// that is lost may have sent before what nobody else sends.
+    /// True if a process may leave in this run, or has left: then `redrun` asks again and again for waits. A process
+    /// that is lost may have sent a message before that no sibling sends.
     pub(super) fn may_leave(&self) -> bool {
         self.leaves.is_some_and(|leaves| {
             let member = &self.members[leaves.process.0 as usize];
@@ -59,7 +59,7 @@ impl SimulatedJob {
         })
     }
 
-    /// Whether the run has shown what it can: nobody could say who is right, or nobody of the rank is left who is.
+    /// True if the run has no further results to check: the right replica is unknown, or none of its rank is left.
     pub(super) fn is_open(&self) -> bool {
         let is_sound = |member: &&Member| !member.is_lost && !self.has_left(self.members_index(member.replica));
         let has_sound = |rank: u32| self.members.iter().filter(|it| it.replica.rank.0 == rank).any(|it| is_sound(&it));
@@ -71,8 +71,7 @@ impl SimulatedJob {
         ProcessIndex(at.expect("it is of the job") as u32)
     }
 
-    /// What a process says of the paths of its siblings, or of what one has sent that left its path. Gives back what is
-    /// about something else.
+    /// Handles a message about the paths of siblings, or about a stray message. Returns a message about anything else.
     pub(super) fn hear_of_paths(
         &mut self,
         process: ProcessIndex,
@@ -109,7 +108,7 @@ impl SimulatedJob {
                 self.answered(process, *wave, passive.clone())?;
                 return Ok(None);
             }
-            // It finds that itself.
+            // The report of a process that has left is due to its departure.
             _ if self.has_left(process) && !is_of_every_run(&message) => accused.push(replica),
             _ => return Ok(Some(message)),
         }
@@ -133,7 +132,8 @@ impl SimulatedJob {
         Ok(None)
     }
 
-    /// What a process waits for. Where nobody can go on, one that waits for something else than two siblings is why.
+    /// Handles a process's answer to a question. If no process can go on, a process whose wait differs from two
+    /// siblings' is the cause, and is lost.
     fn answered(&mut self, process: ProcessIndex, wave: u64, passive: Option<Passive>) -> Result<(), Wrong> {
         if wave != self.waves.number {
             return Ok(());
@@ -149,7 +149,7 @@ impl SimulatedJob {
         }
         let all: Vec<_> = live.into_iter().zip(waits).collect();
         let rank = |process: ProcessIndex| self.members[process.0 as usize].replica.rank;
-        // As `coordinator::stall` does it.
+        // The same rule as `coordinator::stall`.
         let differing = |says: &dyn Fn(&Passive, &Passive) -> bool| {
             let agreeing = |of: ProcessIndex, own: &Passive| {
                 all.iter().filter(|(other, waits)| rank(*other) == rank(of) && says(waits, own)).count()
@@ -178,9 +178,9 @@ impl SimulatedJob {
         Ok(())
     }
 
-    /// Whether a replica that is gone has sent a message more to its own rank, which it got without a vote. As the
-    /// leader it may have taken that for the message of a receive from any source, and its siblings wait for one that
-    /// does not come (docs/sdc.md).
+    /// True if a lost replica has sent an additional message to its own rank, which it received without a vote. As the
+    /// leader it may have matched the message with a receive from any source; its siblings then wait for a message that
+    /// never comes (docs/sdc.md).
     fn has_sent_to_itself(&self) -> bool {
         self.leaves.is_some_and(|Leaves { process, departure, .. }| {
             let member = &self.members[process.0 as usize];
@@ -188,7 +188,7 @@ impl SimulatedJob {
         })
     }
 
-    /// Somebody polls for what a process does not send that has left its path: `coordinator::pace` ends it.
+    /// Loses processes that have left while others poll for their messages, as `coordinator::pace` does.
     pub(super) fn lose_laggards(&mut self) {
         let left: Vec<_> = self.world().left.iter().copied().collect();
         for process in left {
@@ -202,14 +202,14 @@ impl SimulatedJob {
         }
     }
 
-    /// The number of the next wave of questions.
+    /// Begins the next wave. Returns its number.
     pub(super) fn next_wave(&mut self) -> u64 {
         self.waves.number += 1;
         self.waves.answers.clear();
         self.waves.number
     }
 
-    /// Asks all what they wait for, in its time, as long as somebody may have left.
+    /// Plans a question to all processes for their waits.
     pub(super) fn plan_looks(&mut self) {
         let mut world = self.world();
         let at_ns = world.soon();
@@ -217,7 +217,7 @@ impl SimulatedJob {
     }
 }
 
-/// What every process says.
+/// True for messages that occur in every run.
 fn is_of_every_run(message: &FromAgent) -> bool {
     let FromAgent::Event(event) = message else {
         return !matches!(message, FromAgent::Abort { .. } | FromAgent::Refused { .. });

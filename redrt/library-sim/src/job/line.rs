@@ -1,13 +1,13 @@
-//! Lines of a simulated job: one replica of each rank is held, and the job goes on, or goes back. What their daemons
-//! say meanwhile is heeded when they go on.
+//! Lines of a simulated job: one replica of each rank is held, and the job goes on, or goes back. Messages of daemons
+//! meanwhile are handled when the processes go on.
 //!
-//! Where messages are not numbered, what is on its way arrives before.
+//! Where messages have no numbers, all that is in flight arrives first.
 //!
-//! An image of a process is all that it has, and a seed is a run. So a job that goes back to a line is this one from
-//! the line on: the sources find themselves in a job that has heard nothing of them, without connections and without
-//! siblings. What happened between the line and the loss is not simulated, since nothing of it remains. Simulated
-//! where a process can be copied (`quiesce`) is that its siblings are loaded from the image of a source, too, and that
-//! they go on while sources are held one after another.
+//! An image of a process is its whole state, and a seed is a run. So a job that goes back to a line continues this run
+//! from the line on: the sources are in a job that does not know them, without connections and without siblings. The
+//! time between the line and the loss is not simulated, since nothing of it remains. Other tests (`quiesce`) cover
+//! siblings that are loaded from the image of a source, and siblings that go on while sources are held one after
+//! another.
 
 use super::{SimulatedJob, member_lost};
 use crate::world::Event;
@@ -21,7 +21,7 @@ use redrt_wire::control::ToAgent;
 use redrt_wire::line::{Generation, UndoPlace};
 
 impl SimulatedJob {
-    /// Chooses when lines are taken, and to which of them the job goes back.
+    /// Plans lines, and chooses those to which the job goes back.
     pub(super) fn plan_lines(&mut self, lines: usize) {
         let mut world = self.world();
         for _ in 0..lines {
@@ -32,7 +32,7 @@ impl SimulatedJob {
         }
     }
 
-    /// Takes a line, unless somebody is missing. Whether it was taken.
+    /// Takes a line, unless a process is missing. Returns true if it was taken.
     pub(super) fn line(&mut self, goes_back: bool) -> Result<bool, Wrong> {
         let world = self.world();
         let is_whole = self.members.iter().zip(0..).all(|(member, process)| {
@@ -40,7 +40,7 @@ impl SimulatedJob {
             if member.is_lost { !self.view.is_live(member.replica) } else { is_fit }
         });
         drop(world);
-        // One that is released needs not go back, but it may be held until all have heard that they may leave.
+        // A released job does not go back. Its processes may be held until all of them know that they may leave.
         if !is_whole || self.is_released && goes_back {
             return Ok(false);
         }
@@ -68,7 +68,7 @@ impl SimulatedJob {
         Ok(true)
     }
 
-    /// Of each rank the replica that decides.
+    /// The leader of each rank.
     fn choose_sources(&self) -> Vec<ProcessIndex> {
         let process = |replica: ReplicaId| {
             let place = self.members.iter().position(|member| member.replica == replica);
@@ -82,12 +82,13 @@ impl SimulatedJob {
         sources.map(process).collect()
     }
 
-    /// Where changes since the line are written down.
+    /// Place of the records of changes since the line.
     fn undo_place(&self) -> UndoPlace {
         UndoPlace::beside("/line".as_ref(), Generation(self.summary.lines), false)
     }
 
-    /// A process hears that the line goes, and what else its daemon has to tell it: some of it before, some with that.
+    /// Lets a process go on from the line. Its daemon's messages come with the one to go on: some before it, some
+    /// after.
     fn go_on(&self, process: ProcessIndex) -> Result<(), Wrong> {
         let mut world = self.world();
         let told = world.take_told(process);
@@ -101,17 +102,17 @@ impl SimulatedJob {
         living.map(|(_, process)| ProcessIndex(process)).collect()
     }
 
-    /// Nobody else runs meanwhile, so it is held between two calls, too: what it has to send waits.
+    /// Holds a process between two calls, and calls `act`. No other process runs meanwhile; its messages wait.
     fn hold<T>(&self, process: ProcessIndex, act: impl FnOnce(Held<'static>) -> T) -> Result<T, Wrong> {
         let member = &self.members[process.0 as usize];
         let done = member.actor.act(|| hold_simulated().map(act));
         done.ok_or(Wrong::NotHeld { replica: member.replica })
     }
 
-    /// Until nothing is on its way between any two.
+    /// Runs events of the network until nothing is in flight between any two processes.
     fn come_to_rest(&mut self) -> Result<(), Wrong> {
         loop {
-            // Who sends over a connection that was opened has been admitted at the other end.
+            // A process sends only after the other end has admitted it, so new connections come first.
             let mut is_quiet = !self.world().is_anybody_knocking();
             for process in self.living() {
                 is_quiet &= self.hold(process, |mut held| held.settle())?;
@@ -126,17 +127,17 @@ impl SimulatedJob {
         }
     }
 
-    /// The sources are loaded again, in a job whose coordinator is told everything anew.
+    /// Loads the sources again, in a job whose coordinator sends all its messages anew.
     fn go_back(&mut self, sources: &[ProcessIndex]) -> Result<(), Wrong> {
         for sibling in self.living().into_iter().filter(|process| !sources.contains(process)) {
             member_lost(self, sibling);
         }
         self.world().forget();
         self.is_released = false;
-        // They know by themselves that it was taken.
+        // The sources' images show that the line was taken: they need no answer.
         self.askers.clear();
         self.summary.returns += 1;
-        // Where nobody has siblings nobody is another than before.
+        // Without replicas no process has a new incarnation.
         let life = Incarnation(if self.summary.degree == 1 { 0 } else { self.summary.returns as u32 });
         let mut loaded = Vec::new();
         for process in sources.iter().copied() {
@@ -144,14 +145,14 @@ impl SimulatedJob {
             restored.map_err(|error| Wrong::NotRestored { process, error })?;
             let member = &mut self.members[process.0 as usize];
             (member.finalizing, member.awaits_cards) = (None, true);
-            // From now on it is the last one of its rank.
+            // From now on it is the last replica of its rank.
             member.actor.lose_after(0);
             let (replica, cut) = (member.replica, CutNumber(0));
             loaded.push(Admission { replica, incarnation: life, source: replica.index, cut });
         }
         let cards = self.cards.clone();
         if self.summary.degree == 1 {
-            // Some had heard of the last change, and to others it was still on its way.
+            // Some processes had the latest view, and for others it was in flight.
             self.tell_view();
             self.tell_all(|_| ToAgent::Cards(cards.clone()));
         } else {

@@ -29,7 +29,7 @@ const SIGUSR2: i32 = 12;
 impl SimulatedJob {
     /// Chooses the moments of signals, in a part of all runs.
     pub(super) fn plan_signals(&mut self, seed: u64) {
-        // From a sequence of its own, so that all else in a run stays as it is.
+        // A sequence of its own keeps the rest of the run unchanged.
         let mut random = Random::new(mix(seed ^ 0x7369_676e_616c_7321));
         let count = if random.chance(60) { 0 } else { 1 + random.below(3) };
         let mut world = self.world();

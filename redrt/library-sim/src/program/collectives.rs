@@ -1,4 +1,4 @@
-//! Collectives, each against what it must give.
+//! Collectives, each checked against its expected result.
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, same};
@@ -6,19 +6,18 @@ use redrt::exports::*;
 use redrt_abi::handle::{OpHandle, RequestHandle};
 use std::ffi::c_int;
 
-/// Results of a collective, and the call that makes them.
+/// A collective call, its data and its expected result.
 struct Operation {
-    /// What this process has to send.
     outgoing: Vec<u64>,
-    /// Where it receives, as it begins.
+    /// Receive buffer, as it is before the call.
     incoming: Vec<u64>,
-    /// What must be there in the end.
+    /// Receive buffer as it must be after the call.
     expected: Vec<u64>,
     which: usize,
     root: usize,
     length: usize,
     op: OpHandle,
-    /// Counts and displacements by rank, for those that have them.
+    /// Counts and displacements by rank, for the collectives that take them.
     counts: Vec<c_int>,
     displacements: Vec<c_int>,
 }
@@ -39,7 +38,7 @@ const NAMES: [&str; 14] = [
     "allgatherv",
     "reduce_scatter_block",
 ];
-/// Those that can be begun.
+/// Number of collectives that have a nonblocking form here.
 const BEGUN: usize = 9;
 
 fn combine(op: OpHandle, one: u64, other: u64) -> u64 {
@@ -106,7 +105,7 @@ impl Operation {
                 };
                 (words(rank, length * size), (0..size).flat_map(|from| to(from, rank)).collect())
             }
-            // Exscan: nothing for rank 0.
+            // Exscan: the buffer of rank 0 stays unchanged.
             9 => (own, if rank == 0 { vec![0; length] } else { reduced(0..rank) }),
             10 => (words(rank, mine), if is_root { spread(&|other| words(other, length)) } else { empty }),
             11 => {
@@ -170,23 +169,23 @@ impl Operation {
     }
 
     fn check(&self) {
-        // Between blocks that have displacements, and at rank 0 of an exscan, is what was there.
+        // Gaps between displaced blocks, and rank 0's buffer in an exscan, must stay unchanged.
         same(&self.incoming, &self.expected, NAMES[self.which]);
     }
 }
 
-/// One after the other.
+/// Blocking collectives, one after the other.
 pub fn blocking(member: &mut Member) {
     for _ in 0..1 + member.common.below(8) {
         let mut operation = Operation::new(member, NAMES.len());
         operation.call(member);
-        // The call is over: nothing may still be sent from here.
+        // The call is over, so its send buffer may be changed.
         operation.outgoing.fill(!0);
         operation.check();
     }
 }
 
-/// Several at a time, completed in any order.
+/// Nonblocking collectives, several at a time, completed in any order.
 pub fn begun(member: &mut Member) {
     for _ in 0..1 + member.common.below(3) {
         let mut all: Vec<_> = (0..1 + member.common.below(4)).map(|_| Operation::new(member, BEGUN)).collect();
@@ -200,7 +199,7 @@ pub fn begun(member: &mut Member) {
                 }
             }
             _ => {
-                // In the order of the replicas' common numbers, with polls between.
+                // An order that all replicas share, with tests in between.
                 let mut order: Vec<_> = (0..requests.len()).collect();
                 member.common.shuffle(&mut order);
                 for at in order {

@@ -1,4 +1,4 @@
-//! Communicators that come and go.
+//! Communicators that are made, used and freed.
 
 use super::mpi::{self, mpi};
 use super::{Member, collectives, messages, same};
@@ -7,7 +7,7 @@ use redrt::exports::*;
 use redrt_abi::handle::{CommHandle, GroupHandle, RequestHandle};
 use std::ffi::c_int;
 
-/// Makes some, of all members or a part, uses them and frees them, in any order.
+/// Makes communicators of all members or a part, uses them and frees them, in any order.
 pub fn made_and_freed(member: &mut Member) {
     let mut made = Vec::new();
     for _ in 0..1 + member.common.below(6) {
@@ -37,7 +37,7 @@ pub fn made_and_freed(member: &mut Member) {
                 made.push(part.comm);
             }
         }
-        // The one that it was made from is not disturbed.
+        // The parent still works.
         collectives::blocking(member);
     }
     for comm in &mut made {
@@ -45,8 +45,7 @@ pub fn made_and_freed(member: &mut Member) {
     }
 }
 
-/// Messages of both are under way at once, with one tag, and received in another order than they were sent in. Both
-/// have the same members.
+/// Sends over both communicators at once, with one tag, and receives in the opposite order. Both have the same members.
 fn crossed(member: &Member, part: &Member, seed: u64) {
     let sent = |of: &Member, operation: u64| Member::words(operation, of.rank, 3);
     let next = |of: &Member| (of.rank + 1) % of.size;
@@ -61,7 +60,7 @@ fn crossed(member: &Member, part: &Member, seed: u64) {
     mpi::wait_all(&mut sends);
 }
 
-/// At once, or one of a few that are begun together.
+/// Duplicates the communicator: blocking, or as one of a few nonblocking calls.
 fn duplicate(member: &Member, seed: u64) -> Member {
     let mut comm = CommHandle::NULL;
     if seed.is_multiple_of(2) {
@@ -81,7 +80,7 @@ fn duplicate(member: &Member, seed: u64) -> Member {
     Member { comm, rank: member.rank, size: member.size, common: Random::new(seed), output: Vec::new() }
 }
 
-/// By color, in the opposite order.
+/// Splits the communicator by color, with ranks in the opposite order.
 fn split(member: &Member, colors: usize, seed: u64) -> Member {
     let (color, mut comm) = (member.rank % colors, CommHandle::NULL);
     mpi!(call_comm_split(member.comm, color as c_int, -(member.rank as c_int), &raw mut comm));
@@ -94,7 +93,7 @@ fn split(member: &Member, colors: usize, seed: u64) -> Member {
     Member { comm, rank, size: members.len(), common: Random::new(seed), output: Vec::new() }
 }
 
-/// Of the ranks that are multiples of `step`, without the others.
+/// Makes a communicator of the ranks that are multiples of `step`; other ranks do not call.
 fn grouped(member: &Member, step: usize, seed: u64) -> Option<Member> {
     let members: Vec<_> = (0..member.size).step_by(step).map(|rank| rank as c_int).collect();
     let rank = members.iter().position(|rank| *rank == member.rank as c_int)?;
@@ -107,7 +106,7 @@ fn grouped(member: &Member, step: usize, seed: u64) -> Option<Member> {
     Some(Member { comm, rank, size: members.len(), common: Random::new(seed), output: Vec::new() })
 }
 
-/// Of two groups, the even and the odd ranks, which meet a few times and become one.
+/// Connects two groups, the even and the odd ranks, a few times, and merges them.
 fn merged(member: &Member, seed: u64) -> Option<Member> {
     if member.size < 2 {
         return None;
@@ -121,7 +120,7 @@ fn merged(member: &Member, seed: u64) -> Option<Member> {
     for meeting in 0..meetings {
         let mut inter = CommHandle::NULL;
         mpi!(call_intercomm_create(own.comm, 0, member.comm, theirs[0] as c_int, 5, &raw mut inter));
-        // One side may have a member more.
+        // One side may have one member more.
         if let Some(partner) = theirs.get(own.rank) {
             let out = Member::words(seed ^ meeting, member.rank, 3);
             let mut send = [mpi::isend(inter, &out, own.rank, 1)];

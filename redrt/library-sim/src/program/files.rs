@@ -1,4 +1,4 @@
-//! Programs that change a file, of which each rank has one: its leader does it, on behalf of all.
+//! Programs that change a file: each rank has one, which the leader changes on behalf of all replicas.
 
 use super::{Member, leaving, messages, same};
 use crate::world;
@@ -8,7 +8,7 @@ use redrt_runtime::{job, threads};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 process_local! {
-    /// How often the program has added to its file.
+    /// Number of additions of this program to its file.
     static CHANGES: AtomicU64 = AtomicU64::new(0);
 }
 
@@ -18,8 +18,8 @@ fn call(act: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     act()
 }
 
-/// Reads a number, adds one and writes it back, now and then between messages. What was written once too often, or was
-/// lost, is missed at the next reading. Who changes the file writes down what was there at the last line.
+/// Reads a number, adds one and writes it back, with messages in between. The next reading notices a change that was
+/// lost or made twice. The process that changes the file must record changes since the latest line.
 pub fn changed(member: &mut Member) {
     let rank = job().expect("it is in a job").welcome.me.rank.0;
     let file = move |act: &dyn Fn(&mut u64) -> u64| {

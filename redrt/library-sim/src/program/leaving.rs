@@ -1,5 +1,5 @@
-//! A program that leaves the path of its siblings: from one MPI call on it makes a call more, or one less, or one of
-//! its outcomes is falsified.
+//! A program that leaves the path of its siblings: at one MPI call it makes an additional call or omits one, or an
+//! outcome is falsified.
 
 use super::mpi::{self, mpi};
 use crate::world;
@@ -19,22 +19,21 @@ use std::sync::{Mutex, PoisonError};
 pub enum Departure {
     /// An outcome is falsified: a test, a probe, or a clock.
     Falsified,
-    /// It reads a clock that they do not read.
+    /// It reads a clock; its siblings do not.
     Clock,
-    /// It looks for a message.
+    /// It probes for a message.
     Probe,
-    /// It sends a message to this rank.
+    /// It sends an additional message to this rank.
     Send(usize),
-    /// It changes something outside.
+    /// It makes an additional change outside.
     Change,
-    /// It does not read a clock, send, or change something outside where they do.
+    /// It omits a reading of a clock, a send, or a change outside.
     Less,
 }
 
-/// Which process leaves, and how.
+/// The process that leaves, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaves {
-    /// The process.
     pub process: ProcessIndex,
     call: u64,
     /// How its program leaves.
@@ -42,19 +41,19 @@ pub struct Leaves {
 }
 
 process_local! {
-    /// Calls that are left until the program departs, and how it does.
+    /// Number of calls before the departure, and its kind.
     static PLANNED: Mutex<Option<(u64, Departure)>> = Mutex::new(None);
 }
 
 /// No program sends with this tag.
 const STRAY_TAG: i32 = 99;
-/// What a stray message says.
+/// Content of a stray message.
 static STRAY_WORDS: [u64; 3] = [1, 2, 3];
 
 impl Leaves {
-    /// Which of `process_count` processes leaves, in a job of `rank_count` ranks, as the seed says.
+    /// Draws one of `process_count` processes and its departure, in a job of `rank_count` ranks.
     pub fn any(seed: u64, process_count: u32, rank_count: u32) -> Self {
-        // Of a sequence of its own: what else happens in a run stays as it is.
+        // A sequence of its own keeps the rest of the run unchanged.
         let mut random = Random::new(mix(seed ^ 0x6c65_6176_6573_2121));
         let process = ProcessIndex(random.below(process_count as usize) as u32);
         let call = 1 + random.number() % random.pick(&[3, 20, 100]);
@@ -69,13 +68,13 @@ impl Leaves {
         Self { process, call, departure }
     }
 
-    /// The faults that this process is given.
+    /// Faults to inject in this process.
     pub fn faults(self, process: ProcessIndex) -> Vec<ProcessFault> {
         let is_asked = self.process == process && self.departure == Departure::Falsified;
         if is_asked { vec![ProcessFault::Falsify { call: self.call, bit: 7 }] } else { Vec::new() }
     }
 
-    /// The program of a process begins.
+    /// Called when the program of a process begins: plans its departure.
     pub fn begin(self, process: ProcessIndex) {
         if self.process == process && self.departure != Departure::Falsified {
             *planned() = Some((self.call, self.departure));
@@ -87,7 +86,7 @@ fn planned() -> std::sync::MutexGuard<'static, Option<(u64, Departure)>> {
     PLANNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The calling process is not on the path of its siblings any more.
+/// Records that the calling process leaves the path of its siblings.
 fn note_departure(departure: Departure) {
     let me = job().map(|job| job.welcome.world.process(job.welcome.me));
     world::with_current(|world| {
@@ -96,7 +95,8 @@ fn note_departure(departure: Departure) {
     });
 }
 
-/// A call of the program has ended: it may make another one now. After `MPI_Finalize` nothing is agreed any more.
+/// Called after each call of the program, which may make an additional one now. After `MPI_Finalize` nothing is agreed
+/// on any more.
 pub fn after_call() {
     if !phase::is_active() {
         return;
@@ -128,7 +128,7 @@ pub fn after_call() {
     }
 }
 
-/// The program is about to send, to read a clock or to change something: whether it does not.
+/// Called before a send, a reading of a clock or a change. Returns true if the program omits it.
 pub fn is_left_out() -> bool {
     let is_left_out = planned().take_if(|(calls, departure)| *calls == 0 && *departure == Departure::Less).is_some();
     if is_left_out {

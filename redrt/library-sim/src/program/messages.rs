@@ -7,7 +7,7 @@ use redrt_abi::handle::{MessageHandle, RequestHandle};
 use redrt_abi::{MPI_ANY_SOURCE, MPI_ANY_TAG, Status};
 use std::ffi::c_int;
 
-/// To and from neighbours at changing distances: in order, of any length, in all ways of sending.
+/// Messages to and from neighbours at changing distances, of any length, in order, by all ways of sending.
 pub fn named(member: &mut Member) {
     let Member { comm, rank, size, .. } = *member;
     for _ in 0..1 + member.common.below(6) {
@@ -18,9 +18,9 @@ pub fn named(member: &mut Member) {
         let outgoing: Vec<_> = lengths.iter().map(|length| Member::words(operation, rank, *length)).collect();
         let mut incoming: Vec<_> = lengths.iter().map(|length| vec![0; *length]).collect();
         match way {
-            // To itself, a blocking send may wait for its receive.
+            // A blocking send to itself may wait for its own receive.
             0 | 1 if to != rank => {
-                // Who sends first, else all might wait.
+                // Receives come first, else all might wait in their sends.
                 let mut receives: Vec<_> = incoming
                     .iter_mut()
                     .enumerate()
@@ -57,7 +57,7 @@ pub fn named(member: &mut Member) {
                 }
             }
             _ => {
-                // With one tag: in order.
+                // Messages with one tag come in order.
                 let sends = outgoing.iter().map(|words| mpi::isend(comm, words, to, 7)).collect::<Vec<_>>();
                 let receives = incoming.iter_mut().map(|words| mpi::ireceive(comm, words, source as c_int, 7));
                 let mut requests: Vec<_> = receives.collect();
@@ -71,7 +71,7 @@ pub fn named(member: &mut Member) {
     }
 }
 
-/// All send to one, which takes what comes.
+/// All ranks send to one, which receives from any source.
 pub fn from_any(member: &mut Member) {
     let Member { comm, rank, size, .. } = *member;
     for _ in 0..1 + member.common.below(4) {
@@ -119,7 +119,7 @@ pub fn from_any(member: &mut Member) {
             assert!(seen.iter().all(|count| *count == each));
         }
         mpi::wait_all(&mut sends);
-        // Nobody's next message may be taken for one of these.
+        // No later message may match these receives.
         mpi!(call_barrier(comm));
     }
 }
@@ -132,7 +132,7 @@ fn wait_some(receives: &mut [RequestHandle], statuses: &mut [Option<Status>], ou
     }
 }
 
-/// Messages that are looked for.
+/// Messages that are received after tests and probes.
 pub fn polled(member: &mut Member) {
     let Member { comm, rank, size, .. } = *member;
     for _ in 0..1 + member.common.below(4) {
@@ -176,7 +176,7 @@ pub fn polled(member: &mut Member) {
                 mpi!(call_mrecv(place, count, mpi::WORD, &raw mut message, &raw mut status));
             }
             3 => {
-                // It may come before it is cancelled, or not: all replicas agree on that.
+                // The message may come before the cancellation or after it: replicas agree on that.
                 let patience = member.common.below(3);
                 let mut receive = mpi::ireceive(comm, &mut words, source as c_int, 5);
                 let is_there = (0..patience).any(|_| mpi::test(&mut receive).is_some());
@@ -190,7 +190,7 @@ pub fn polled(member: &mut Member) {
                 }
             }
             _ => {
-                // One that comes and one that does not: it is cancelled.
+                // Two receives: one gets a message, the other does not and is cancelled.
                 let mut never = vec![0; 1];
                 let mut receive = mpi::ireceive(comm, &mut words, source as c_int, 5);
                 let mut in_vain = mpi::ireceive(comm, &mut never, source as c_int, 6);
@@ -199,7 +199,7 @@ pub fn polled(member: &mut Member) {
                 assert!(mpi::wait(&mut in_vain).is_cancelled(), "nobody has sent this");
             }
         }
-        // How often it looked is agreed between replicas.
+        // Replicas agree on the number of looks.
         member.output.push(looks);
         same(&words, &Member::words(operation, source, length), "a message that was looked for");
         mpi::wait(&mut sent);

@@ -1,4 +1,4 @@
-//! Programs whose results are known. Every process computes by itself what each operation must give.
+//! Programs with known results: every process computes the expected result of each operation by itself.
 
 mod collectives;
 mod communicators;
@@ -15,30 +15,30 @@ use quiesce::sim::random::{Random, mix};
 use redrt::exports::*;
 use redrt_abi::handle::CommHandle;
 
-/// What a program does.
+/// Kind of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Messages from named sources, blocking and not.
     Messages,
-    /// Receives from any source, waits for any of several.
+    /// Receives from any source, and waits for any of several requests.
     Wildcards,
     /// Tests and probes in loops.
     Polls,
-    /// Receives from any source, tests and readings of clocks in one loop; what is left is cancelled.
+    /// Receives from any source, tests and readings of clocks in one loop; leftover receives are cancelled.
     Updates,
     /// Blocking collectives.
     Collectives,
-    /// Collectives that are begun, several at a time.
+    /// Nonblocking collectives, several at a time.
     Nonblocking,
     /// Communicators that are made, used and freed.
     Communicators,
     /// One-sided communication: fences, locks, and epochs of groups.
     Windows,
-    /// Lines that the program asks for.
+    /// Checkpoints that the program asks for.
     Saving,
-    /// Changes outside, of which each is made by one replica.
+    /// Changes outside, each made by one replica.
     Files,
-    /// Some of all.
+    /// Operations of all kinds.
     Mixed,
 }
 
@@ -59,36 +59,36 @@ impl Kind {
     ];
 }
 
-/// Which program: all processes have the same.
+/// The program of a run, the same in all processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Chooses the operations.
     pub seed: u64,
-    /// Of which kinds.
+    /// Kind of the operations.
     pub kind: Kind,
 }
 
-/// A process of a communicator, and what all of its members know.
+/// A process in a communicator, with numbers that all members share.
 pub struct Member {
-    /// Of `MPI_COMM_WORLD` or a part.
+    /// `MPI_COMM_WORLD`, or a communicator of some of its processes.
     pub comm: CommHandle,
-    /// Its rank there.
+    /// Rank of the process in the communicator.
     pub rank: usize,
-    /// How many there are.
+    /// Number of members.
     pub size: usize,
-    /// The same numbers in all members.
+    /// Random numbers, the same in all members.
     pub common: Random,
-    /// What this process has found that MPI leaves open: the same in all its replicas.
+    /// Results that MPI leaves open, the same in all replicas of this process.
     pub output: Vec<u64>,
 }
 
 impl Member {
-    /// What `rank` contributes to the present operation, `number` of it.
+    /// Word `number` of the contribution of `rank` to an operation.
     pub fn word(operation: u64, rank: usize, number: usize) -> u64 {
         mix(operation ^ (rank as u64) << 40 ^ number as u64)
     }
 
-    /// `length` words that `rank` contributes.
+    /// The first `length` words of the contribution of `rank`.
     pub fn words(operation: u64, rank: usize, length: usize) -> Vec<u64> {
         (0..length).map(|number| Self::word(operation, rank, number)).collect()
     }
@@ -104,7 +104,7 @@ impl Member {
     }
 }
 
-/// Runs a program to its end as `rank` of `size`; what it found that MPI leaves open.
+/// Runs a program to its end as `rank` of `size`. Returns the results that MPI leaves open.
 pub fn run(plan: Plan, rank: u32, size: u32) -> Vec<u64> {
     let mut member = Member {
         comm: CommHandle::WORLD,
@@ -122,7 +122,7 @@ pub fn run(plan: Plan, rank: u32, size: u32) -> Vec<u64> {
     member.output
 }
 
-/// Ends the run unless a result is as MPI promises.
+/// Fails the run unless a result is the expected one.
 #[track_caller]
 fn same(found: &[u64], expected: &[u64], what: &str) {
     if let Some(at) = (0..found.len().max(expected.len())).find(|at| found.get(*at) != expected.get(*at)) {

@@ -1,4 +1,4 @@
-//! MPI as the simulated programs call it: through the bodies of the exported functions, with words of 64 bits.
+//! MPI calls of the simulated programs: the bodies of the exported functions, with words of 64 bits.
 
 use super::leaving;
 use redrt::exports::*;
@@ -6,17 +6,17 @@ use redrt_abi::handle::{CommHandle, DatatypeHandle, RequestHandle};
 use redrt_abi::{MPI_SUCCESS, Status};
 use std::ffi::{c_int, c_void};
 
-/// All data are of this type.
+/// Datatype of all messages.
 pub const WORD: DatatypeHandle = DatatypeHandle::UINT64_T;
 
-/// Ends the process unless a call has succeeded. Errors are fatal, so this only says where one was overlooked.
+/// Fails the run unless a call has succeeded. Errors are fatal already, so this shows an error that was missed.
 #[track_caller]
 pub fn ok(code: c_int) {
     assert_eq!(code, MPI_SUCCESS, "an MPI call failed");
     leaving::after_call();
 }
 
-/// An MPI call whose pointers are to what outlives it, or its request.
+/// An MPI call. Its pointers are to memory that outlives the call, or its request.
 macro_rules! mpi {
     ($($call:tt)*) => {
         // SAFETY: - the pointers are to memory that outlives the call, or the request that it makes.
@@ -25,22 +25,22 @@ macro_rules! mpi {
 }
 pub(crate) use mpi;
 
-/// Address of what is sent.
+/// Address of a send buffer.
 pub fn from(words: &[u64]) -> *const c_void {
     words.as_ptr().cast()
 }
 
-/// Address of what is received.
+/// Address of a receive buffer.
 pub fn into(words: &mut [u64]) -> *mut c_void {
     words.as_mut_ptr().cast()
 }
 
-/// Length as MPI counts it.
+/// Length as an MPI count.
 pub fn count(words: &[u64]) -> c_int {
     words.len() as c_int
 }
 
-/// Sends.
+/// `MPI_Send`.
 pub fn send(comm: CommHandle, words: &[u64], to: usize, tag: c_int) {
     if leaving::is_left_out() {
         return;
@@ -48,19 +48,19 @@ pub fn send(comm: CommHandle, words: &[u64], to: usize, tag: c_int) {
     mpi!(call_send(from(words), count(words), WORD, to as c_int, tag, comm));
 }
 
-/// Sends, complete when the receive has begun.
+/// `MPI_Ssend`.
 pub fn ssend(comm: CommHandle, words: &[u64], to: usize, tag: c_int) {
     mpi!(call_ssend(from(words), count(words), WORD, to as c_int, tag, comm));
 }
 
-/// Receives; what the status says.
+/// `MPI_Recv`. Returns the status.
 pub fn receive(comm: CommHandle, words: &mut [u64], source: c_int, tag: c_int) -> Status {
     let mut status = Status::empty();
     mpi!(call_recv(into(words), count(words), WORD, source, tag, comm, &raw mut status));
     status
 }
 
-/// Begins to send.
+/// `MPI_Isend`.
 pub fn isend(comm: CommHandle, words: &[u64], to: usize, tag: c_int) -> RequestHandle {
     let mut request = RequestHandle::NULL;
     if leaving::is_left_out() {
@@ -70,40 +70,40 @@ pub fn isend(comm: CommHandle, words: &[u64], to: usize, tag: c_int) -> RequestH
     request
 }
 
-/// Begins to receive.
+/// `MPI_Irecv`.
 pub fn ireceive(comm: CommHandle, words: &mut [u64], source: c_int, tag: c_int) -> RequestHandle {
     let mut request = RequestHandle::NULL;
     mpi!(call_irecv(into(words), count(words), WORD, source, tag, comm, &raw mut request));
     request
 }
 
-/// Waits for one.
+/// `MPI_Wait`.
 pub fn wait(request: &mut RequestHandle) -> Status {
     let mut status = Status::empty();
     mpi!(call_wait(request, &raw mut status));
     status
 }
 
-/// Waits for all.
+/// `MPI_Waitall`.
 pub fn wait_all(requests: &mut [RequestHandle]) -> Vec<Status> {
     let mut statuses = vec![Status::empty(); requests.len()];
     mpi!(call_waitall(requests.len() as c_int, requests.as_mut_ptr(), statuses.as_mut_ptr()));
     statuses
 }
 
-/// Waits for any; its index.
+/// `MPI_Waitany`. Returns the index of a complete request, and its status.
 pub fn wait_any(requests: &mut [RequestHandle]) -> (usize, Status) {
     let (mut index, mut status) = (-1, Status::empty());
     mpi!(call_waitany(requests.len() as c_int, requests.as_mut_ptr(), &raw mut index, &raw mut status));
     (usize::try_from(index).expect("one of them is active"), status)
 }
 
-/// Waits for some; their indices.
+/// `MPI_Waitsome`. Returns the indices of complete requests, and their statuses.
 pub fn wait_some(requests: &mut [RequestHandle]) -> Vec<(usize, Status)> {
     several(requests, call_waitsome)
 }
 
-/// Those that are complete, if any; their indices.
+/// `MPI_Testsome`. Returns the indices of complete requests, and their statuses.
 pub fn test_some(requests: &mut [RequestHandle]) -> Vec<(usize, Status)> {
     several(requests, call_testsome)
 }
@@ -119,14 +119,14 @@ fn several(requests: &mut [RequestHandle], call: Several) -> Vec<(usize, Status)
     indices.into_iter().map(|index| index as usize).zip(statuses).take(count).collect()
 }
 
-/// Whether one is complete.
+/// `MPI_Test`. Returns the status of a complete request.
 pub fn test(request: &mut RequestHandle) -> Option<Status> {
     let (mut flag, mut status) = (0, Status::empty());
     mpi!(call_test(request, &raw mut flag, &raw mut status));
     (flag != 0).then_some(status)
 }
 
-/// Whether any is complete; its index.
+/// `MPI_Testany`. Returns the index of a complete request, and its status.
 pub fn test_any(requests: &mut [RequestHandle]) -> Option<(usize, Status)> {
     let (mut index, mut flag, mut status) = (-1, 0, Status::empty());
     let (count, start) = (requests.len() as c_int, requests.as_mut_ptr());
@@ -134,17 +134,17 @@ pub fn test_any(requests: &mut [RequestHandle]) -> Option<(usize, Status)> {
     (flag != 0).then(|| (usize::try_from(index).expect("one of them is active"), status))
 }
 
-/// Cancels what is not complete; whether it was.
+/// `MPI_Cancel` of a receive, and its completion. Returns true if it was cancelled.
 pub fn cancel(request: &mut RequestHandle) -> bool {
     mpi!(call_cancel(request));
     wait(request).is_cancelled()
 }
 
-/// What the clock shows, in seconds, as bits.
+/// `MPI_Wtime`: seconds, as the bits of the floating-point number.
 pub fn clock() -> u64 {
     if leaving::is_left_out() {
         return 0;
     }
-    // SAFETY: - has no arguments.
+    // SAFETY: - no duty: the function takes no arguments.
     unsafe { call_wtime() }.to_bits()
 }

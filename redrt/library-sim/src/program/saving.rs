@@ -1,4 +1,4 @@
-//! Programs that say when the job is to be saved.
+//! Programs that ask for checkpoints of their job.
 
 use super::mpi::{self, WORD, mpi};
 use super::{Member, messages, same};
@@ -7,11 +7,11 @@ use redrt_dynamic::checkpoint;
 use redrt_runtime::threads;
 use redrt_wire::profile::CallKind;
 
-/// Asks now and then, between messages; all are told the same.
+/// Asks for checkpoints between messages. All processes get the same answer.
 pub fn asked_for(member: &mut Member) {
     for _ in 0..1 + member.common.below(3) {
         let told = {
-            // As the function that programs call.
+            // Counted as the exported function counts itself.
             let _inside = threads::enter(CallKind::Other);
             [checkpoint::checkpoint() as u64]
         };

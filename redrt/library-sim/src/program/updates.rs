@@ -1,5 +1,5 @@
-//! Updates of what others have, by messages: each process sends bursts to the others, and takes what comes for it in
-//! between, as often as a test says so. How it goes on depends on which messages have come and on what the clock shows.
+//! Updates by messages. Each process sends bursts to the others, and in between receives messages as long as tests find
+//! some. Its path depends on the messages that have come and on the clock's readings.
 
 use super::mpi::{self, mpi};
 use super::{Member, same};
@@ -15,16 +15,16 @@ const FINISHED: c_int = 2;
 struct Exchange<'a> {
     member: &'a mut Member,
     operation: u64,
-    /// Receives from anybody, each with its place.
+    /// Receives from any source, each with its buffer.
     receives: Vec<RequestHandle>,
     places: Vec<Vec<u64>>,
-    /// How many messages are to come from each rank.
+    /// Number of messages that are still to come from each rank.
     missing: Vec<u64>,
-    /// Whether it takes all that have come at once, or one after the other.
+    /// True if it takes all messages that have come at once, false if one after the other.
     takes_some: bool,
 }
 
-/// Bursts of updates, each with a number, in a buffer that is used again for the next one.
+/// Sends bursts of numbered updates, all from one buffer.
 pub fn exchanged(member: &mut Member) {
     for _ in 0..1 + member.common.below(3) {
         let (operation, rounds) = (member.common.number(), 1 + member.common.below(6) as u64);
@@ -61,7 +61,7 @@ impl Exchange<'_> {
             let (mut sent, mut number) = (RequestHandle::NULL, 0);
             while number < rounds {
                 while self.is_open() && self.take_what_is_there() {}
-                // Some readings that are all that it asks for, and a path that depends on them.
+                // Readings alone, and a path that depends on their result.
                 let shown = mpi::clock();
                 self.member.output.push(shown);
                 if shown.is_multiple_of(3) {
@@ -69,13 +69,13 @@ impl Exchange<'_> {
                 } else if mpi::test(&mut sent).is_some() {
                     buffer.copy_from_slice(&Member::words(self.operation ^ number, rank, length));
                     buffer[0] = number;
-                    // How much of it, the clock says.
+                    // The clock decides how much of the buffer is sent.
                     let part = length - shown as usize % length;
                     sent = mpi::isend(comm, &buffer[..part], other, UPDATE);
                     number += 1;
                 }
             }
-            // It may be complete only when the other has taken it, which may do the same.
+            // The send may complete only when the other process receives, which may be in this loop as well.
             while mpi::test(&mut sent).is_none() {
                 while self.is_open() && self.take_what_is_there() {}
             }
@@ -91,7 +91,7 @@ impl Exchange<'_> {
         }
         mpi::wait_all(&mut done);
         for receive in &mut self.receives {
-            // All have been told of the last message to come.
+            // Every process has received all other processes' last messages.
             assert!(mpi::cancel(receive), "nobody has sent this");
         }
     }
@@ -113,7 +113,7 @@ impl Exchange<'_> {
         found.is_some()
     }
 
-    /// A message has come. Where several receives wait, it may not be the next of its source.
+    /// Checks a message that has come. With several receives, it may not be the next one of its source.
     fn take(&mut self, at: usize, status: Status) {
         let (source, length) = (status.source as usize, status.byte_count() as usize / 8);
         self.missing[source] = self.missing[source].checked_sub(1).expect("it has sent its last");

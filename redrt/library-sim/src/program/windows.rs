@@ -20,21 +20,21 @@ impl Window {
         let place: *mut c_void = (&raw mut start).cast();
         mpi!(call_win_allocate((8 * length) as isize, 8, InfoHandle::NULL, member.comm, place, &raw mut handle));
         let window = Self { handle, start, length };
-        // SAFETY: - start points to length words, and nobody reaches it yet.
+        // SAFETY: - valid for `length` words: the window's memory; no other process accesses it before the barrier.
         unsafe { std::ptr::write_bytes(start, 0, length) };
         mpi!(call_barrier(member.comm));
         window
     }
 
-    /// What is there. Only while no operation may reach it.
+    /// Content of the window. Only while no operation can access it.
     fn words(&self) -> Vec<u64> {
-        // SAFETY: - start points to length words; between epochs nobody else reaches them.
+        // SAFETY: - valid for `length` words: the window's memory; between epochs no other process accesses it.
         (0..self.length).map(|at| unsafe { self.start.add(at).read_volatile() }).collect()
     }
 
-    /// Stores a number in some of its words. Only while no operation may reach them.
+    /// Fills a range of words with a number. Only while no operation can access them.
     fn fill(&self, words: std::ops::Range<usize>, number: u64) {
-        // SAFETY: - start points to length words, these among them; between epochs nobody else reaches them.
+        // SAFETY: - valid: within the window's `length` words; between epochs no other process accesses them.
         words.for_each(|at| unsafe { self.start.add(at).write_volatile(number) });
     }
 
@@ -57,7 +57,7 @@ impl Window {
 /// Epochs of all kinds on one window.
 pub fn epochs(member: &mut Member) {
     let block = 1 + member.common.below(40);
-    // A block of each origin, one for sums, and a counter.
+    // A block for each origin, one for sums, and a counter.
     let window = Window::new(member, (member.size + 1) * block + 1);
     for _ in 0..1 + member.common.below(4) {
         match member.common.below(5) {
@@ -73,13 +73,13 @@ pub fn epochs(member: &mut Member) {
     mpi!(call_win_free(&raw mut handle));
 }
 
-/// Each puts into its block of each other, adds to the sums, and reads after the next fence.
+/// Each rank puts to its block in every window, adds to the sums, and reads after the next fence.
 fn fenced(member: &mut Member, window: &Window, block: usize) {
     let (rank, size, operation) = (member.rank, member.size, member.common.number());
     mpi!(call_win_fence(0, window.handle));
     let own = Member::words(operation, rank, block);
     let before = window.words();
-    // Nobody adds before all have looked.
+    // No rank adds before all have read.
     mpi!(call_win_fence(0, window.handle));
     for target in 0..size {
         window.put(&own, target, rank * block);
@@ -102,7 +102,7 @@ fn fenced(member: &mut Member, window: &Window, block: usize) {
     same(&read, &own, "what was put to the next rank");
 }
 
-/// All draw numbers from one counter: each once.
+/// Ranks draw numbers from one counter: each number is drawn once.
 fn counted(member: &mut Member, window: &Window) {
     let (size, root, each) = (member.size, member.common.below(member.size), 1 + member.common.below(4));
     let at = (window.length - 1) as isize;
@@ -129,12 +129,12 @@ fn counted(member: &mut Member, window: &Window) {
     assert!(all.windows(2).all(|pair| pair[0] + 1 == pair[1]), "numbers drawn from a counter: {all:?}");
 }
 
-/// Each puts to its right neighbour, which has opened its window to it.
+/// Each rank puts to its right neighbour, which has posted its window to it.
 fn of_groups(member: &mut Member, window: &Window, block: usize) {
     let (rank, size, operation) = (member.rank, member.size, member.common.number());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
     let [mut to, mut from] = [right, left].map(|other| group_of(member, other));
-    // Before it is open, the window is its owner's alone.
+    // Before the post, only its owner accesses the window.
     window.fill(left * block..(left + 1) * block, operation);
     mpi!(call_win_post(from, 0, window.handle));
     mpi!(call_win_start(to, 0, window.handle));
@@ -152,7 +152,7 @@ fn of_groups(member: &mut Member, window: &Window, block: usize) {
     mpi!(call_group_free(&raw mut from));
 }
 
-/// All count one up, each by itself under an exclusive lock.
+/// Each rank increments a count under an exclusive lock.
 fn guarded(member: &mut Member, window: &Window) {
     let (size, target, at) = (member.size, member.common.below(member.size), window.length - 1);
     let read = |count: &mut [u64]| {
@@ -186,7 +186,8 @@ fn group_of(member: &Member, other: usize) -> GroupHandle {
     one
 }
 
-/// One writes a block under an exclusive lock, another reads it under a shared one: old or new, never half.
+/// One rank writes a block under an exclusive lock, others read it under a shared one: the old or the new block, never
+/// a mixture.
 fn locked(member: &mut Member, window: &Window, block: usize) {
     let (rank, size, operation) = (member.rank, member.size, member.common.number());
     let (target, writer) = (member.common.below(size), member.common.below(size));

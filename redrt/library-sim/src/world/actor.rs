@@ -1,4 +1,4 @@
-//! Programs of simulated processes: coroutines, of which one runs at a time, all on the thread of their simulation.
+//! Programs of simulated processes: coroutines on the simulation's thread. One of them runs at a time.
 
 use super::World;
 use corosensei::stack::DefaultStack;
@@ -12,49 +12,49 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How a process ended.
+/// End of a process.
 #[derive(Debug)]
 pub enum End {
-    /// Its program returned this.
+    /// The program's result.
     Done(Vec<u64>),
-    /// It was lost.
+    /// The process was lost.
     Lost,
     /// The library or the program panicked.
     Panicked(String),
 }
 
-/// Why the program of a process has handed over.
+/// Reason for which a process has handed over.
 #[derive(Debug)]
 pub enum Pause {
-    /// It is asleep, until this time at most.
+    /// It sleeps, until this time at the latest.
     Asleep(Option<u64>),
     /// It has ended.
     Ended(End),
 }
 
-/// A process that looks more often and does not go to sleep never will.
+/// Limit on looks without a sleep: a process that exceeds it would never sleep.
 const LOOKS_MAX: u64 = 1_000_000;
-/// Of a program's stack.
+/// Size of a program's stack.
 const STACK_BYTES: usize = 1 << 20;
 
-/// What a lost process unwinds with.
+/// Payload with which a lost process unwinds.
 struct Lost;
 
-/// A program: it hands over with the time until which it sleeps at most.
+/// A program. It hands over with the time until which it sleeps at most.
 type Program = Coroutine<(), Option<u64>, End, DefaultStack>;
 
-/// How it does.
+/// Handle by which a program hands over.
 type Handing = Yielder<(), Option<u64>>;
 
-/// What a program and its simulation share.
+/// State that a program and its simulation share.
 struct Shared {
-    /// How the program hands over, while it runs.
+    /// Set while the program runs.
     yielder: Cell<Option<NonNull<Handing>>>,
     is_lost: Cell<bool>,
-    /// Steps until it is lost; 0 when nothing is planned.
+    /// Number of steps until the process is lost; 0 if no loss is planned.
     steps_left: Cell<u64>,
     number: ProcessIndex,
-    /// Looks at the network since it last handed over.
+    /// Number of looks at the network since the process handed over last.
     looks: Cell<u64>,
     world: Arc<Mutex<World>>,
 }
@@ -62,26 +62,26 @@ struct Shared {
 /// A process and its program.
 pub struct Actor {
     shared: Rc<Shared>,
-    /// What it has once.
+    /// State that a process has once.
     process: Process,
-    /// What its program's thread has.
+    /// State of the program's thread.
     thread: Thread,
-    /// What other threads of the process have ([`Actor::act`]).
+    /// State of the process's other threads ([`Actor::act`]).
     other_thread: Thread,
-    /// `None` when it has ended.
+    /// `None` after the end.
     program: RefCell<Option<Program>>,
 }
 
 thread_local! {
-    /// The process whose program runs.
+    /// The process whose program runs now.
     static CURRENT: RefCell<Option<Rc<Shared>>> = const { RefCell::new(None) };
-    /// What an ended process had is dropped.
+    /// True while the state of an ended process is dropped.
     static IS_OVER: Cell<bool> = const { Cell::new(false) };
-    /// Stacks of programs that have ended: to map one and to touch it takes as long as many a program.
+    /// Stacks of ended programs: mapping a stack and touching its pages takes as long as many programs run.
     static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether what an ended process had is dropped.
+/// Returns true while the state of an ended process is dropped.
 pub fn is_over() -> bool {
     IS_OVER.get()
 }
@@ -96,7 +96,7 @@ fn text(payload: &(dyn Any + Send)) -> String {
 }
 
 impl Actor {
-    /// A process that runs `program`, once it is told to.
+    /// A process that will run `program`.
     pub fn new(world: &Arc<Mutex<World>>, number: ProcessIndex, program: impl FnOnce() -> Vec<u64> + 'static) -> Self {
         let shared = Rc::new(Shared {
             yielder: Cell::new(None),
@@ -135,13 +135,14 @@ impl Actor {
     /// Lets the program run until it hands over.
     ///
     /// # Panics
-    /// When it has ended.
+    /// If the program has ended.
     pub fn run(&self) -> Pause {
         let mut program = self.program.borrow_mut();
         let running = program.as_mut().expect("it has not ended");
         let before = CURRENT.replace(Some(self.shared.clone()));
         self.shared.looks.set(0);
-        // SAFETY: - a `Vec` of numbers is all that leaves; what the program has on its stack goes before the process.
+        // SAFETY: - no reference to process-local state leaves: the result is numbers, and the program's stack is
+        //           dropped before the process.
         let result = unsafe { self.process.enter(|| self.thread.enter(|| running.resume(()))) };
         CURRENT.set(before);
         match result {
@@ -154,9 +155,9 @@ impl Actor {
         }
     }
 
-    /// Does something as another thread of the process would, while its program does not run.
+    /// Calls a closure as another thread of the process, while its program does not run.
     pub fn act<T>(&self, act: impl FnOnce() -> T) -> T {
-        // SAFETY: - callers take nothing out that the process owns.
+        // SAFETY: - no reference to process-local state leaves: a rule for callers, which return values of their own.
         unsafe { self.process.enter(|| self.other_thread.enter(act)) }
     }
 
@@ -165,7 +166,7 @@ impl Actor {
         self.shared.is_lost.set(true);
     }
 
-    /// It is lost after this many further steps, at least one.
+    /// Loses the process after this many further steps; 0 cancels a planned loss.
     pub fn lose_after(&self, steps: u64) {
         self.shared.steps_left.set(steps);
     }
@@ -174,7 +175,8 @@ impl Actor {
 impl Drop for Actor {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The simulation has failed. A program that unwinds now would not see that it does.
+            // The simulation has failed. A lost program does not unwind during a panic (`unwind_if_lost`), so it is
+            // leaked.
             std::mem::forget(self.program.take());
             std::mem::forget((std::mem::take(&mut self.process), std::mem::take(&mut self.thread)));
             return;
@@ -185,7 +187,7 @@ impl Drop for Actor {
             self.run();
         }
         self.program.take();
-        // What it has may ask for other things that it has, as it is dropped.
+        // Drops of process-local state may access other such state.
         IS_OVER.set(true);
         let threads = [std::mem::take(&mut self.thread), std::mem::take(&mut self.other_thread)];
         self.act(|| {
@@ -198,7 +200,7 @@ impl Drop for Actor {
 
 impl Shared {
     fn hand_over(&self, until_ns: Option<u64>) {
-        // SAFETY: - set by the program that runs, whose stack holds it until the program ends.
+        // SAFETY: - valid: on the stack of the running program, which clears it before it ends.
         let yielder = self.yielder.get().map(|yielder| unsafe { yielder.as_ref() });
         yielder.expect("it runs").suspend(until_ns);
         self.unwind_if_lost();
@@ -215,7 +217,7 @@ fn current() -> Option<Rc<Shared>> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Lets the calling process sleep until it is woken, at most so long. `false` where it is not simulated.
+/// Lets the calling process sleep until it is woken, for `limit_ns` at most. Returns false outside of the simulation.
 pub fn sleep(limit_ns: Option<u64>) -> bool {
     let Some(shared) = current() else { return false };
     shared.unwind_if_lost();
@@ -226,14 +228,15 @@ pub fn sleep(limit_ns: Option<u64>) -> bool {
     true
 }
 
-/// Something that a process does which it may be lost before; at some of them others may run first.
+/// A step of the calling process, before which it may be lost. With `may_pause`, others may run first.
 pub fn step(may_pause: bool) {
     let Some(shared) = current() else { return };
     let left = shared.steps_left.get();
     if left > 0 {
         shared.steps_left.set(left - 1);
         if left == 1 {
-            // From here on nothing of it is heard. It may hold locks, which those that clean up behind it need.
+            // From here on none of its messages is sent. Without `may_pause` it unwinds later: it may hold locks that
+            // the clean-up needs.
             locked(&shared.world).mute(shared.number);
             shared.is_lost.set(true);
         }
@@ -250,10 +253,10 @@ pub fn step(may_pause: bool) {
     }
 }
 
-/// A process has looked at the network.
+/// Counts a look of the calling process at the network.
 ///
 /// # Panics
-/// When it does so again and again instead of going to sleep.
+/// If it looks again and again and never sleeps.
 pub fn look() {
     CURRENT.with_borrow(|current| {
         if let Some(shared) = current {

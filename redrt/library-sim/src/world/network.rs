@@ -18,14 +18,14 @@ pub type LinkId = usize;
 /// Name of the network in addresses.
 pub const NAME: &str = "simulated";
 
-/// The least that a network may offer.
+/// The least size that a network may offer.
 const FRAME_BYTES_MAX: usize = network::FRAME_BYTES_LEAST;
 /// Small, so that long payloads go in many fragments.
 const DATA_BYTES_MAX: usize = 1000;
 
 enum Frame {
     Copied(Vec<u8>),
-    /// Still in the memory of its sender.
+    /// Still in the sender's memory.
     Lent {
         head: Vec<u8>,
         payload: Arc<dyn Source>,
@@ -36,24 +36,23 @@ enum Frame {
 
 /// A connection.
 pub struct Link {
-    /// Between whom.
     pub name: Name,
     /// The process at the other end, as this job numbers it.
     pub to: ProcessIndex,
-    /// Given, and not left yet.
+    /// Frames that have not left the sender.
     given: VecDeque<Frame>,
-    /// On its way.
+    /// Frames in flight.
     travels: VecDeque<Vec<u8>>,
     arrived: VecDeque<Vec<u8>>,
-    /// When the last of what travels arrives.
+    /// Time at which the last frame in flight arrives.
     last_ns: u64,
-    /// More than this many bytes are not on their way at once.
+    /// Limit on the bytes in flight and not taken yet.
     room_bytes: usize,
-    /// Nothing more is taken on its way.
+    /// True if no further frame leaves the sender.
     is_cut: bool,
-    /// Nothing more will come.
+    /// True if no further frame comes after those in `arrived`.
     is_closed: bool,
-    /// The sender has seen that it is lost.
+    /// True if the sender has learned that the link is lost.
     is_broken: bool,
 }
 
@@ -63,7 +62,7 @@ impl Link {
         [self.name.from, self.to]
     }
 
-    /// It is gone, and all that was on it.
+    /// Ends the link, and drops all its frames.
     pub fn end(&mut self) {
         self.given.clear();
         self.travels.clear();
@@ -71,19 +70,19 @@ impl Link {
         (self.is_cut, self.is_closed, self.is_broken) = (true, true, true);
     }
 
-    /// Whether something has arrived that its receiver has yet to take.
+    /// True if frames have arrived that the receiver has not taken.
     pub fn has_brought(&self) -> bool {
         !self.arrived.is_empty()
     }
 
-    /// Whether it is of any use.
+    /// True if neither end has lost the link.
     pub fn is_open(&self) -> bool {
         !self.is_cut && !self.is_closed && !self.is_broken
     }
 }
 
 impl World {
-    /// What was given to a link leaves. Returns the sender, if that waits for it.
+    /// The next frame leaves its sender. Returns the sender, which may give another one.
     pub fn leaves(&mut self, id: LinkId) -> Option<ProcessIndex> {
         let at_ns = self.soon();
         if self.are_parted(self.links[id].ends()) {
@@ -105,7 +104,7 @@ impl World {
         Some(from)
     }
 
-    /// A frame arrives; returns who is to look.
+    /// The next frame arrives. Returns the receiver.
     pub fn arrives(&mut self, id: LinkId) -> Option<ProcessIndex> {
         if self.are_parted(self.links[id].ends()) {
             return None;
@@ -119,11 +118,11 @@ impl World {
         Some(to)
     }
 
-    /// A link is lost, with part of what is on its way. Both ends learn of it, each in its time.
+    /// Breaks a link, with a part of the frames in flight. Both ends learn of it later.
     pub fn breaks(&mut self, id: LinkId) {
         let keeps = self.random.below(self.links[id].travels.len() + 1);
         let link = &mut self.links[id];
-        // It may be in memory that is no more.
+        // Frames may be in memory that is unmapped with its process.
         link.given.clear();
         link.travels.truncate(keeps);
         link.is_cut = true;
@@ -132,7 +131,7 @@ impl World {
         self.plan(at_ns, Event::Closes(id));
     }
 
-    /// The ends of a link see that it is lost.
+    /// Both ends learn that the link is lost. Returns them.
     pub fn closes(&mut self, id: LinkId) -> [ProcessIndex; 2] {
         let link = &mut self.links[id];
         (link.is_closed, link.is_broken) = (true, true);
@@ -160,7 +159,7 @@ fn described(link: &Link, frame: &[u8]) -> String {
     )
 }
 
-/// The network as a process sees it. The address of a process is its number.
+/// The network of simulated processes. The address of a process is its number.
 pub struct Simulated;
 
 fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
@@ -294,7 +293,7 @@ impl Outlet for Sending {
     }
 }
 
-/// The receiving end.
+/// The receiving end of a link.
 pub struct Receiving {
     id: LinkId,
     frame: Vec<u8>,
@@ -302,7 +301,7 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// That of this link.
+    /// The receiving end of the link with this number.
     pub fn new(id: LinkId) -> Self {
         Self { id, frame: Vec::new(), taken_bytes: 0 }
     }
