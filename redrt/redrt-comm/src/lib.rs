@@ -1,4 +1,4 @@
-//! The objects of MPI: communicators and what communicates over them, with what belongs to every object.
+//! The objects of MPI: communicators and their collectives, datatypes, operators, and the state that all objects have.
 //!
 //! ```text
 //!   objects ── datatype ── op          handlers, attributes, info, groups; types; operators of reductions

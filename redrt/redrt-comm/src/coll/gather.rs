@@ -52,7 +52,7 @@ pub(super) fn copy(from: Region, into: Region) -> Outcome {
     Ok(())
 }
 
-/// Brings `mine` of every member to its piece at all. `mine` is `None` if it is in place already.
+/// Brings `mine` of every member to its piece at all members. `mine` is `None` if it is in place already.
 pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) -> Outcome {
     if let Some(table) = peers.table.as_deref() {
         let arguments = board::Allgather { mine, pieces: pieces.as_slice() };
@@ -68,8 +68,7 @@ pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) 
     }
 }
 
-/// Contribution of a member. Others read it from the program's buffer, which they have read before; meanwhile it is
-/// copied to its place.
+/// Contribution of a member. Other members get it from the program's buffer, and meanwhile it is copied to its place.
 pub(super) struct Mine {
     /// The bytes.
     pub bytes: Region,

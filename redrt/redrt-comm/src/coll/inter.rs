@@ -66,7 +66,7 @@ pub async fn alltoall(across: &Peers, out: Vec<Region>, into: Vec<Region>) -> Ou
     all(steps).await
 }
 
-/// Combines `operand` of all members of the other group into `result` of the root, which alone has one.
+/// Combines `operand` of all members of the other group into `result` of the root. Other members have no result.
 pub async fn reduce_to(
     peers: Peers,
     across: &Peers,
@@ -88,7 +88,7 @@ pub async fn reduce_to(
     }
 }
 
-/// Combines `operand` of each group, and leaves the other group's combination in `result` of member 0.
+/// Combines `operand` of each group, and leaves the other group's combination in member 0's `result`.
 async fn swap(peers: &Peers, across: &Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     let mut scratch = Scratch::spare(if peers.rank == 0 { operand.len() } else { 0 });
     let all = scratch.region();
@@ -111,8 +111,8 @@ pub async fn allreduce(
     local_bcast(peers, result, 0).await
 }
 
-/// Combines `operand` of each group, and gives each member of the other one its stretch; as for
-/// [`super::reduce::reduce_scatter`].
+/// Combines `operand` of each group, and gives each member of the other group its stretch of the combination, as
+/// [`super::reduce::reduce_scatter`] does.
 pub async fn reduce_scatter(
     peers: Peers,
     across: &Peers,

@@ -67,7 +67,7 @@ impl From<Failure> for Error {
 }
 
 pin_project! {
-    /// A collective as a task. Its state stays in place; an `async` block would move it once more.
+    /// A collective as a task. The future stays where it is; an `async` block would move it once more.
     struct Aside<F> {
         #[pin]
         collective: F,
@@ -84,7 +84,7 @@ impl<F: Future<Output = Outcome>> Future for Aside<F> {
     }
 }
 
-/// Begins a collective that any waiting thread moves on, at moments that differ between replicas. Returns its request.
+/// Begins a collective that any waiting thread advances, at moments that differ between replicas. Returns its request.
 #[inline]
 pub fn start(collective: impl Future<Output = Outcome> + Send + 'static) -> RequestId {
     tasks::start(Aside { collective })

@@ -46,7 +46,8 @@ pub(super) fn join(combine: &dyn Combine, left: Region, right: Region) -> Outcom
     combine.combine(left, right).map_err(Failure::Refused)
 }
 
-/// Combines `operand` of all members into `result` of `root`, where they may be the same. Other members have no result.
+/// Combines `operand` of all members into `result` of `root`; the two may be the same there. Other members have no
+/// result.
 pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn Combine, root: usize) -> Outcome {
     if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(operand.len(), peers.size())) {
         let arguments = board::Reduce { operand, result, combine, root };
@@ -58,7 +59,7 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
     let base = if combine.commutes() { root } else { 0 };
     let number = (peers.rank + size - base) % size;
     let rank_of = |number: usize| (number + base) % size;
-    // Children of a member: their numbers differ from its own in one bit below its lowest set one.
+    // A member's children: their numbers differ from its own in one bit below its lowest set bit.
     let masks = (0..usize::BITS).map(|bit| 1usize << bit).take_while(|mask| number & mask == 0);
     let children: Vec<_> = masks.take_while(|mask| number + mask < size).map(|mask| number + mask).collect();
     let is_lost = |step: usize| step > 0 && mutation::is_planted(Mutation::ReduceChildLost);
@@ -67,7 +68,7 @@ pub async fn reduce(peers: Peers, operand: Region, result: Region, combine: &dyn
     for (step, child) in children.into_iter().enumerate() {
         let theirs = places.of_step(step);
         peers.receive(rank_of(child), theirs).await?;
-        // Mine is to the left: compute into theirs.
+        // `mine` is the left operand, so the combination is computed into `theirs`.
         if is_lost(step) {
             theirs.copy_from(mine);
         } else {
@@ -93,7 +94,8 @@ pub(super) fn table_for<'a>(peers: &'a Peers, combine: &dyn Combine) -> Option<&
     peers.table.as_deref().filter(|_| combine.is_fast())
 }
 
-/// Places where a member receives operands: two by turns. The last one used is the result's, if it has one.
+/// Two places in which a member receives operands by turns. The last one used is the result's place, if the member has
+/// one.
 struct Places {
     turns: [Region; 2],
     _scratch: Scratch,
@@ -118,8 +120,8 @@ impl Places {
     }
 }
 
-/// Combines `operand` of all members into `buffer` of all; they may be the same. A few short ones over a board are
-/// combined there ([`board::Allreduce`]).
+/// Combines `operand` of all members into `buffer` of all members; the two may be the same. Short operands over a board
+/// are combined there if they are few ([`board::Allreduce`]).
 pub async fn allreduce(peers: Peers, operand: Region, buffer: Region, combine: &dyn Combine) -> Outcome {
     let by_shares = combine.commutes() && buffer.len() >= RING_BYTES_MIN.max(peers.size() * combine.element_bytes());
     if let Some(table) = table_for(&peers, combine).filter(|_| board::is_short(buffer.len())) {
@@ -148,8 +150,8 @@ pub(super) fn even_shares(buffer: Region, element_bytes: usize, size: usize) -> 
     (0..size).map(|number| buffer.part(bound(number), bound(number + 1) - bound(number))).collect()
 }
 
-/// Recursive doubling. Members beyond the largest power of two hand their operand to their left neighbour first and get
-/// the result from it at the end.
+/// Recursive doubling. Members beyond the largest power of two first hand their operand to their left neighbour, and
+/// get the result from it at the end.
 async fn doubling(peers: &Peers, buffer: Region, combine: &dyn Combine) -> Outcome {
     let size = peers.size();
     let power = 1 << size.ilog2();
@@ -190,8 +192,8 @@ async fn doubling(peers: &Peers, buffer: Region, combine: &dyn Combine) -> Outco
     Ok(())
 }
 
-/// Leaves in `mine` the combination of `operands[rank]` of all members; it may be the operand's place. Each share goes
-/// once round the ring, and each member on its way combines its own operand, to the left, with it.
+/// Leaves in `mine` the combination of `operands[rank]` of all members; `mine` may be the operand's place. Each share
+/// goes round the ring once, and each member combines its own operand with it, on the left.
 async fn ring_reduce(peers: &Peers, operands: &[Region], mine: Region, combine: &dyn Combine) -> Outcome {
     let (rank, size) = (peers.rank, peers.size());
     let (right, left) = ((rank + 1) % size, (rank + size - 1) % size);
@@ -214,7 +216,7 @@ async fn ring_reduce(peers: &Peers, operands: &[Region], mine: Region, combine: 
     Ok(())
 }
 
-/// Combines `operand` of all members, and leaves in `mine` the stretch that belongs to this member; stretch k is
+/// Combines `operand` of all members, and leaves this member's stretch of the result in `mine`. Stretch k is
 /// `bounds[k]..bounds[k + 1]` bytes.
 pub async fn reduce_scatter(
     peers: Peers,

@@ -23,14 +23,14 @@ pub async fn scan(peers: Peers, buffer: Region, combine: &dyn Combine) -> Outcom
     Ok(())
 }
 
-/// Leaves in `result` the combination of `operand` of all members before this one; it is unchanged at the first. The
-/// two regions may not be the same.
+/// Leaves in `result` the combination of `operand` of all members before this one; unchanged at the first member. The
+/// two regions must differ.
 pub async fn exscan(peers: Peers, operand: Region, result: Region, combine: &dyn Combine) -> Outcome {
     if let Some(table) = table_for(&peers, combine).filter(|_| board::are_few(operand.len(), peers.size())) {
         let arguments = board::Exscan { operand, result, combine };
         return Call::new(table, || peers.clone(), arguments).run().await;
     }
-    // `own` is the combination of members up to this one, for members behind it; `incoming` comes from members before.
+    // `own` is the combination up to this member, for members behind it; `incoming` is that of members before it.
     let is_needed = |distance: usize| peers.rank + distance < peers.size();
     let (of_total, of_incoming) = (peers.rank > 0 && is_needed(2), peers.rank > 1);
     let bytes = operand.len();
@@ -65,7 +65,7 @@ fn distances(peers: &Peers) -> impl Iterator<Item = usize> + use<> {
     (0..usize::BITS).map(|bit| 1 << bit).take_while(move |distance| *distance < size)
 }
 
-/// Sends to the member `distance` behind this one, and receives from the one as far before it, if they exist.
+/// Sends to the member `distance` behind this one, and receives from the one `distance` before it, if they exist.
 async fn shift(peers: &Peers, distance: usize, out: Region, into: Region) -> Outcome {
     let receive = (peers.rank >= distance).then(|| peers.start_receive(peers.rank - distance, into));
     if peers.rank + distance < peers.size() {

@@ -1,4 +1,4 @@
-//! Exchange of a few numbers from each member to all.
+//! Exchange of a few numbers between all members.
 
 use crate::coll::gather::allgather;
 use crate::coll::{Outcome, Peers};
@@ -7,10 +7,10 @@ use redrt_abi::error::Result;
 use redrt_engine::tasks::block_on;
 use redrt_transport::memory::Scratch;
 
-/// Words that a member sends to the others. All members send equally many.
+/// Words of one member for the others, the same number at all members.
 pub type Card<const WORDS: usize = 4> = [u64; WORDS];
 
-/// Exchanges cards. Returns every member's card, by rank. All members call it.
+/// Exchanges cards. Returns every member's card, by rank. Collective.
 pub fn exchange<const WORDS: usize>(comm: &Comm, own: Card<WORDS>) -> Result<Vec<Card<WORDS>>> {
     Ok(block_on(exchange_among(comm.peers(), own))?)
 }

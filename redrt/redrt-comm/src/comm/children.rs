@@ -1,35 +1,35 @@
-//! The numbers that a communicator gives to its children, the communicators made of it, and their reuse.
+//! Numbers that a communicator gives to its children, the communicators made from it, and the reuse of these numbers.
 //!
 //! A context is a hash of its parent's context and a number. In a replicated world the protocol keeps the last sequence
 //! number of each channel, for replicas that are behind. A program that makes and frees communicators for ever must not
-//! collect channels. So a number is given again when all members have freed its communicator: the new one has the
-//! channels of the old one, and their messages are numbered on.
+//! accumulate channels. So a number is reused once all members have freed its communicator: the new communicator has
+//! the channels of the old one, and their sequence numbers go on.
 //!
 //! ```text
 //!   next() ──▶ open ──▶ over here ──▶ over at all members ──▶ free ──▶ next()
 //!                  MPI_Comm_free     agreed in a later call
 //!                                    that makes a communicator
 //! ```
-//! Members free at different times, and exchange no messages when they do. Once there are many open numbers, a call
-//! that makes a communicator exchanges which of them are finished at each member. That must not depend on timing, since
-//! all replicas of a rank must send the same: it depends on calls of the program, not on messages that have arrived.
+//! Members free at different times, and exchange no messages then. Once there are many open numbers, a call that makes
+//! a communicator exchanges the numbers that are finished at each member. All replicas of a rank must send the same, so
+//! the exchange depends on calls of the program only, and not on messages that have arrived.
 //!
-//! A call that must not wait for others (`MPI_Comm_idup`) sends this as well. The answers are used later: by the next
-//! call that may wait, or when some more numbers were given. Either is the same call at all members.
+//! A call that must not wait for others (`MPI_Comm_idup`) sends its numbers as well. The answers are used later: by the
+//! next call that may wait, or after some further numbers. Either is the same call at all members.
 //!
 //! Not all members of a communicator take part in each such call. Members that call together have a series of numbers
-//! of their own: they make the same calls in the same order, so each knows the open numbers.
+//! of their own: they make the same calls in the same order, so each knows the series' open numbers.
 //!
-//! The trap: a communicator may be freed while its children or its requests are still used. Then its contexts, and
-//! those derived from them, are in use. So a number is finished when all below it is, in every series, and never if the
+//! The trap: a communicator may be freed while its children or its requests are in use, and with them its contexts and
+//! those derived from them. So a number is finished when all numbers below it are, in every series, and never if the
 //! program had open requests.
 
 use redrt_process::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Number of open numbers at which members agree on the finished ones: a word of bits. Few in simulations, so that
-/// short programs get there.
+/// Number of open numbers at which members agree on the finished ones: one word of bits. Small in simulations, so that
+/// short programs reach it.
 const FEW: usize = if cfg!(any(test, feature = "simulation")) { 2 } else { 64 };
 
 /// Members that make communicators together, with their calls in one order.
@@ -47,7 +47,7 @@ pub enum Series {
 /// Children of one communicator: the numbers that it has given.
 pub struct Children {
     numbers: Mutex<Numbers>,
-    /// Origin of its own number; `None` if that is not given again.
+    /// Origin of the communicator's own number; `None` if the number is not reused.
     origin: Option<Origin>,
 }
 
@@ -69,7 +69,7 @@ pub struct Agreement {
 #[derive(Default)]
 struct Numbers {
     series: BTreeMap<Series, Ledger>,
-    /// True if the communicator itself is freed, with no open requests.
+    /// True if the communicator itself was freed, without open requests.
     is_freed: bool,
 }
 
@@ -83,14 +83,14 @@ struct Ledger {
     /// Number of open numbers at which members agree.
     agree_at: usize,
     agreement_count: u64,
-    /// An agreement that was begun and not used yet.
+    /// An agreement that was begun and whose outcome was not used yet.
     told: Option<Told>,
 }
 
 /// An agreement that was begun in a call that does not wait for it.
 struct Told {
     outcome: Outcome,
-    /// Number of open numbers at which it is used at the latest.
+    /// Number of open numbers at which the outcome is used at the latest.
     used_at: usize,
 }
 
@@ -108,12 +108,12 @@ impl Children {
         Self { numbers: Mutex::default(), origin }
     }
 
-    /// Gives a number that is not given again.
+    /// Gives a number that is not reused.
     pub fn next(&self, series: Series) -> u64 {
         lock(&self.numbers).ledger(series).first_use()
     }
 
-    /// Gives a number that is given again when its communicator is finished at all members.
+    /// Gives a number that is reused once its communicator is finished at all members.
     pub fn lend(self: &Arc<Self>, series: Series) -> Origin {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
@@ -122,7 +122,7 @@ impl Children {
         Origin { family: self.clone(), series, number }
     }
 
-    /// Returns true if the communicator's number is given again once it is finished.
+    /// Returns true if the communicator's number is reused once it is finished.
     pub fn can_be_over(&self) -> bool {
         self.origin.is_some()
     }
@@ -138,8 +138,8 @@ impl Children {
         }
     }
 
-    /// Question on which members of a series have to agree now; `None` if they need not. In a call that may not wait
-    /// for others it is due earlier, while there are free numbers to give until the outcome is used.
+    /// The question on which members of a series have to agree now; `None` if they need not. In a call that may not
+    /// wait for others it is due earlier, while enough free numbers are left until the outcome is used.
     pub fn due(&self, series: Series, may_wait: bool) -> Option<Agreement> {
         let numbers = lock(&self.numbers);
         let ledger = numbers.series.get(&series)?;
@@ -150,8 +150,8 @@ impl Children {
         is_due.then(|| Agreement { number: ledger.agreement_count, over: over() })
     }
 
-    /// Notes that the due agreement was begun, and returns the place for its outcome. Until it is used nothing else is
-    /// due.
+    /// Records that the due agreement was begun. Returns the place for its outcome; until the outcome is used, no other
+    /// agreement is due.
     pub fn begin(&self, series: Series) -> Outcome {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
@@ -160,8 +160,8 @@ impl Children {
         outcome
     }
 
-    /// The outcome that has to be known before the next number is given. It is needed in a call that may wait for
-    /// others, or when many numbers were given since it was begun.
+    /// The outcome that is needed before the next number is given: in a call that may wait for others, or after many
+    /// numbers since the agreement was begun.
     pub fn owed(&self, series: Series, may_wait: bool) -> Option<Outcome> {
         let numbers = lock(&self.numbers);
         let ledger = numbers.series.get(&series)?;
@@ -169,11 +169,11 @@ impl Children {
         Some(told.outcome.clone())
     }
 
-    /// Takes back the numbers that are finished at all members: bits in the order of giving.
+    /// Takes back the numbers that are finished at all members: one bit for each open number, in the order of giving.
     pub fn take_back(&self, series: Series, agreed: &[u64]) {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
-        // Numbers that were given since the question have no bits.
+        // Numbers given after the question have no bits.
         let word = |at: usize| agreed.get(at / u64::BITS as usize).copied().unwrap_or_default();
         let is_agreed = |at: usize| word(at) >> (at % u64::BITS as usize) & 1 == 1;
         let (mut at, mut freed) = (0, Vec::new());
@@ -267,7 +267,7 @@ mod tests {
         of.due(series, true).map(|agreement| agreement.over)
     }
 
-    /// The count of open ones is that of living communicators.
+    /// Open numbers are as many as living communicators.
     #[test]
     fn numbers_are_given_again_when_all_members_have_freed() {
         for series in SERIES {
@@ -292,8 +292,8 @@ mod tests {
         }
     }
 
-    /// The largest number given among members that never wait for each other. They make `row` communicators at a time
-    /// and then free them all.
+    /// The largest number that is given among members that never wait for each other, and that make `row` communicators
+    /// at a time and then free them all.
     fn largest_of_rows(row: usize) -> u64 {
         let members = [family(), family()];
         let (mut largest, mut rows) = (0, members.each_ref().map(|_| Vec::new()));

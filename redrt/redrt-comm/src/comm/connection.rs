@@ -1,8 +1,8 @@
-//! Connections of processes (MPI-5.0 §11.10.4), and their parting.
+//! Connections of processes (MPI-5.0 §11.10.4), and their end.
 //!
-//! Processes that have a communicator together are connected until all its members have let go of it: each by
-//! `MPI_Comm_free`, `MPI_Comm_disconnect` or `MPI_Finalize`, in any mixture. A process of another job may end only when
-//! it is not connected: the end of a link with a connected process is a death.
+//! Processes with a common communicator are connected until all its members have let go of it, each by `MPI_Comm_free`,
+//! `MPI_Comm_disconnect` or `MPI_Finalize`, in any mixture. A process of another job may end only when it is not
+//! connected: the end of a link with a connected process counts as its death.
 //!
 //! ```text
 //!   A: lets go ── all have? ──▶ parting ── all know that? ──▶ apart, may end
@@ -10,16 +10,16 @@
 //! ```
 //! Each communicator has two barriers, in a task that begins when this process lets go. In the first, a link that
 //! breaks is a death: no process ends before all have come to the second. In the second, all processes know that all
-//! are parting. So a link that breaks then means that the peer has passed it, or has died with nothing left to do.
-//! Either way all have come, and the peer need not be waited for. The trap: others may have no link with that peer, and
-//! wait for messages that this process still has to send them. So those are sent in any case.
+//! are parting. So a link that breaks then means that the peer has passed the barrier, or has died with nothing left to
+//! do. Either way all have come, and nobody waits for the peer. The trap: others may have no link with that peer, and
+//! wait for this process's messages, which therefore are sent in any case.
 //!
 //! Only the waits differ. `MPI_Comm_free` waits for nothing, and `MPI_Comm_disconnect` until its communicator is apart.
 //! `MPI_Finalize`, which is collective over all connected processes, waits until all communicators are. It begins all
 //! barriers before it waits for one: another process may be in the disconnect of any of them.
 //!
-//! Jobs of one tree, of which one has spawned the other, end together by their `redrun`s, with the exit code of the one
-//! that failed first. So a link between them that breaks has no meaning.
+//! Jobs of one tree, in which one has spawned the other, end together by their `redrun`s, with the exit code of the
+//! first one that failed. So a broken link between them has no meaning.
 
 use crate::coll::barrier::barrier;
 use crate::coll::{self, Peers};
@@ -51,7 +51,7 @@ enum Stage {
 
 /// Processes that are connected by a communicator.
 struct Connection {
-    /// All of them, this one too, in the same order at each.
+    /// All members, this process included, in the same order at each.
     members: Arc<[VirtualRank]>,
     stage: Stage,
 }
@@ -74,8 +74,8 @@ fn members(comm: &Comm) -> Vec<(Identity, VirtualRank)> {
     all
 }
 
-/// Key of the communicator, the same at all members. The context is not enough: groups that were split off in one call
-/// may have it in common.
+/// Key of the communicator, the same at all members. The context alone does not suffice: groups that were split off in
+/// one call may share it.
 fn key(comm: &Comm, members: &[(Identity, VirtualRank)]) -> u64 {
     comm::parting_context(comm.context, comm::hash_of(members.iter().map(|(identity, _)| *identity)))
 }
@@ -88,8 +88,8 @@ pub fn begin(comm: &Comm) {
     connections().insert(key, Connection { members, stage: Stage::Held });
 }
 
-/// `MPI_Comm_free`: lets go of the communicator. With open operations (`is_busy`) that is left to `MPI_Finalize`: until
-/// they are complete the end of another member is a death.
+/// `MPI_Comm_free`: lets go of the communicator. With open operations (`is_busy`) `MPI_Finalize` does that: until they
+/// are complete the end of another member is a death.
 pub fn free(comm: &Comm, is_busy: bool) {
     if !is_busy {
         let_go(key(comm, &members(comm)), progress::help);
@@ -114,8 +114,8 @@ fn wait_until_apart(key: u64) {
     engine::cell().wait_for(|_| (!connections().contains_key(&key)).then_some(()));
 }
 
-/// Begins the barriers of a communicator, if that has not been done. `help` returns a guard under which progress is
-/// made while the program does other things.
+/// Begins the barriers of a communicator, unless that was done. `help` returns a guard under which progress is made
+/// while the program does other things.
 fn let_go(key: u64, help: impl FnOnce() -> Option<Helped>) {
     let members = match connections().get_mut(&key) {
         Some(connection) if connection.stage == Stage::Held => {
@@ -147,7 +147,7 @@ fn set_parting(key: u64) {
     }
 }
 
-/// The second barrier. It disseminates as any other does, but a link that breaks ends it as all messages would.
+/// The second barrier: a dissemination barrier, except that a link that breaks ends it as all messages would.
 async fn part(peers: Peers, key: u64) {
     let size = peers.size();
     let mut distance = 1;

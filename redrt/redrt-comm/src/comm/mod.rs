@@ -1,9 +1,9 @@
 //! Communicators.
 //!
 //! A communicator's context is derived from its parent's, by hashing facts that all its members know: the number of the
-//! creating call on the parent, and the colour or group. So making one exchanges no messages for the context, and all
-//! replicas of all members get the same one. Among n communicators two collide with a probability of about n²/2^65. In
-//! replicated worlds numbers are used again (`children.rs`).
+//! creating call on the parent, and the colour or group. So no messages are exchanged for a context, and all replicas
+//! of all members compute the same one. Among n communicators two collide with a probability of about n²/2^65. In
+//! replicated worlds numbers are reused (`children.rs`).
 
 pub mod cards;
 pub mod check;
@@ -47,11 +47,11 @@ pub struct Comm {
     handle: OnceLock<CommHandle>,
     /// Context of its point-to-point messages.
     pub context: u64,
-    /// Rank of this process in it.
+    /// Rank of this process.
     pub rank: u32,
     /// The virtual rank of each member; of an intercommunicator, those of the local group.
     pub members: Arc<[VirtualRank]>,
-    /// True if it has members of other jobs.
+    /// True if there are members of other jobs.
     pub is_mixed: bool,
     /// The remote group of an intercommunicator; `None` in others.
     pub remote: Option<Arc<[VirtualRank]>>,
@@ -61,11 +61,11 @@ pub struct Comm {
     pub name: Mutex<String>,
     /// Hints of the program.
     pub info: Mutex<Arc<Info>>,
-    /// Virtual topology, if it has one.
+    /// Virtual topology; `None` without one.
     pub topology: Option<Topology>,
-    /// Buffer attached to it for buffered mode.
+    /// Buffer attached to the communicator for buffered mode.
     pub buffer: Mutex<Option<Attachment>>,
-    /// The session that it comes from; unset in the world model.
+    /// Session of the process set from which the communicator was made; unset in the world model.
     pub session: OnceLock<Arc<Session>>,
     /// Number of partitioned operations made so far, by direction (true for sends), peer and tag.
     partitioned: Mutex<HashMap<(bool, c_int, c_int), u64>>,
@@ -82,9 +82,9 @@ pub struct Comm {
 
 /// Maximum number of nonblocking collectives of one communicator at a time.
 ///
-/// Any thread that makes progress sends their messages, so two of them interleave differently in each replica.
-/// Therefore each has a context of its own, from a fixed set: the k-th takes number k modulo this, and waits until the
-/// previous owner has sent and received everything.
+/// Any thread that makes progress sends their messages, so messages of two collectives interleave differently in each
+/// replica. Therefore each has a context of its own, from a fixed set: the k-th takes number k modulo this, and waits
+/// until the previous owner has sent and received everything.
 const NONBLOCKING_COUNT: u64 = 256;
 
 /// The nonblocking collectives of a communicator, by number.
@@ -121,7 +121,6 @@ fn mix(context: u64, word: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Contexts of the predefined communicators.
 const WORLD_CONTEXT: u64 = 1;
 const SELF_CONTEXT: u64 = 2;
 
@@ -196,7 +195,7 @@ impl Comm {
         self.members.len()
     }
 
-    /// The group in which ranks of sources and destinations count: the remote one, if there are two (MPI-5.0 §3.2.3).
+    /// The group that ranks of sources and destinations refer to: the remote one, if there are two (MPI-5.0 §3.2.3).
     pub fn others(&self) -> &Arc<[VirtualRank]> {
         self.remote.as_ref().unwrap_or(&self.members)
     }
@@ -249,8 +248,8 @@ impl Comm {
         Ok(self.peers_with(self.table()?.cloned()))
     }
 
-    /// Takes the number of the next collective operation. Each takes one, also if it sends no messages here: other
-    /// members may.
+    /// Takes the number of the next collective operation. Each operation takes one, even if it sends no messages here:
+    /// other members may send.
     #[inline(always)]
     pub fn count_collective(&self) -> u32 {
         // One thread at a time is in collectives of a communicator (MPI-5.0 §6.14).
@@ -318,7 +317,7 @@ impl Comm {
     }
 
     /// Takes the number of the next persistent collective. All members make them in the same order (MPI-5.0 §6.13), but
-    /// may start them in any: each has a context of its own, for all its rounds.
+    /// may start them in any order: each has a context of its own, for all its rounds.
     pub fn next_persistent(&self) -> u64 {
         self.persistent.fetch_add(1, Ordering::Relaxed)
     }
@@ -332,8 +331,8 @@ impl Comm {
         mix(mix(self.context ^ COLLECTIVE, PERSISTENT_DETAIL), number) | COLLECTIVE
     }
 
-    /// The members, for exchanging their calls of the collective with this number: part 0 is the length of a call, part
-    /// 1 the call.
+    /// The members, for exchanging their calls of the collective with this number. Part 0 has the length of a call,
+    /// part 1 the call.
     pub(crate) fn check_peers(&self, number: u64, part: u64) -> Peers {
         self.peers_in(self.check_context(part), (number & 0x3fff_ffff) as i32)
     }
@@ -363,7 +362,8 @@ impl Comm {
         mix(mix(self.context, WINDOW_DETAIL), purpose) | COLLECTIVE
     }
 
-    /// The context of the next communicator made by all members, told apart by `detail` (a colour, a group).
+    /// The context of the next communicator made by all members. `detail`, a colour or group, separates the
+    /// communicators of one call.
     pub fn next_context(&self, detail: u64) -> NewContext {
         let (number, origin) = self.next_number(Series::All);
         NewContext { context: self.child_context(number, detail), origin }
@@ -376,7 +376,7 @@ impl Comm {
         Ok(NewContext { context: self.child_context(number, HALF_DETAIL), origin })
     }
 
-    /// The context of the next communicator that exactly `members` make of this one with `tag`. They all call it, and
+    /// The context of the next communicator that exactly `members` make from this one with `tag`. All of them call, and
     /// may wait for each other.
     pub fn group_context(&self, members: &[VirtualRank], tag: u64) -> Result<NewContext> {
         let group = members.iter().fold(mix(self.context, tag), |hash, member| mix(hash, self.name_of(*member)));
@@ -395,8 +395,8 @@ impl Comm {
         mix(mix(self.context, number), detail) & !COLLECTIVE
     }
 
-    /// Takes the next number of a series. In a replicated world a number is used again when all members have freed the
-    /// communicator that was made with it. Without replicas that saves nothing.
+    /// Takes the next number of a series. In a replicated world a number is reused once all members have freed its
+    /// communicator; without replicas that would save nothing.
     fn next_number(&self, series: Series) -> (u64, Option<Origin>) {
         if runtime::job().is_some_and(|job| job.welcome.world.is_replicated()) {
             let origin = self.children.lend(series);
@@ -407,12 +407,12 @@ impl Comm {
     }
 
     /// If there are many children, agrees with the other members on those that all have freed. All members, of both
-    /// groups if there are two, call it before they make another child, where they may wait for each other.
+    /// groups if there are two, call this before they make another child, where they may wait for each other.
     pub fn reclaim(&self) -> Result {
         self.agree(Series::All, |_| self.peers())
     }
 
-    /// Begins such an agreement where members must not wait for each other: a later call uses its outcome. Returns the
+    /// Begins such an agreement where members must not wait for each other; a later call uses the outcome. Returns the
     /// request of the agreement, if one was begun.
     pub fn reclaim_later(self: &Arc<Self>) -> Option<RequestId> {
         self.settle(Series::All, false);
@@ -422,7 +422,7 @@ impl Comm {
         let said = agreed(self.nonblocking_peers(number), over);
         Some(start(async move {
             let said = said.await;
-            // If it has failed, no child counts as freed.
+            // After a failure no child counts as freed.
             let _ = outcome.set(said.as_ref().map_or_else(|_| Vec::new(), Vec::clone));
             owner.nonblocking_done(number);
             said.map(drop)
@@ -472,8 +472,8 @@ impl Comm {
         Some(register(comm))
     }
 
-    /// Makes a communicator of some members. `detail` tells it apart from others of the same call. `None` if this
-    /// process is not one of them. All members of this communicator call.
+    /// Makes a communicator of some members. `detail` separates the communicators of one call. `None` if this process
+    /// is not a member. Collective over this communicator.
     pub fn derive(
         &self,
         members: &[VirtualRank],
@@ -484,7 +484,7 @@ impl Comm {
         Ok(self.part(self.next_context(detail), members, topology))
     }
 
-    /// Makes a communicator of some members with a given context; `None` if this process is not one of them.
+    /// Makes a communicator of some members with a given context; `None` if this process is not a member.
     pub fn with_context(&self, new: NewContext, members: &[VirtualRank]) -> Option<Arc<Self>> {
         self.part(new, members, None)
     }
@@ -500,8 +500,8 @@ impl Comm {
         Some(register(comm))
     }
 
-    /// Returns true if the program has open requests on the communicator. Sends do not count: they have their place in
-    /// the order of messages.
+    /// Returns true if the program has open requests on the communicator. Sends do not count: sequence numbers keep
+    /// their order.
     fn is_busy(&self) -> bool {
         let is_used = |request: &Request| {
             request.comm == self.handle().0 && !request.detached && !matches!(request.operation, Operation::Send)
@@ -558,7 +558,7 @@ const AGREEMENT_DETAIL: u64 = u64::MAX - 9;
 /// Number of contexts with messages that a window has.
 const WINDOW_CONTEXTS: u64 = 4;
 
-/// The context of a communicator that is about to be made. If it is dropped unused, its number counts as finished here.
+/// The context of a communicator to be made. If it is dropped unused, its number counts as finished here.
 pub struct NewContext {
     /// The context.
     pub context: u64,
@@ -566,7 +566,7 @@ pub struct NewContext {
 }
 
 impl NewContext {
-    /// A context that was chosen elsewhere, and is not used again.
+    /// A context that was chosen elsewhere and is not reused.
     pub fn given(context: u64) -> Self {
         Self { context, origin: None }
     }
@@ -577,7 +577,7 @@ impl NewContext {
         self
     }
 
-    /// Passes the number on to the communicator, as the record of its own children.
+    /// Hands the number over to the communicator, in the record of its own children.
     fn into_children(mut self) -> Arc<Children> {
         Arc::new(Children::new(self.origin.take()))
     }
@@ -630,7 +630,7 @@ pub fn hash_of(processes: impl IntoIterator<Item = Identity>) -> u64 {
     processes.into_iter().fold(0, |hash, (job, rank)| mix(mix(hash, job), u64::from(rank)))
 }
 
-/// The context in which the members of a communicator with this context part. `members` is a hash of them.
+/// The context in which the members of a communicator with this context part. `members` is a hash of the members.
 pub fn parting_context(context: u64, members: u64) -> u64 {
     mix(mix(context, members), PARTING_DETAIL) | COLLECTIVE
 }
@@ -640,12 +640,12 @@ pub fn bridge_context(one: u64, other: u64) -> u64 {
     mix(one.min(other), one.max(other)) & !COLLECTIVE
 }
 
-/// The context in which the leaders of two groups meet on `peer` with `tag` (MPI-5.0 §7.6.2).
+/// The context in which the leaders of two groups exchange messages on `peer` with `tag` (MPI-5.0 §7.6.2).
 pub fn leaders_context(peer: &Comm, tag: c_int) -> u64 {
     mix(mix(peer.context, LEADERS_DETAIL), tag as u64) | COLLECTIVE
 }
 
-/// Compares the members of two communicators (MPI-5.0 §7.4.1), `identical` aside. Returns true for the same order, and
+/// Compares the members of two communicators (MPI-5.0 §7.4.1). Returns true for the same members in the same order, and
 /// true for the same members in any order.
 pub fn same_members(left: &[VirtualRank], right: &[VirtualRank]) -> (bool, bool) {
     let same_order = left == right;

@@ -1,14 +1,14 @@
 //! Nonblocking collectives of a communicator, and the rounds of a persistent one, over a board of their own.
 //!
-//! All members begin them in the same order (MPI-5.0 §6.12), but each moves them on when it has time. Operations over a
-//! board are numbered, and follow each other at each member. So here each goes on when the one before it is over at
-//! this member. All members take them in this order, and none waits for an operation that comes later. Without a board
-//! they run side by side, in messages.
+//! All members begin them in the same order (MPI-5.0 §6.12), but each advances them when it has time. Operations over a
+//! board are numbered, and follow each other at each member. So an operation here continues once the one before it is
+//! over at this member. All members run operations in this order, and none waits for a later one. Without a board
+//! operations run concurrently, in messages.
 //!
 //! ```text
-//!   1 2 3        in messages, beside each other
-//!   4            members agree on a board, then in messages; those behind it wait until that is agreed
-//!   5 6 7 …      over the board, each in its turn; or, if none exists, in messages up to the 8th, which asks again
+//!   1 2 3        in messages, concurrently
+//!   4            members agree on a board, then run in messages; later operations wait for the agreement
+//!   5 6 7 …      over the board, one after the other; without a board in messages, up to the 8th, which asks again
 //! ```
 
 use super::Comm;
@@ -21,13 +21,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
-/// Operations that follow each other.
+/// Operations that run one after the other.
 #[derive(Default)]
 pub struct Queue {
     place: Place,
-    /// Number of the last operation at which members have agreed, with or without getting a board.
+    /// Number of the latest operation at which members have agreed, with or without a board as the outcome.
     agreed: AtomicU64,
-    /// Number of the operation whose turn it is over the board.
+    /// Number of the operation that may run over the board.
     turn: AtomicU64,
 }
 
@@ -96,8 +96,8 @@ fn agreement_before(number: u64) -> u64 {
     if is_agreement(before) { before } else { 0 }
 }
 
-/// Waits until another operation of this process has made a condition true. It is checked whenever an operation is
-/// complete.
+/// Waits until another operation of this process has made a condition true. The condition is checked whenever an
+/// operation completes.
 async fn reach(is_so: impl Fn() -> bool) {
     poll_fn(|_| if is_so() { Poll::Ready(()) } else { Poll::Pending }).await;
 }

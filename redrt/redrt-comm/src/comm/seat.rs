@@ -1,8 +1,8 @@
-//! Seats of communicators: places on boards. Members agree on one after a few collectives, and give it back when the
-//! communicator is freed. Nonblocking collectives have a place of their own (`queue.rs`).
+//! Seats of communicators: places on boards. Members agree on a place after a few collectives, and give it back when
+//! the communicator is freed. Nonblocking collectives have a place of their own (`queue.rs`).
 //!
-//! A place serves one communicator after the other. The next one may have it when all members of the last have left:
-//! then no member reads there any more.
+//! A place serves one communicator after the other. The next one may have it when all members of the previous one have
+//! left: no member reads there any more.
 
 use super::cards::{self, Card};
 use crate::coll::board::SharedBoard;
@@ -20,8 +20,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Number of the collective at which members agree on a place. If there was none, they agree again whenever the number
-/// has doubled.
+/// Number of the collective at which members agree on a place. Without one as the outcome, they agree again whenever
+/// the number of collectives has doubled.
 pub(super) const FIRST: u32 = 4;
 
 /// A communicator's board, or its progress toward one.
@@ -31,7 +31,7 @@ pub struct Seat {
     place: Place,
 }
 
-/// A place on boards, once it is agreed upon. Its drop gives it back.
+/// A place on boards, once members have agreed on it. Dropping it gives the place back.
 #[derive(Default)]
 pub(super) struct Place(OnceLock<Arc<SharedBoard>>);
 
@@ -48,7 +48,7 @@ impl Place {
     }
 }
 
-/// Kind of collectives that a board is for.
+/// Kind of collectives that use a board.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     Blocking,
@@ -65,9 +65,9 @@ struct Places {
     taken: u32,
     /// True while a communicator agrees on a place: two must not agree on the same.
     is_agreeing: bool,
-    /// Boards left by this process and not yet by all others, with the number that marks the leaving.
+    /// Boards that this process has left and some others have not, each with the number that marks the leaving.
     left: Vec<(Arc<Board>, u64)>,
-    /// The highest number that this process has posted in any place it has left.
+    /// The highest number that this process has posted in a place that it has left.
     highest: u64,
     /// Processes whose memory this one can read.
     readable: BTreeSet<i32>,
@@ -97,7 +97,7 @@ impl Places {
 }
 
 impl Seat {
-    /// The board of a communicator, for its next blocking collective. All members call it for each.
+    /// The board of a communicator, for its next blocking collective. All members call this for each one.
     #[inline]
     pub fn table(&self, comm: &Comm) -> Result<Option<&Arc<SharedBoard>>> {
         if let Some(table) = self.place.table() {
@@ -144,8 +144,8 @@ pub fn may_share(comm: &Comm) -> bool {
     comm.size() <= MEMBERS_MAX && is_plain && job().is_some_and(|job| !job.welcome.world.is_replicated())
 }
 
-/// The segment, and the members as processes that share it with this one. `None` if some do not share it, or messages
-/// are needed for faults or traces.
+/// The segment, and the members as processes that share it with this one. `None` if a member does not share it, or if
+/// faults or traces need messages.
 pub fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     let engine = engine::cell().lock();
     if engine::has_faults() || engine.traces.is_some() {
@@ -159,7 +159,8 @@ pub fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     Some((segment, comm.members.iter().map(|rank| member(*rank)).collect::<Option<_>>()?))
 }
 
-/// Agrees on a place, in messages among `peers`. Members offer their free places; `None` if no place is offered by all.
+/// Agrees on a place, in messages among `peers`. Members offer their free places; `None` if all of them offer no common
+/// one.
 pub(super) async fn agree(comm: &Comm, peers: &Peers, purpose: Use) -> Outcome<Option<SharedBoard>> {
     let sharing = sharing(comm);
     let (offered, highest) = {
@@ -179,8 +180,8 @@ pub(super) async fn agree(comm: &Comm, peers: &Peers, purpose: Use) -> Outcome<O
     Ok(agreed)
 }
 
-/// Agrees on the board, and on whether some member shares its core. Both decide between copying and reading in place,
-/// which has to be the same at all members.
+/// Agrees on the board, and on whether a member shares its core. Both decide between copying and reading in place,
+/// which must be the same at all members.
 async fn agree_on(
     peers: &Peers,
     sharing: Option<(Segment, Box<[Member]>)>,
@@ -196,7 +197,7 @@ async fn agree_on(
     let reads_all = sharing
         .as_ref()
         .is_some_and(|(_, members)| members.iter().zip(&all).all(|(member, card)| can_read(member, card[2])));
-    // Exchanged also without a place: members without one must not leave the others waiting.
+    // Exchanged without a place too: otherwise members without one would leave the others waiting.
     let all = cards::exchange_among(peers.clone(), [u64::from(reads_all), 0, 0, 0]).await?;
     let direct = all.iter().all(|card| card[0] == 1);
     let Some((segment, members)) = sharing.filter(|_| free != 0) else { return Ok(None) };
@@ -204,7 +205,7 @@ async fn agree_on(
     Ok(job().map(|_| (board(), some_share)))
 }
 
-/// Address by which others try to read this process's memory.
+/// Address that other processes try to read in this process's memory.
 pub fn probe() -> u64 {
     PROBE.as_ptr() as u64
 }

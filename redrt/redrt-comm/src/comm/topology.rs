@@ -48,8 +48,8 @@ pub struct Neighbors {
     pub sources: Vec<Option<usize>>,
     /// Ranks to which it sends, by place in the send buffer.
     pub destinations: Vec<Option<usize>>,
-    /// The places in the receive buffer in the order in which receives are posted, so that several messages between
-    /// the same two members meet their places.
+    /// Places in the receive buffer in the order of posting receives, so that several messages between two members
+    /// match their places.
     pub receive_order: Vec<usize>,
 }
 
@@ -128,8 +128,8 @@ impl Grid {
         (at(-distance), at(distance))
     }
 
-    /// For each dimension the neighbour before and the one after. A message to the one before arrives there as one from
-    /// the one after. So that is received first, which matters if both are the same member.
+    /// For each dimension the neighbour before and the one after. A message to the one before arrives there from the
+    /// one after: messages from the one after are received first, which matters if both are the same member.
     fn neighbors(&self, rank: usize) -> Neighbors {
         let pairs = (0..self.dimensions.len()).map(|dimension| self.shift(rank, dimension, 1));
         let places: Vec<_> = pairs.flat_map(|(before, after)| [before, after]).collect();

@@ -41,7 +41,7 @@ impl Envelope {
         if self.wide {
             self.counts.extend_from_slice(values);
         } else {
-            // The values came as ints.
+            // The values were ints.
             self.integers.extend(values.iter().map(|value| *value as c_int));
         }
         self

@@ -123,8 +123,8 @@ pub fn register(datatype: Arc<Datatype>) -> DatatypeHandle {
     handle
 }
 
-/// Calls `f` with a handle of the datatype, for a function of the program. It is the handle that the program knows, or
-/// a temporary one if the program has freed that while an operation still uses the type.
+/// Calls `f` with a handle of the datatype, for a function of the program: the handle that the program knows, or a
+/// temporary one if the program has freed that handle while an operation still uses the type.
 pub fn with_handle(datatype: &Arc<Datatype>, f: impl FnOnce(DatatypeHandle)) {
     if let Some(handle) = datatype.predefined {
         return f(handle);
@@ -157,7 +157,7 @@ pub fn predefined(handle: DatatypeHandle) -> Option<&'static Datatype> {
     predefined::find(handle).map(|datatype| &**datatype)
 }
 
-/// The predefined type of a basic element of `datatype`: the one that it was made from, if the envelopes have it.
+/// Handle of the predefined type of a basic element of `datatype`: the type it was made from, if the envelopes have it.
 #[must_use]
 pub fn handle_of_basic(datatype: &Datatype, basic: Basic) -> DatatypeHandle {
     fn leaf(datatype: &Datatype, basic: Basic) -> Option<DatatypeHandle> {
@@ -182,7 +182,7 @@ pub fn resolve_committed(handle: DatatypeHandle) -> Result<Held<Datatype>> {
     Err(Error::new(MPI_ERR_TYPE, "the datatype is not committed"))
 }
 
-/// A datatype for an inactive operation: it stays when the program frees its handle (MPI-5.0 §5.1.9).
+/// A datatype for an inactive operation. It stays valid when the program frees its handle (MPI-5.0 §5.1.9).
 pub struct Kept {
     handle: DatatypeHandle,
     is_derived: bool,
@@ -200,7 +200,7 @@ pub fn keep(handle: DatatypeHandle) -> Result<Kept> {
 }
 
 impl Kept {
-    /// Handle under which it is kept.
+    /// Handle under which the datatype is kept.
     pub fn handle(&self) -> DatatypeHandle {
         self.handle
     }

@@ -21,7 +21,7 @@ const fn of(scalar: Scalar, class: Class) -> Basic {
     Basic::new(scalar, class)
 }
 
-/// The types that are one basic element. The size in external32 is given if it differs from that in memory.
+/// Types of one basic element. The size in external32 is given if it differs from the size in memory.
 const BASICS: &[(H, Basic)] = &[
     (H::AINT, of(I64, MultiLanguage)),
     (H::COUNT, of(I64, MultiLanguage)),
@@ -109,7 +109,7 @@ pub(super) fn find(handle: H) -> Option<&'static Arc<Datatype>> {
     PREDEFINED.get(handle.0.wrapping_sub(FIRST))?.as_ref()
 }
 
-/// The first predefined datatype that is this basic type.
+/// The first predefined datatype of this basic type.
 pub(super) fn of_basic(basic: Basic) -> Option<H> {
     BASICS.iter().find(|(_, other)| *other == basic).map(|(handle, _)| *handle)
 }

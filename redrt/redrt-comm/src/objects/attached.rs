@@ -1,4 +1,4 @@
-//! Error handler and attributes, which communicators, windows, files and sessions have in common.
+//! Error handler and attributes, common to communicators, windows, files and sessions.
 
 use super::attributes::AttributeSet;
 use super::errhandler::Errhandler;
@@ -13,7 +13,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// `MPI_ERRORS_ARE_FATAL` and no attributes: as communicators, windows and sessions begin.
+    /// `MPI_ERRORS_ARE_FATAL` and no attributes, the initial state of communicators, windows and sessions.
     #[must_use]
     pub fn new() -> Self {
         Self::with_errhandler(Arc::new(Errhandler::Fatal))

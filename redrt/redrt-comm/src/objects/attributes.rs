@@ -18,7 +18,7 @@ pub enum ObjectKind {
     Win,
 }
 
-/// A key: how its attributes are copied and deleted.
+/// A key: the copy and delete functions of its attributes.
 #[derive(Debug)]
 pub struct Keyval {
     kind: ObjectKind,
@@ -28,8 +28,7 @@ pub struct Keyval {
     use_of: Mutex<Use>,
 }
 
-/// It goes when it has been freed and no attribute is cached under it any more, and its number may then be that of
-/// another.
+/// Uses of a key. It is removed once it was freed and no attribute is cached under it; its number may then be reused.
 #[derive(Debug, Default)]
 struct Use {
     attribute_count: usize,
@@ -57,8 +56,8 @@ pub fn create_keyval(kind: ObjectKind, copy: Callback, delete: Callback, extra_s
     KEYVALS.insert(Arc::new(Keyval { kind, copy, delete, extra_state, use_of: Mutex::default() })) as c_int
 }
 
-/// Returns the state with which the functions of a key are called, for any kind of object; `None` without such a key. A
-/// `state` other than 0 replaces it; that has to be done before an attribute is set under the key.
+/// Returns the extra state of a key's functions, for any kind of object; `None` without such a key. A `state` other
+/// than 0 replaces it, which has to be done before an attribute is set under the key.
 pub fn exchange_state(keyval: c_int, state: usize) -> Option<usize> {
     let value = usize::try_from(keyval).ok()?;
     let former = KEYVALS.get(value)?.extra_state;
@@ -68,7 +67,7 @@ pub fn exchange_state(keyval: c_int, state: usize) -> Option<usize> {
     Some(former)
 }
 
-/// Frees a key. Attributes cached under it live on, and are read, copied and deleted as before (MPI-5.0 section 7.7.2).
+/// Frees a key. Attributes cached under it stay, and are read, copied and deleted as before (MPI-5.0 section 7.7.2).
 ///
 /// # Errors
 /// `MPI_ERR_KEYVAL` when there is no such key.
@@ -140,8 +139,8 @@ impl AttributeSet {
     /// Sets the value under a key of the object with handle value `object`; a former value is deleted first.
     ///
     /// # Errors
-    /// `MPI_ERR_KEYVAL` when there is no such key, or it was freed, and what the delete function returns; the former
-    /// value remains.
+    /// `MPI_ERR_KEYVAL` when there is no such key, or it was freed; the code of a delete function that fails. The
+    /// former value remains.
     pub fn set(&self, keyval: c_int, kind: ObjectKind, object: usize, value: usize) -> Result {
         let key = find(keyval, kind)?;
         if key.use_of().is_freed {
@@ -162,7 +161,8 @@ impl AttributeSet {
     /// Deletes the value under a key.
     ///
     /// # Errors
-    /// `MPI_ERR_KEYVAL` when there is no such key or no value, and what the delete function returns; the value remains.
+    /// `MPI_ERR_KEYVAL` when there is no such key or no value; the code of a delete function that fails. The value
+    /// remains.
     pub fn delete(&self, keyval: c_int, kind: ObjectKind, object: usize) -> Result {
         find(keyval, kind)?;
         let attribute = self.lock().iter().find(|attribute| attribute.keyval == keyval).cloned();
@@ -172,7 +172,8 @@ impl AttributeSet {
         Ok(())
     }
 
-    /// The attributes of a duplicate of the object with handle value `object`: those that their copy functions want.
+    /// The attributes of a duplicate of the object with handle value `object`: those whose copy functions ask for a
+    /// copy.
     ///
     /// # Errors
     /// The code that a copy function returns; attributes copied before it are deleted again.
@@ -194,8 +195,8 @@ impl AttributeSet {
         Ok(Self { attributes: Mutex::new(copies) })
     }
 
-    /// Deletes all attributes, the last first (MPI-5.0 section 11.2.4 asks for that order on `MPI_COMM_SELF`), because
-    /// the object with handle value `object` is freed.
+    /// Deletes all attributes, the last first (MPI-5.0 section 11.2.4 requires that order for `MPI_COMM_SELF`). Called
+    /// when the object with handle value `object` is freed.
     ///
     /// # Errors
     /// The code that a delete function returns; that attribute and those set before it remain.
@@ -216,7 +217,7 @@ impl Attribute {
 
     fn copy(&self, object: usize) -> Result<Option<usize>> {
         match self.key.copy {
-            // The three null and duplicate functions share their values (MPI_COMM_, MPI_TYPE_, MPI_WIN_).
+            // The null-copy and dup functions of communicators, datatypes and windows have the same values.
             MPI_COMM_NULL_COPY_FN => Ok(None),
             MPI_COMM_DUP_FN => Ok(Some(self.value)),
             function => {
@@ -298,7 +299,7 @@ mod tests {
         let set = AttributeSet::new();
         set.set(keyval, ObjectKind::Comm, 257, 10).unwrap();
         let copy = set.duplicate(257).unwrap();
-        // As often as somebody has kept its number.
+        // Freed once for each holder of its number.
         free_keyval(keyval, ObjectKind::Comm).unwrap();
         free_keyval(keyval, ObjectKind::Comm).unwrap();
         assert_eq!(set.get(keyval, ObjectKind::Comm).unwrap(), Some(10));

@@ -20,14 +20,15 @@ pub enum Errhandler {
     Abort,
     /// `MPI_ERRORS_RETURN`: the function returns the code.
     Return,
-    /// `MPI::ERRORS_THROW_EXCEPTIONS` of MPI-2's bindings for C++, which programs of other families have: the function
-    /// returns the code, and the family's library for C++ makes an exception of it. It may want to hear of it before.
+    /// `MPI::ERRORS_THROW_EXCEPTIONS` of MPI-2's bindings for C++, in programs of other families: the function returns
+    /// the code, and the family's library for C++ throws an exception. Its function may be called before
+    /// ([`on_exception`]).
     Exceptions,
     /// A function of the program is called, then the function returns the code.
     User(UserErrhandler),
 }
 
-/// The type of object that a user's error handler is for, which is also the type of its first argument.
+/// The kind of object that a user's error handler is for: the type of its first argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrhandlerKind {
     /// Communicators.
@@ -45,13 +46,13 @@ pub enum ErrhandlerKind {
 pub struct UserErrhandler {
     kind: ErrhandlerKind,
     function: UserFunction,
-    /// Its handle, and how many times the program has been given it and has not freed it.
+    /// The handle, and the number of times that the program was given it and has not freed it.
     held: Mutex<(usize, u32)>,
 }
 
 impl UserErrhandler {
-    /// Calls the program's function. The code it leaves is the one that the MPI function returns (MPI-5.0 section
-    /// 9.3.1).
+    /// Calls the program's function. Returns the code that it leaves, which is the MPI function's result (MPI-5.0
+    /// section 9.3.1).
     pub fn call(&self, scope: Scope, code: c_int) -> c_int {
         callbacks::call_errhandler(self.function, subject(scope), code)
     }
@@ -80,8 +81,8 @@ impl Errhandler {
         }
     }
 
-    /// The error handler with which communicators of this process begin: by `mpiexec -initial-errhandler`, or the hint
-    /// of the job that has spawned it.
+    /// The initial error handler of this process's communicators: from `mpiexec -initial-errhandler`, or from a hint of
+    /// the job that has spawned this one.
     #[must_use]
     pub fn initial() -> Self {
         std::env::var(INITIAL_ERRHANDLER_VARIABLE).ok().and_then(|name| Self::named(&name)).unwrap_or(Self::Fatal)
@@ -94,8 +95,8 @@ process_local! {
     static ON_EXCEPTION: OnceLock<UserFunction> = OnceLock::new();
 }
 
-/// Sets the function that is called, as an error handler, if `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler. The
-/// first one stays.
+/// Sets the function that is called if `MPI::ERRORS_THROW_EXCEPTIONS` is the error handler. Only the first call has an
+/// effect.
 pub fn on_exception(function: UserFunction) {
     ON_EXCEPTION.get_or_init(|| function);
 }
@@ -121,7 +122,7 @@ pub fn create(kind: ErrhandlerKind, function: UserFunction) -> ErrhandlerHandle 
     handle_of(&Arc::new(Errhandler::User(user)))
 }
 
-/// The handle of an error handler; the program holds it once more.
+/// The handle of an error handler, which the program has to free once more.
 pub fn handle_of(errhandler: &Arc<Errhandler>) -> ErrhandlerHandle {
     match &**errhandler {
         Errhandler::Fatal => ErrhandlerHandle::ERRORS_ARE_FATAL,
@@ -163,7 +164,7 @@ fn find(handle: ErrhandlerHandle) -> Result<Arc<Errhandler>> {
     }
 }
 
-/// The program gives up one handle; objects that use the error handler keep it.
+/// Frees one reference of the program; objects that use the error handler keep it.
 ///
 /// # Errors
 /// `MPI_ERR_ERRHANDLER` when none exists.
@@ -178,8 +179,7 @@ pub fn free(handle: ErrhandlerHandle) -> Result {
     Ok(())
 }
 
-/// Invokes the error handler for an error in `function`. Returns the code that the function returns, if the handler
-/// comes back.
+/// Invokes the error handler for an error in `function`. Returns the function's result, if the handler returns.
 #[cold]
 pub fn raise(function: &str, error: Error, scope: Scope) -> c_int {
     let scope = error.scope_or(scope);
@@ -210,7 +210,7 @@ pub fn inactive(function: &str) -> c_int {
     raise(function, Error::new(MPI_ERR_OTHER, format!("called {when}")), Scope::Default)
 }
 
-/// The error handler that deals with an error in a call with this scope.
+/// The error handler for an error in a call with this scope.
 #[must_use]
 pub fn of_scope(scope: Scope) -> Arc<Errhandler> {
     let host = host::get();

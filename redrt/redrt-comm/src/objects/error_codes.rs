@@ -1,4 +1,4 @@
-//! Error classes, codes and their texts (MPI-5.0 sections 9.4 and 9.5), those of the standard and those a program adds.
+//! Error classes, codes and their texts (MPI-5.0 sections 9.4 and 9.5), of the standard and added by the program.
 
 use redrt_abi::error::{Error, Result};
 use redrt_abi::*;
@@ -14,7 +14,7 @@ struct Added {
 }
 
 struct Entry {
-    /// The class of a code; a class is its own.
+    /// The class of the code; for a class, the class itself.
     class: c_int,
     text: String,
 }
@@ -64,7 +64,7 @@ pub fn text_of(code: c_int) -> Option<String> {
     if let Some(name) = class_name(code) {
         return Some(format!("{name}: {}", meaning(code)));
     }
-    // Section 9.5: a code that was given no text has the empty string.
+    // Section 9.5: a code without a text has the empty string.
     added().entries.get(&code).map(|entry| entry.text.clone())
 }
 
@@ -90,7 +90,7 @@ pub fn add_code(class: c_int) -> Result<c_int> {
     Ok(add(|_| class))
 }
 
-/// Gives a code or class that the program added a text.
+/// Sets the text of a code or class that the program added.
 ///
 /// # Errors
 /// `MPI_ERR_ARG` when the program has not added the code.
@@ -103,7 +103,7 @@ pub fn set_text(code: c_int, text: &str) -> Result {
 /// Removes a class that the program added and that has no codes.
 ///
 /// # Errors
-/// `MPI_ERR_ARG` when it is not such a class, or codes of it or its text exist.
+/// `MPI_ERR_ARG` when the program has not added the class, or it has codes or a text.
 pub fn remove_class(class: c_int) -> Result {
     let mut added = added();
     if added.entries.get(&class).is_none_or(|entry| entry.class != class) {
@@ -120,7 +120,7 @@ pub fn remove_class(class: c_int) -> Result {
 /// Removes a code that the program added.
 ///
 /// # Errors
-/// `MPI_ERR_ARG` when it is not such a code, or it still has a text.
+/// `MPI_ERR_ARG` when the program has not added the code, or it has a text.
 pub fn remove_code(code: c_int) -> Result {
     let mut added = added();
     if added.entries.get(&code).is_none_or(|entry| entry.class == code) {

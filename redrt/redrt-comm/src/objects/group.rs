@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 #[derive(Debug)]
 pub struct Group {
     members: Members,
-    /// The session of whose process set it is; `None` in the world model.
+    /// The session of the group's process set; `None` in the world model.
     session: Option<SessionHandle>,
 }
 
@@ -20,7 +20,7 @@ pub struct Group {
 enum Members {
     /// Consecutive world ranks from the first: the world, or one process. No table is needed to look one up.
     Range { first: u32, count: u32 },
-    /// Any others. Their positions are indexed at the first question.
+    /// Any other processes. Their positions are indexed at the first lookup.
     List { world_ranks: Vec<u32>, positions: OnceLock<FxHashMap<u32, u32>> },
 }
 
@@ -29,7 +29,7 @@ process_local! {
     static EMPTY: LazyLock<Arc<Group>> = LazyLock::new(|| Arc::new(Group::range(0, 0)));
 }
 
-/// Takes a group in and returns its handle; that of an empty group is `MPI_GROUP_EMPTY`.
+/// Registers a group and returns its handle; an empty group's handle is `MPI_GROUP_EMPTY`.
 pub fn register(group: Arc<Group>) -> GroupHandle {
     if group.size() == 0 { GroupHandle::EMPTY } else { GroupHandle(GROUPS.insert(group)) }
 }
@@ -79,13 +79,13 @@ impl Group {
         }
     }
 
-    /// The same processes as a process set of a session.
+    /// The same processes, as a process set of a session.
     #[must_use]
     pub fn of_session(self, session: SessionHandle) -> Self {
         Self { session: Some(session), ..self }
     }
 
-    /// The session of whose process set it is.
+    /// The session of the group's process set.
     #[must_use]
     pub fn session(&self) -> Option<SessionHandle> {
         self.session

@@ -1,7 +1,7 @@
-//! The process as its objects see it: its rank, the error handlers and attributes of its communicators, its end.
+//! Facts about the process for its objects: rank, error handlers and attributes of its communicators, its end.
 //!
-//! The engine installs its own [`Host`] during `MPI_Init`. Until then, and in tests, the host is a world of one
-//! process, because part of MPI may be called before `MPI_Init` (MPI-5.0 section 11.4).
+//! `MPI_Init` installs a [`Host`]. Until then, and in tests, the host is a world of one process, since a part of MPI
+//! may be called before `MPI_Init` (MPI-5.0 section 11.4).
 
 use crate::objects::attached::Attached;
 use crate::objects::errhandler::Errhandler;
@@ -11,10 +11,10 @@ use redrt_process::say;
 use std::ffi::c_int;
 use std::sync::{Arc, OnceLock};
 
-/// The process as its objects see it. All methods may be called from any thread.
+/// Facts about the process, for its objects. All methods may be called from any thread.
 pub trait Host: Send + Sync {
     /// Error handler and attributes of a communicator, window, file or session; `None` when the handle is invalid.
-    /// `Scope::Default` is not asked for: the caller asks for `MPI_COMM_SELF`.
+    /// Callers ask for `MPI_COMM_SELF` in place of `Scope::Default`.
     fn attached(&self, scope: Scope) -> Option<Arc<Attached>>;
 
     /// This process's rank in `MPI_COMM_WORLD`.
@@ -26,7 +26,7 @@ pub trait Host: Send + Sync {
     /// Name of this process, for the head of a message: `redrt: rank 3 (replica 3.1) on node7`.
     fn identity(&self) -> String;
 
-    /// Ends the processes that `scope` names (all, for anything but a communicator) with exit code `code`.
+    /// Ends the processes of `scope` with exit code `code`: those of a communicator, or all for anything else.
     fn abort(&self, scope: Scope, code: c_int) -> !;
 
     /// Reports a call that cannot be served here, if the program's error handler does not.
@@ -87,10 +87,10 @@ pub fn get() -> &'static dyn Host {
     }
 }
 
-/// A process on its own, before the engine is there.
+/// A process without a job, before `MPI_Init`.
 struct Alone;
 
-/// Calls before `MPI_Init`, or after `MPI_Finalize`, use the error handler with which communicators begin.
+/// Calls before `MPI_Init`, or after `MPI_Finalize`, use the initial error handler of communicators.
 fn initial() -> Arc<Attached> {
     Arc::new(Attached::with_errhandler(Arc::new(Errhandler::initial())))
 }

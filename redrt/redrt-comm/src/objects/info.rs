@@ -18,12 +18,12 @@ process_local! {
     static ENVIRONMENT: RwLock<Option<Arc<Info>>> = RwLock::new(None);
 }
 
-/// Takes an info object in and returns its handle.
+/// Registers an info object and returns its handle.
 pub fn register(info: Info) -> InfoHandle {
     InfoHandle(INFOS.insert(Arc::new(info)))
 }
 
-/// Sets what `MPI_INFO_ENV` holds, which is nothing before.
+/// Sets the content of `MPI_INFO_ENV`, which is empty before.
 pub fn set_environment(info: Info) {
     *ENVIRONMENT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(info));
 }
@@ -104,7 +104,7 @@ impl Info {
         self.lock().clone()
     }
 
-    /// Takes over what others give; what they do not mention stays.
+    /// Takes over the pairs of `others`; other keys stay.
     pub fn update(&self, others: &Self) {
         for (key, value) in others.pairs() {
             let mut pairs = self.lock();

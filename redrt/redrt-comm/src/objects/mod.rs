@@ -1,4 +1,4 @@
-//! Objects without communication: error handlers and codes, attributes, info, groups, and the process as they see it.
+//! Objects without communication: error handlers and codes, attributes, info, groups, and facts about the process.
 //!
 //! A function of the program (an error handler, an attribute's copy function) is always called with no lock held: it
 //! may call MPI again.

@@ -1,4 +1,4 @@
-//! Sessions (MPI-5.0 §11.3): a program may have several, beside the world model that `MPI_Init` begins.
+//! Sessions (MPI-5.0 §11.3). A program may have several, beside the world model of `MPI_Init`.
 
 use super::attached::Attached;
 use super::attachment::Attachment;
@@ -15,7 +15,7 @@ pub struct Session {
     pub attached: Arc<Attached>,
     /// Hints of the program.
     pub info: Info,
-    /// Buffer attached to it for buffered mode.
+    /// Buffer attached to the session for buffered mode.
     pub buffer: Mutex<Option<Attachment>>,
 }
 
@@ -24,7 +24,7 @@ process_local! {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
 }
 
-/// Takes a session in and returns its handle.
+/// Registers a session and returns its handle.
 pub fn register(session: Session) -> SessionHandle {
     COUNT.fetch_add(1, Ordering::AcqRel);
     SessionHandle(SESSIONS.insert(Arc::new(session)))

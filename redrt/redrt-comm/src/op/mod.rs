@@ -1,4 +1,4 @@
-//! Reduction operations (MPI-5.0 section 6.9): those of the standard and those of the program.
+//! Reduction operations (MPI-5.0 section 6.9), of the standard and of the program.
 
 #[cfg(test)]
 mod tests;
@@ -31,7 +31,7 @@ enum Kind {
     User { function: UserFunction, wide: bool },
 }
 
-/// The operations that windows carry out themselves. No collective has them.
+/// Operations of windows only, which collectives refuse.
 #[derive(Clone, Copy, Debug)]
 enum OneSided {
     Replace,
@@ -110,8 +110,8 @@ pub enum InPlace {
 }
 
 impl InPlace {
-    /// Effect of the operation on elements of a predefined type. `None` for functions of the program, and where it is
-    /// not defined.
+    /// Effect of the operation on elements of a predefined type. `None` for functions of the program, and for types on
+    /// which it is not defined.
     #[inline]
     #[must_use]
     pub fn of(handle: OpHandle, datatype: &Datatype) -> Option<Self> {
@@ -130,7 +130,7 @@ impl InPlace {
     /// Applies the operation to `count` adjacent elements, which take `bytes` bytes.
     ///
     /// # Safety
-    /// `there` is valid for as many bytes of reads and writes, and `brought` of reads, unless nothing is done.
+    /// `there` is valid for reads and writes of `bytes` bytes, and `brought` for reads, unless nothing is done.
     #[inline]
     pub unsafe fn act(self, brought: *const u8, there: *mut u8, count: i64, bytes: usize) {
         match self {
@@ -152,13 +152,13 @@ pub fn free(handle: OpHandle) -> Result {
     USER.remove(handle.0).map(drop).ok_or_else(|| Error::new(MPI_ERR_OP, "not an operation that can be freed"))
 }
 
-/// Codes begin here for windows' operations, and for functions of the program.
+/// First codes of windows' operations, and of functions of the program.
 const ONE_SIDED_CODE: u32 = 1 << 7;
 const USER_CODE: u32 = 1 << 8;
 
 impl Op {
     /// A number that is the same in all processes, and different for different operations. Functions of the program
-    /// share one, because processes cannot compare functions.
+    /// share one number, since processes cannot compare functions.
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.kind {
@@ -193,7 +193,7 @@ impl Op {
     /// Fails unless the operation may be applied to elements of `datatype`. To be called before any message is sent.
     ///
     /// # Errors
-    /// `MPI_ERR_OP` when it may not (MPI-5.0 section 6.9.2), or this machine cannot.
+    /// `MPI_ERR_OP` when it may not (MPI-5.0 section 6.9.2), or this machine lacks the arithmetic.
     pub fn check(&self, datatype: &Datatype) -> Result {
         let operator = match self.kind {
             Kind::Standard(operator) => operator,
@@ -215,7 +215,7 @@ impl Op {
         }
     }
 
-    /// `in_out[i] = input[i] op in_out[i]` for `count` elements, which lie in memory as `datatype` says.
+    /// `in_out[i] = input[i] op in_out[i]` for `count` elements, laid out in memory by `datatype`.
     ///
     /// No lock may be held: the operation may be a function of the program.
     ///
@@ -252,7 +252,7 @@ fn call_user(
     input: *const u8,
     in_out: *mut u8,
 ) {
-    // A function for int counts is called more than once for more elements than that.
+    // A function with an int count is called several times if there are more elements.
     let step = if wide { i64::MAX } else { i64::from(c_int::MAX) };
     datatype::with_handle(datatype, |handle| {
         let mut done = 0;

@@ -1,4 +1,4 @@
-//! Operations as objects: which are defined on which types, and functions of the program.
+//! Operations as objects: the types on which they are defined, and functions of the program.
 
 use super::*;
 use redrt_abi::handle::DatatypeHandle;
@@ -64,11 +64,11 @@ fn every_defined_combination_runs_and_every_other_is_refused() {
 }
 
 unsafe extern "C" fn subtract(input: *const c_void, in_out: *mut c_void, count: *mut c_int, _: *mut DatatypeHandle) {
-    // SAFETY: - the library passes a valid count.
+    // SAFETY: - valid for reads: the library passes the address of its count.
     for index in 0..unsafe { *count } as usize {
-        // SAFETY: - `input` holds as many ints.
+        // SAFETY: - in bounds: `input` has `count` ints.
         let left = unsafe { *input.cast::<i32>().add(index) };
-        // SAFETY: - `in_out` holds as many ints, and nothing else refers to them.
+        // SAFETY: - in bounds: `in_out` has `count` ints, and nothing else refers to them.
         unsafe { *in_out.cast::<i32>().add(index) = left - *in_out.cast::<i32>().add(index) };
     }
 }
@@ -82,7 +82,7 @@ fn operations_of_the_program_are_called_with_input_on_the_left() {
     assert!(resolve(handle).is_err() && free(handle).is_err());
 }
 
-/// An adapter of a façade: adds what it is told of the program's functions to the first element.
+/// An adapter of a façade: adds the numbers of the program's functions to the first element.
 unsafe extern "C" fn tell(function: usize, by: usize, _: *const c_void, in_out: *mut c_void, _: i64, _: usize) {
     // SAFETY: - `in_out` holds an int, and nothing else refers to it.
     unsafe { *in_out.cast::<i32>() += (function + by) as i32 };
@@ -97,7 +97,7 @@ fn the_adapter_of_a_cxx_operator_is_told_what_goes_with_it() {
     change_function(handle, |function| function.called_by(Callback(2)));
     assert_eq!(applied(handle, DatatypeHandle::INT, &[0], &[100]), [142]);
     assert!(resolve(handle).unwrap().is_commutative() && !Arc::ptr_eq(&held, &resolve(handle).unwrap()));
-    // There is nothing to change of what the standard has, and of what is not there.
+    // Predefined operations and invalid handles stay unchanged.
     change_function(OpHandle::SUM, |_| panic!("it is no function of the program"));
     free(handle).unwrap();
     change_function(handle, |_| panic!("it is gone"));

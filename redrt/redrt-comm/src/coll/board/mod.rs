@@ -1,16 +1,16 @@
-//! Collectives of the members of one host, over a board: each posts its contribution, once, and reads the parts of the
-//! others that it needs.
+//! Collectives of members on one host, over a board: each member posts its contribution once, and reads the parts of
+//! the others' contributions that it needs.
 //!
 //! Only in a world that is not replicated. Contributions of replicas are compared with their siblings', kept until all
-//! receivers have them, and given to copies: so they go in messages.
+//! receivers have them, and given to copies, so they go in messages.
 //!
 //! A communicator gets its board after a few collectives (`comm::seat`), and another one for nonblocking collectives
 //! (`comm::queue`). Operands are combined in the order in which messages would have brought them, so the result does
 //! not depend on the placement of members.
 //!
-//! Each algorithm is written once. In a blocking collective its waits block the thread, so that it is over with the
-//! first poll unless parts of it go in messages; in a nonblocking one they give the thread back. The steps of
-//! algorithms are macros: as futures within futures they took more instructions than their work.
+//! Each algorithm is written once. In a blocking collective its waits block the thread: it ends at the first poll,
+//! unless parts of it go in messages. In a nonblocking collective its waits give the thread back. The steps of
+//! algorithms are macros: as nested futures they took more instructions than their work.
 
 /// Waits until members have come.
 macro_rules! wait {
@@ -40,8 +40,9 @@ macro_rules! wait_for {
     };
 }
 
-/// Waits for one member at an operation in which this member only takes, namely `$bytes` bytes. If the other member was
-/// there first, it is likely to be first in the next operation, too, and with as many bytes.
+/// Waits for one member at an operation in which this member only takes a piece of `$bytes` bytes. If the other member
+/// has come already, it probably comes first to the next operation too, with as many bytes: the board then prefetches
+/// them.
 macro_rules! take_from {
     ($table:expr, $member:expr, $number:expr, $bytes:expr) => {
         let (member, number) = ($member, $number);
@@ -54,8 +55,8 @@ macro_rules! take_from {
     };
 }
 
-/// Begins the next operation, and gives its number. If this member writes something, `needs_annex` is true if that is
-/// more than a cell holds.
+/// Begins the next operation, and returns its number. `needs_annex` is true if this member posts more than a cell
+/// holds.
 macro_rules! begin {
     ($table:expr) => {{
         let (number, before) = $table.board.next();
@@ -74,7 +75,7 @@ macro_rules! begin {
     }};
 }
 
-/// Comes to the next operation with nothing, and gives its number.
+/// Comes to the next operation without a piece. Returns its number.
 macro_rules! come {
     ($table:expr) => {{
         let number = begin!($table);
@@ -83,7 +84,7 @@ macro_rules! come {
     }};
 }
 
-/// Comes to the next operation, and posts a piece for all. Gives its number, and the posted piece.
+/// Comes to the next operation, and posts a piece for all. Returns the operation's number and the posted piece.
 macro_rules! come_with {
     ($table:expr, $piece:expr, $long:expr) => {{
         let (piece, long) = ($piece, $long);
@@ -94,9 +95,10 @@ macro_rules! come_with {
     }};
 }
 
-/// Ends an operation in which members have posted pieces elsewhere. `has_read` is true if this member has read the
-/// others' (`None` if it reads none). It waits until others have read its own: `out` for each that reads it. A member
-/// that could not read a piece gets it as a message; `into` is its place.
+/// Ends an operation with pieces that are posted outside of the board, in their owners' memory. `has_read` is true if
+/// this member has read the others' pieces, false if it could not read them, `None` if it reads none. The member waits
+/// until all readers, for which `out` returns a piece, have read its own. Pieces that a member could not read come as
+/// messages, to the places that `into` returns.
 macro_rules! settle {
     ($table:expr, $peers:expr, $number:expr, has_read: $has_read:expr, out: $out:expr, into: $into:expr) => {{
         let (table, number, has_read, out) = ($table, $number, $has_read, $out);
@@ -141,7 +143,7 @@ use std::task::{Context, Poll};
 /// for this process's progress.
 const OPERATIONS_PER_PROGRESS: u64 = 64;
 
-/// A wait for members that lasts.
+/// A wait for members that did not end at once.
 #[derive(Clone)]
 struct Wait {
     board: Arc<Board>,
@@ -177,10 +179,10 @@ pub struct SharedBoard {
     as_messages: Long,
 }
 
-/// Length up to which pieces are copied through the board if every member has a core. The kernel copies longer ones in
-/// less time than two members take one after the other. With shared cores, the second wait that this needs takes
-/// longer. If each member reads the pieces of all others, the kernel is called for each, while the board has one copy
-/// for all.
+/// Longest piece in bytes that goes through the board if every member has a core. Longer ones are copied by the kernel,
+/// once, in less time than the two members' copies to and from the board. With shared cores the limit is higher, since
+/// the kernel's way needs a second wait, until the piece was read. It is higher too if all members read all pieces: the
+/// kernel would copy a piece once for each, the board has one copy for all.
 const COPIED_MAX: usize = 8 << 10;
 
 /// Pieces of members.
@@ -198,14 +200,14 @@ impl Pieces for &[Region] {
 
 /// A collective, by its arguments at this member.
 pub trait Algorithm: Send + Sync + Sized {
-    /// Runs the collective. All arguments are behind one address: a future with more of them would move them about, in
-    /// other portions than they were just written in, for which the processor waits until all earlier writes are
+    /// Runs the collective. All arguments are behind one address. The trap: a future with more of them moves them in
+    /// portions other than those they were just written in, for which the processor waits until all earlier writes are
     /// visible.
     fn run<P: MakePeers>(call: &Call<'_, P, Self>) -> impl Future<Output = Outcome> + Send;
 }
 
-/// Makes the members for parts of a collective that go in messages. Most collectives have none, and take less time than
-/// making the members.
+/// Makes the members, for parts of a collective that go in messages. Most collectives have no such parts, and take less
+/// time than making the members.
 pub trait MakePeers: Fn() -> Peers + Send + Sync {}
 impl<F: Fn() -> Peers + Send + Sync> MakePeers for F {}
 
@@ -252,7 +254,7 @@ impl Future for Coming {
         }
         let wait = Box::new(self.wait.clone());
         self.meeting = Some(engine::cell().lock().meetings.add(wait));
-        // Another thread may have looked before the entry, and sleep: so look once more.
+        // Another thread may have checked before the entry, and sleep now: check once more.
         if self.wait.has_come() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -296,7 +298,7 @@ impl SharedBoard {
         engine::cell().await_shared(self.shares_core, has_come, || Box::new(self.wait(awaited)));
     }
 
-    /// A wait for members that gives the thread back.
+    /// A wait for members that does not block the thread.
     fn coming(&self, awaited: Awaited) -> Coming {
         Coming { wait: self.wait(awaited), meeting: None }
     }
@@ -305,8 +307,8 @@ impl SharedBoard {
         Wait { board: self.board.clone(), awaited, context: self.context }
     }
 
-    /// Drains incoming messages in some operations, of blocking collectives only: a thread that waits for a nonblocking
-    /// one makes progress anyway.
+    /// Drains incoming messages in some operations. Only for blocking collectives: threads that wait for nonblocking
+    /// ones make progress anyway.
     #[inline(always)]
     fn look_around(&self, number: u64) {
         if self.blocks && number.is_multiple_of(OPERATIONS_PER_PROGRESS) {
@@ -328,7 +330,7 @@ impl SharedBoard {
         self.read(posted, 0, into)
     }
 
-    /// Reads all of a piece that may be posted elsewhere. Returns false if it is, and this process cannot read it.
+    /// Reads all of a piece. Returns false if the piece is outside of the board and this process cannot read it.
     #[inline(always)]
     fn take_from_anywhere(&self, posted: &Posted, into: Region) -> Outcome<bool> {
         match self.take(posted, into) {
@@ -337,13 +339,13 @@ impl SharedBoard {
         }
     }
 
-    /// Announces that this member has read the pieces that others have posted elsewhere, or could not.
+    /// Announces that this member has read the pieces outside of the board, or could not read them.
     fn say_read(&self, number: u64, has_read: bool) {
         self.board.say_read(number, has_read, doorbell::poke);
     }
 
-    /// Ends an operation in which this member has read nothing elsewhere. On a failure it is announced as read: if
-    /// arguments do not fit each other, another member may wait for that.
+    /// Ends an operation in which this member has read no piece outside of the board. After a failure it announces
+    /// pieces as read: if arguments do not fit each other, another member may wait for that.
     #[inline(always)]
     fn end(&self, number: u64, outcome: Outcome) -> Outcome {
         if outcome.is_err() {
@@ -372,7 +374,7 @@ impl SharedBoard {
         steps
     }
 
-    /// All of a posted short piece, on the board. Fails unless it has `bytes` bytes.
+    /// A short piece on the board. Fails unless it has `bytes` bytes.
     #[inline]
     fn see(&self, posted: &Posted, bytes: usize) -> Outcome<Region> {
         self.board.seen(posted).filter(|piece| piece.len() == bytes).ok_or(Failure::Mismatched)
@@ -387,7 +389,7 @@ impl SharedBoard {
     }
 }
 
-/// The other members, the next one first, so that not all read from the same.
+/// The other members, beginning with the next one, so that not all read the same piece at first.
 fn following(table: &SharedBoard) -> impl Iterator<Item = usize> + use<> {
     let (rank, size) = (table.board.rank(), table.board.size());
     (rank + 1..size).chain(0..rank)

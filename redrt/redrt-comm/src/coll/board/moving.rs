@@ -1,5 +1,5 @@
-//! Barrier, broadcast, gather, scatter, allgather and alltoall. Seldom needed parts are boxed and not part of the
-//! futures: making those would take more time than the rest.
+//! Barrier, broadcast, gather, scatter, allgather and alltoall. Rare parts are boxed: as parts of the futures they
+//! would cost every call more than the rest.
 
 use super::{Algorithm, Call, MakePeers, Pieces, SharedBoard, following};
 use crate::coll::gather::{Mine, copy};
@@ -21,8 +21,8 @@ impl Algorithm for Barrier {
     }
 }
 
-/// Brings `buffer` of `root` to all members. A long one is copied in parts, by any member that has time: each begins
-/// with its own, and a member that has all parts brings some to others.
+/// Brings `buffer` of `root` to all members. A long one is copied in parts, each by any member that has time. A member
+/// copies its own parts first; once it has all, it copies parts to others.
 pub struct Bcast {
     /// The root's bytes, or the place for them.
     pub buffer: Region,
@@ -91,8 +91,8 @@ async fn bcast_long(
     has_it.and(settled)
 }
 
-/// Copies all of a long piece to `into`, with the help of others. Returns false if no member can bring it, and this one
-/// cannot read it.
+/// Copies all of a long piece to `into`, with the help of others. Returns false if parts are missing in the end and
+/// this member cannot read the piece.
 async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) -> Outcome<bool> {
     if posted.length() != into.len() as u64 {
         return Err(Failure::Mismatched);
@@ -100,7 +100,7 @@ async fn fetch(table: &SharedBoard, posted: &Posted, number: u64, into: Region) 
     let me = table.board.rank();
     table.help(me, number, into, |offset, part| table.board.read(posted, offset, part));
     wait!(table, Board::parts(number, parts_of(into)));
-    // This member may still read parts that others could not bring, say because they may not write.
+    // Others may have failed to write here, and this member may still be able to read.
     if table.board.has_failed(number) { table.take_from_anywhere(posted, into) } else { Ok(true) }
 }
 
@@ -112,7 +112,7 @@ fn parts_of(piece: Region) -> u64 {
 }
 
 impl SharedBoard {
-    /// Copies parts of a piece that a member wants; `piece` is the whole.
+    /// Copies those parts of a piece that no other member copies. `piece` is the whole piece.
     fn help(&self, member: usize, number: u64, piece: Region, copy: impl Fn(usize, Region) -> io::Result<()>) {
         let part = |part: u64| {
             let offset = part as usize * PART_BYTES;
@@ -210,7 +210,7 @@ impl<A: Pieces> Algorithm for Scatter<A> {
             let send = |to| peers.start_send(to, pieces.piece(to));
             following(table).filter(is_message).map(send).collect::<Vec<_>>()
         };
-        // Meanwhile the others take theirs.
+        // Other members read their pieces meanwhile.
         let outcome = own();
         outcome.and(Box::pin(all(steps)).await)
     }

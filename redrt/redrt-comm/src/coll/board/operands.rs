@@ -8,8 +8,8 @@ use redrt_transport::memory::{Region, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// An operation in which members have posted short operands of `length` bytes each. Wanted are their bytes from
-/// `offset` on.
+/// An operation in which members have posted short operands of `length` bytes each. The bytes from `offset` on are
+/// combined.
 pub struct Posts<'a> {
     /// The board.
     pub table: &'a SharedBoard,
@@ -17,12 +17,12 @@ pub struct Posts<'a> {
     pub number: u64,
     /// Bytes of each operand.
     pub length: usize,
-    /// First byte that is wanted.
+    /// First byte to combine.
     pub offset: usize,
 }
 
 impl Posts<'_> {
-    /// `bytes` wanted bytes of the operand of a member, which has come.
+    /// The bytes of a member's operand to combine, `bytes` of them. The member must have come.
     #[inline(always)]
     pub fn operand(&self, member: usize, bytes: usize) -> Outcome<Region> {
         let posted = self.table.board.posted(member, self.number);
@@ -47,8 +47,8 @@ impl Posts<'_> {
         combine.combine(left, result).map_err(Failure::Refused)
     }
 
-    /// For operands posted elsewhere: reads the wanted bytes of all of them, one after the other, `bytes` of each.
-    /// `operand` is this member's own, which no member reads afterwards.
+    /// For operands outside of the board: reads the bytes to combine of all operands, `bytes` of each, one after the
+    /// other. `operand` is this member's own, which no member reads any more when this returns.
     pub async fn read<P: MakePeers>(&self, peers: &P, operand: Region, bytes: usize) -> Outcome<Read> {
         let Self { table, number, length, offset } = *self;
         let mut read = Scratch::spare(bytes * table.size());
@@ -110,11 +110,11 @@ impl Read {
     }
 }
 
-/// Operands of members, in order. They are where they were posted until they are combined with one to the left, and
-/// then in memory of this member.
+/// Operands of members, in order. An operand stays where it was posted until it is combined with one on its left; the
+/// combination is in this member's memory.
 #[derive(Default)]
 pub struct Operands {
-    /// The operands that are left.
+    /// The remaining operands.
     pub places: SmallVec<[Operand; 8]>,
 }
 
@@ -138,9 +138,9 @@ impl Operands {
         self.fold(combine)
     }
 
-    /// Adds the operands of these members, at least one. Their combination will be in `result`. `room` is for
-    /// intermediate ones, and two operands shorter than all: the last uses `result`, and the first needs none, as no
-    /// operand is to its left.
+    /// Adds the operands of these members, at least one. Their combination will be in `result`. `room` holds
+    /// intermediate combinations; it is two operands shorter than all of them: the last combination is in `result`, and
+    /// the first operand has none to its left.
     pub fn add(
         &mut self,
         posts: &Posts<'_>,
@@ -161,7 +161,7 @@ impl Operands {
         Ok(())
     }
 
-    /// Combines two operands; the combination takes the place of the left one.
+    /// Combines two operands into the right one's memory; the combination takes the left one's place in the order.
     fn join(&mut self, combine: &dyn Combine, left: usize, right: usize) -> Outcome {
         let combined = self.places[right].own();
         join(combine, self.places[left].bytes, combined.bytes)?;
@@ -180,8 +180,8 @@ impl Operands {
         Ok(())
     }
 
-    /// Combines the operands in a range in the order of a scan: neighbours from the right, then neighbours of these.
-    /// The combination takes the place of the last one.
+    /// Combines the operands in a range in the order of a scan: neighbours from the right, then neighbouring
+    /// combinations. The result takes the last operand's place in the order.
     pub fn fold_back(&mut self, combine: &dyn Combine, range: Range<usize>) -> Outcome {
         let mut distance = 1;
         while distance < range.len() {
@@ -197,7 +197,7 @@ impl Operands {
         Ok(())
     }
 
-    /// Combines neighbours, then neighbours of these, until one is left, in the last one's place for combinations.
+    /// Combines neighbours, then neighbouring combinations, until one is left; it is in the last operand's memory.
     fn fold(&mut self, combine: &dyn Combine) -> Outcome {
         let (mut distance, count) = (1, self.places.len());
         while distance < count {

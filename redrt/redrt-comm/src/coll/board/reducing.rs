@@ -10,7 +10,7 @@ use redrt_transport::memory::{Region, Scratch};
 /// Number of bytes of each member that are combined at a time, so that operands and result stay in a core's cache.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Maximum total length of operands that one member combines alone: it has them in its cache then.
+/// Maximum total length of operands that one member combines alone: up to this length they are in its core's cache.
 const ALL_BYTES_MAX: usize = 128 << 10;
 
 /// Returns true if operands of this length are posted whole. They are combined in the order in which messages of that
@@ -19,8 +19,8 @@ pub fn is_short(bytes: usize) -> bool {
     bytes < RING_BYTES_MIN.min(ANNEX_BYTES_MAX + 1)
 }
 
-/// Returns true if short operands of `size` members are combined by one member, or by each that wants the result; else
-/// each combines a share of them.
+/// Returns true if one member, or each member that needs the result, combines all short operands of `size` members;
+/// else each member combines a share of them.
 pub fn are_few(bytes: usize, size: usize) -> bool {
     is_short(bytes) && bytes <= ALL_BYTES_MAX / size
 }
@@ -29,7 +29,7 @@ pub fn are_few(bytes: usize, size: usize) -> bool {
 pub struct Reduce<C> {
     /// This member's operand.
     pub operand: Region,
-    /// Written by the root alone.
+    /// Place for the result, used at the root alone.
     pub result: Region,
     /// Operation that combines two.
     pub combine: C,
@@ -87,8 +87,8 @@ impl<C: Combine> Algorithm for Scan<C> {
     }
 }
 
-/// Combines short operands of all members before this one into `result`, in the order of
-/// [`crate::coll::scan::exscan`]; it is unchanged at the first.
+/// Combines short operands of all members before this one into `result`, in the order of [`crate::coll::scan::exscan`];
+/// unchanged at the first member.
 pub struct Exscan<C> {
     /// This member's operand.
     pub operand: Region,
@@ -178,7 +178,8 @@ impl<C: Combine> Algorithm for Allreduce<C> {
     }
 }
 
-/// Combines short operands of all members into `result` of all: each combines a share of them, and reads the others'.
+/// Combines short operands of all members into `result` of all: each member combines a share, and reads the others'
+/// shares.
 pub async fn allreduce_by_short_shares(
     table: &SharedBoard,
     operand: Region,
@@ -200,8 +201,8 @@ pub async fn allreduce_by_short_shares(
     outcome
 }
 
-/// Combines long operands of all members into `result` of all. Each combines a share of them, read in place, and reads
-/// the others' results. `None` if not all operands can be read in place; then nothing was changed.
+/// Combines long operands of all members into `result` of all: each member combines a share, read in place, and reads
+/// the others' shares. `None` if not all operands can be read in place; then nothing was changed.
 pub async fn allreduce_by_shares(
     table: &SharedBoard,
     operand: Region,
@@ -228,7 +229,7 @@ pub async fn allreduce_by_shares(
     let shares = even_shares(result, combine.element_bytes(), size);
     let offset = |share: Region| share.start() as usize - result.start() as usize;
     let mut outcome = combine_share(table, number, offset(shares[rank]), operand, shares[rank], combine);
-    // A member that comes to this operation has read all operands that it needs.
+    // A member that comes to this operation needs no operand any more.
     let (combined, _) = come_with!(table, result, Long::TO_ANNEX);
     for from in following(table) {
         wait_for!(table, from, combined);
@@ -240,8 +241,8 @@ pub async fn allreduce_by_shares(
     Some(outcome)
 }
 
-/// Combines the share of this member, which begins `offset` bytes into the operands, into `mine`: that of the next
-/// member first, its own last, as if it had gone round the ring.
+/// Combines this member's share, from byte `offset` of the operands, into `mine`. The next member's operand comes first
+/// and the own last, the order of a share that goes round the ring.
 fn combine_share(
     table: &SharedBoard,
     number: u64,

@@ -1,4 +1,4 @@
-//! A member's description of a collective that it calls: facts that the others must agree with, and text for the user.
+//! A member's description of its call of a collective: facts that must fit the other members', and text for the user.
 
 use redrt_datatype::signature::Signature;
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,9 @@ pub struct Call {
     pub alike: Option<Signature>,
     /// Counts of all members, which have to be the same at all members of a group.
     pub shares: Option<Vec<i64>>,
-    /// Messages that it sends to others.
+    /// Messages that the member sends to others.
     pub gives: Pieces,
-    /// Messages that it expects from others.
+    /// Messages that the member expects from others.
     pub takes: Pieces,
 }
 
@@ -41,7 +41,7 @@ pub enum Pieces {
     /// No messages.
     #[default]
     Nothing,
-    /// The same for each of them.
+    /// The same for each other member.
     All(Signature),
     /// Ranks and signatures, in order: several of one rank are matched one by one.
     Each(Vec<(u32, Signature)>),

@@ -30,17 +30,17 @@ pub enum About {
     Root,
     /// The reductions differ.
     Reduction,
-    /// The counts differ that have to be the same at all members.
+    /// Counts differ that must be the same at all members.
     Shares,
-    /// The lengths differ that have to be the same at both, in bytes.
+    /// Lengths differ that must be the same at both members, in bytes.
     Lengths(u64, u64),
     /// The lengths are the same, the elements are not.
     Types,
-    /// The number of bytes that one sends is not the number that the other expects.
+    /// One member sends this many bytes to the other, which expects that many.
     PieceLength(u64, u64),
-    /// The first sends other elements than the second expects.
+    /// The first member sends other elements than the second expects.
     PieceTypes,
-    /// The number of messages that one sends is not the number that the other expects.
+    /// One member sends this many messages to the other, which expects that many.
     PieceCount(usize, usize),
 }
 
@@ -150,7 +150,7 @@ fn alike(members: &[(Member, &Call)]) -> Option<Mismatch> {
 
 fn pieces(groups: &[Vec<Call>]) -> Option<Mismatch> {
     for (group, givers) in groups.iter().enumerate() {
-        // To the other group, if there are two.
+        // In two groups, messages go to the other group.
         let across = groups.len() - 1 - group;
         let takers = &groups[across];
         let takes: Vec<_> = takers.iter().map(|call| call.takes.by_rank(givers.len())).collect();

@@ -3,14 +3,14 @@
 //! ```text
 //!   call k of a member ──▶ its length, and the call, to every other ──▶ all calls k ──▶ compare ──▶ it runs
 //! ```
-//! The calls of a communicator are numbered, be they blocking, nonblocking or for a persistent request: the standard
-//! has all members make them in one order (MPI-5.0 §6.12, §6.13). Every member sends its k-th call to every other. A
-//! tree would take fewer messages. But a member that passes on others' calls would wait for them in the midst of a
-//! nonblocking call, and messages that depend on progress cannot be among those that replicas number alike. So all
-//! messages are sent when the function is called, and waiting parts only receive.
+//! The calls of a communicator are numbered, be they blocking, nonblocking or for a persistent request: all members
+//! make them in one order (MPI-5.0 §6.12, §6.13). Every member sends its k-th call to every other. A tree would take
+//! fewer messages. But a member that passes on others' calls would wait for them in the midst of a nonblocking call,
+//! and messages that depend on progress must not be among those that replicas number alike. So all messages are sent
+//! when the function is called, and later parts only receive.
 //!
-//! A member that calls no collective at all is not reported. Then the others wait, which the search for deadlocks finds
-//! (`passive` of `redrt-engine`), and reports with their calls.
+//! A member that calls no collective at all is not reported here. The others then wait, and the search for deadlocks
+//! (`passive` of `redrt-engine`) reports them with their calls.
 
 pub mod call;
 mod compare;
@@ -58,12 +58,12 @@ struct State {
     begun: u64,
     /// Calls that are being checked, by number.
     open: BTreeMap<u64, String>,
-    /// The mismatch that was found last, for requests that end with its class.
+    /// The latest mismatch, for requests that end with its class.
     found: Option<(i32, String)>,
 }
 
 impl Checks {
-    /// Text for a request of the communicator that ended with this error class; `None` if no check has found it.
+    /// Text for a request of the communicator that ended with this error class; `None` if no check has this class.
     pub fn found(&self, class: i32) -> Option<String> {
         lock(&self.state).found.as_ref().filter(|(of, _)| *of == class).map(|(_, text)| text.clone())
     }
@@ -77,8 +77,8 @@ impl Checks {
 /// Size of the message with a call's length.
 const LENGTH_BYTES: usize = 8;
 
-/// Sends this member's call to the others. The future ends when all calls have come, with an error unless they fit each
-/// other.
+/// Sends this member's call to the others. The future completes when all calls have come, with an error unless they fit
+/// each other.
 pub fn start(comm: &Arc<Comm>, call: Call) -> impl Future<Output = Outcome> + Send + 'static + use<> {
     let comm = comm.clone();
     let number = {
@@ -112,7 +112,7 @@ pub fn start(comm: &Arc<Comm>, call: Call) -> impl Future<Output = Outcome> + Se
     }
     async move {
         let outcome = gather(&comm, call, number, others, arriving, steps).await;
-        // The buffers live until all is sent.
+        // The buffers must live until all messages are sent.
         drop((length, own));
         lock(&comm.checks.state).open.remove(&number);
         outcome
@@ -164,7 +164,7 @@ async fn gather(
     for ((group, _), call) in calls {
         groups[group].push(call);
     }
-    // Both groups compare in the same order, and find the same.
+    // Both groups compare in the same order, with the same result.
     let is_turned = comm.remote.as_ref().is_some_and(|remote| remote[0] < comm.members[0]);
     if is_turned {
         groups.reverse();
@@ -204,7 +204,7 @@ pub fn blocking(comm: &Arc<Comm>, call: Call) -> Result {
     Ok(block_on(start(comm, call))?)
 }
 
-/// The check of a call that may not wait, for later ones that may: rounds of a persistent request.
+/// The check of a call that must not wait, for later calls that may: rounds of a persistent request.
 #[derive(Clone)]
 pub struct Later(Arc<OnceLock<Verdict>>);
 
@@ -225,8 +225,8 @@ impl Later {
         later
     }
 
-    /// Outcome of the check. A thread that makes progress polls it again when an operation has completed, and the check
-    /// is one.
+    /// Outcome of the check. A thread that makes progress polls this again whenever an operation has completed, such as
+    /// the check.
     pub async fn outcome(self) -> Outcome {
         let verdict = std::future::poll_fn(|_| match self.0.get() {
             Some(verdict) => Poll::Ready(verdict.clone()),

@@ -1,5 +1,5 @@
-//! Calls that fit each other, and others that do not: each difference is reported by its own class and the members that
-//! differ.
+//! Calls that fit each other, and calls that do not: each difference is reported by its own class and with the members
+//! that differ.
 
 use super::call::{Call, Pieces, Root};
 use super::compare::{About, Mismatch, compare};
