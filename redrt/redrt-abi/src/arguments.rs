@@ -1,7 +1,7 @@
 //! Arguments of a C call, wrapped so that the implementation needs no unsafe code of its own.
 //!
-//! The exports wrap every pointer on the way in. It is null or valid as MPI says: that is the contract of the C call,
-//! and whoever wraps a pointer elsewhere makes the same promise. Each wrapper also converts into the bare pointer, for
+//! The exports wrap every pointer on the way in. By the contract of the C call it is null or valid as MPI requires, and
+//! code that wraps a pointer elsewhere has the same duty. Each wrapper also converts into the bare pointer, for
 //! implementations that keep it.
 
 use super::{MPI_ERR_ARG, MPI_ERR_VALUE_TOO_LARGE};
@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 pub struct Callback(pub usize);
 
 impl Callback {
-    /// None.
+    /// No function.
     pub const NULL: Self = Self(0);
 
     /// The function itself.
@@ -41,7 +41,7 @@ impl<T> Input<T> {
         Self(pointer)
     }
 
-    /// Returns true for a null pointer (also `MPI_STATUS_IGNORE` and its like).
+    /// Returns true for a null pointer, which is also the value of `MPI_STATUS_IGNORE` and its siblings.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.0.is_null()
@@ -55,7 +55,7 @@ impl<T> Input<T> {
 }
 
 impl Input<c_int> {
-    /// An array of ints that is a `T`, as a Fortran status is.
+    /// An array of ints that is a `T` in memory, such as a Fortran status.
     #[must_use]
     pub fn cast<T>(self) -> Input<T> {
         const { assert!(align_of::<T>() == align_of::<c_int>()) };
@@ -64,7 +64,7 @@ impl Input<c_int> {
 }
 
 impl Output<c_int> {
-    /// An array of ints that is a `T`, as a Fortran status is.
+    /// An array of ints that is a `T` in memory, such as a Fortran status.
     #[must_use]
     pub fn cast<T>(self) -> Output<T> {
         const { assert!(align_of::<T>() == align_of::<c_int>()) };
@@ -103,7 +103,7 @@ impl<T: Copy> Input<T> {
 }
 
 impl Input<c_char> {
-    /// The C string, which must be UTF-8 as all names and keys are; other bytes are replaced.
+    /// The C string as UTF-8, which all names and keys have to be; other bytes are replaced.
     ///
     /// # Errors
     /// `MPI_ERR_ARG` when the pointer is null.
@@ -134,19 +134,19 @@ impl<T> Output<T> {
         Self(pointer)
     }
 
-    /// Nowhere.
+    /// An output that is not wanted.
     #[must_use]
     pub fn null() -> Self {
         Self(std::ptr::null_mut())
     }
 
-    /// Wraps an untyped address argument of the C call, which the standard says is a `T`.
+    /// Wraps an untyped address argument of the C call, at which the standard requires a `T`.
     #[must_use]
     pub fn from_address(address: *mut c_void) -> Self {
         Self(address.cast())
     }
 
-    /// Returns true if nothing is to be written (also `MPI_STATUS_IGNORE` and its like).
+    /// Returns true if the value is not wanted; also for `MPI_STATUS_IGNORE` and its siblings.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.0.is_null()
@@ -168,7 +168,7 @@ impl<T: Copy> Output<T> {
         self.set_at(0, value)
     }
 
-    /// Writes the element unless the pointer is null, as for statuses.
+    /// Writes the element, unless the pointer is null, as it may be for statuses.
     pub fn set_if_wanted(&self, value: T) {
         if !self.0.is_null() {
             // SAFETY: - not null: checked; valid for one write: the contract of the C call.
@@ -229,8 +229,9 @@ impl Output<c_char> {
             length -= 1;
         }
         if capacity > 0 {
-            // SAFETY: - not null: checked; capacity bytes are there: the contract of the C call.
-            //         - length < capacity, and the text is ours, so the two do not overlap.
+            // SAFETY: - not null: checked; valid for `capacity` bytes, which are more than `length`: the contract of
+            //           the C call.
+            //         - no overlap: the text is memory of the library.
             unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), self.0, length) };
             self.set_at(length, 0)?;
         }
@@ -272,7 +273,7 @@ impl Counts {
         Self { pointer: pointer.cast(), wide: true }
     }
 
-    /// Returns true if there is no array: the argument is not significant here.
+    /// Returns true if there is no array: the argument is not significant at this rank.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.pointer.is_null()
@@ -365,7 +366,7 @@ impl CountOut {
         Ok(())
     }
 
-    /// Writes the count, or `MPI_UNDEFINED` when an `int` cannot hold it, as the queries of chapter 5 do.
+    /// Writes the count, or `MPI_UNDEFINED` when an `int` cannot hold it, as the queries of chapter 5 require.
     ///
     /// # Errors
     /// `MPI_ERR_ARG` when the pointer is null.

@@ -9,7 +9,7 @@ use std::fmt;
 /// The result of an MPI function.
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
-/// Failure of an MPI function: an error code (mostly a class) and a sentence for the user. Boxed, so that the
+/// Failure of an MPI function: an error code, mostly a class, and a sentence for the user. Boxed, so that the
 /// successful path returns in one register.
 #[derive(Debug)]
 pub struct Error(Box<Detail>);
@@ -23,15 +23,16 @@ struct Detail {
 }
 
 impl Error {
-    /// An error of class or code `code`. The message names the wrong value and the reason; it needs no function name.
+    /// An error of class or code `code`. The message names the wrong value and the reason; the function's name is added
+    /// later.
     #[must_use]
     #[cold]
     pub fn new(code: c_int, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Detail { code, message: message.into(), scope: None, is_unsupported: false }))
     }
 
-    /// An error of a call that cannot be served in a job like this one, and could be in another. The message says in
-    /// which. It is shown to the user however the program handles the error.
+    /// An error of a call that cannot be served in this job, and could be in another kind of job, which the message
+    /// names. The message is shown to the user however the program handles the error.
     #[must_use]
     #[cold]
     pub fn unsupported(code: c_int, message: &'static str) -> Self {
@@ -44,14 +45,15 @@ impl Error {
         self.0.is_unsupported
     }
 
-    /// Uses the error handler of `scope` instead of that of the function's arguments: a request knows its communicator.
+    /// Uses the error handler of `scope` in place of that of the function's arguments: a request knows its
+    /// communicator.
     #[must_use]
     pub fn in_scope(mut self, scope: Scope) -> Self {
         self.0.scope.get_or_insert(scope);
         self
     }
 
-    /// The scope whose error handler deals with it: its own, or else that of the function's arguments.
+    /// The scope whose error handler is invoked: the error's own, else that of the function's arguments.
     #[must_use]
     pub fn scope_or(&self, of_arguments: Scope) -> Scope {
         self.0.scope.unwrap_or(of_arguments)
@@ -109,8 +111,8 @@ macro_rules! fail {
 /// Object whose error handler deals with an error (MPI-5.0 section 9.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// The call has no such object: `MPI_COMM_SELF`, `MPI_COMM_WORLD` if that has an error handler of the program's and
-    /// `MPI_COMM_SELF` has none, or before `MPI_Init` the initial error handler.
+    /// No object: `MPI_COMM_SELF`; `MPI_COMM_WORLD` if the program has set a handler there and none on `MPI_COMM_SELF`;
+    /// before `MPI_Init` the initial error handler.
     Default,
     /// A communicator.
     Comm(CommHandle),

@@ -64,9 +64,9 @@ handles! {
 /// An object in use by a call. Counting references takes as long as a short message: predefined objects live forever
 /// and need no count.
 pub enum Held<T: 'static> {
-    /// A predefined one.
+    /// A predefined object.
     Forever(&'static Arc<T>),
-    /// Any other.
+    /// Any other object.
     Counted(Arc<T>),
 }
 
@@ -102,7 +102,7 @@ impl<T> Held<T> {
     }
 }
 
-/// The first number given out; those below are the ABI's.
+/// The first number of an object: lower ones are constants of the ABI.
 const FIRST: usize = 0x1000;
 const INDEX_BITS: u32 = 22;
 const INDEX_COUNT_MAX: usize = (1 << INDEX_BITS) - FIRST;
@@ -114,9 +114,9 @@ const CHUNK_COUNT: usize = 13;
 /// Objects by handle value, for any number of threads.
 ///
 /// The trap: a program may use a handle after it was freed. The place may by then hold another object, so the value
-/// carries the generation of its place; a stale value finds nothing and the caller reports `MPI_ERR_x`. Places are
-/// reused oldest first, so a stale value is recognised for as long as possible. A lookup takes the lock of one place
-/// only, for the time of a reference count.
+/// carries the generation of its place. A stale value finds nothing, and the caller reports `MPI_ERR_x`. Places are
+/// reused oldest first, so a stale value is recognised for as long as possible. A lookup locks one place only, while it
+/// counts a reference.
 pub struct HandleTable<T> {
     chunks: [OnceLock<Box<[HandleSlot<T>]>>; CHUNK_COUNT],
     free: Mutex<Free>,
@@ -130,9 +130,9 @@ struct Entry<T> {
 }
 
 struct Free {
-    /// Places that were used before.
+    /// Places for reuse, the oldest first.
     places: VecDeque<usize>,
-    /// Places that were ever used are below this.
+    /// All places that were ever used are below this index.
     used_count: usize,
 }
 
@@ -144,7 +144,7 @@ impl<T> HandleTable<T> {
         Self { chunks, free: Mutex::new(Free { places: VecDeque::new(), used_count: 0 }) }
     }
 
-    /// Takes the object in and returns its handle value.
+    /// Registers the object and returns its handle value.
     ///
     /// # Panics
     /// When four million objects of one kind are alive.
@@ -157,7 +157,7 @@ impl<T> HandleTable<T> {
         own_value
     }
 
-    /// Takes in the object that `make` makes of its own handle value.
+    /// Registers the object that `make` makes from its handle value.
     ///
     /// # Panics
     /// As [`HandleTable::insert`].
@@ -171,7 +171,7 @@ impl<T> HandleTable<T> {
 
     fn take_place(&self) -> usize {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        // Fresh places first, a chunk at a time, so that a value is not reused at once.
+        // Fresh places are taken first, a chunk at a time, so that a value is not reused at once.
         let at_boundary = free.used_count.is_multiple_of(FIRST_CHUNK_LENGTH) || free.used_count >= INDEX_COUNT_MAX;
         if at_boundary && let Some(place) = free.places.pop_front() {
             return place;
@@ -189,7 +189,8 @@ impl<T> HandleTable<T> {
         if entry.generation == generation { entry.object.clone() } else { None }
     }
 
-    /// Replaces an object by one made from it. Holders of the old object keep it. Without an object it has no effect.
+    /// Replaces an object by one made from it. References to the old object keep it. Without an object it has no
+    /// effect.
     pub fn replace(&self, value: usize, with: impl FnOnce(&T) -> T) {
         let Some((index, generation)) = split(value) else { return };
         let Some(place) = self.existing_place(index) else { return };
@@ -201,7 +202,7 @@ impl<T> HandleTable<T> {
         }
     }
 
-    /// Removes and returns the object; it lives on as long as others hold it.
+    /// Removes and returns the object, which lives as long as it is referenced.
     pub fn remove(&self, value: usize) -> Option<Arc<T>> {
         let (index, generation) = split(value)?;
         let object = {
@@ -217,7 +218,7 @@ impl<T> HandleTable<T> {
         Some(object)
     }
 
-    /// The values and objects that are in the table now.
+    /// The handle values and objects that are in the table now.
     #[must_use]
     pub fn snapshot(&self) -> Vec<(usize, Arc<T>)> {
         let used_count = self.free.lock().unwrap_or_else(PoisonError::into_inner).used_count;

@@ -1,7 +1,7 @@
-//! The standard ABI, and what every call of a program meets first.
+//! The standard ABI, and the wrappers that every call of a program passes first.
 //!
-//! In: pointers, handles and constants of C. Out: [`Input`], [`Output`], [`Counts`] and [`CountOut`], behind which no
-//! further unsafe code is needed; tables of handles; errors on their way to an error handler.
+//! In: pointers, handles and constants of C. Out: [`Input`], [`Output`], [`Counts`] and [`CountOut`], whose users need
+//! no unsafe code; tables of handles; errors for error handlers.
 //!
 //! The constants are generated from `redrt/mpi-table` by `build.rs`.
 
@@ -38,6 +38,6 @@ pub type Fint = std::ffi::c_int;
 #[repr(transparent)]
 pub struct ToolHandle(pub usize);
 
-// The standard ABI is defined for platforms where these hold.
+// The standard ABI is defined for platforms with these sizes.
 const _: () = assert!(size_of::<usize>() == 8 && size_of::<std::ffi::c_int>() == 4);
 const _: () = assert!(size_of::<Status>() == 32);

@@ -1,6 +1,6 @@
 //! Memory that the library hands to the program (`MPI_Alloc_mem`).
 //!
-//! It comes from the program's own heap: that of the library is used whenever messages happen to arrive, so its
+//! It comes from the program's own heap. The library's heap is used whenever messages happen to arrive, so its
 //! addresses differ between replicas, and a program may send addresses to others (`MPI_Win_attach`).
 
 use std::ffi::c_void;

@@ -23,12 +23,12 @@ pub fn is_finalized() -> bool {
     PHASE.load(Ordering::Acquire) == FINALIZED
 }
 
-/// Begins the active phase. Called when the engine is up: in `MPI_Init`, or the first `MPI_Session_init`.
+/// Begins the active phase. Called once the engine works: in `MPI_Init`, or in the first `MPI_Session_init`.
 pub fn set_active() {
     PHASE.store(ACTIVE, Ordering::Release);
 }
 
-/// Ends the active phase. Called when the engine is down.
+/// Ends the active phase. Called once the engine has ended.
 pub fn set_finalized() {
     PHASE.store(FINALIZED, Ordering::Release);
 }

@@ -1,9 +1,9 @@
-//! The memory of the program, without the library's own: static data, heap and large blocks, as found from the kernel
-//! and the C library's allocator. The library has a heap of its own.
+//! The memory of the program, without the library's own: static data, heap and large blocks. The kernel's list of
+//! mappings and the C library's allocator tell where they are. The library has a heap of its own.
 //!
-//! Large blocks are mappings without a name, among others. They are known by the word that GNU's allocator keeps before
-//! each: its size, with a mark for a mapping of its own. With another allocator they are not found, and no other
-//! mapping is taken for one.
+//! Large blocks are mappings without a name, as others are. They are recognized by the word that GNU's allocator keeps
+//! before each: its size, with a mark for a mapping of its own. With another allocator they are not found, and no other
+//! mapping is mistaken for one.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -34,7 +34,7 @@ pub enum Kind {
     Static,
     /// Memory that the C library's allocator gets by `brk`.
     Heap,
-    /// A block that is so large that it has a mapping of its own.
+    /// A block of the allocator that is large enough for a mapping of its own.
     Block,
     /// A mapping without a name, of unknown use.
     Unknown,
@@ -80,8 +80,8 @@ fn mappings() -> Vec<Region> {
     fs::read_to_string("/proc/self/maps").map_or_else(|_| Vec::new(), |maps| listed(&maps, &program))
 }
 
-/// The regions in a list of mappings, and those without a name. The library has its own heap elsewhere, so `[heap]` is
-/// the program's.
+/// The program's regions in a list of mappings, and the mappings without a name. `[heap]` is the program's: the library
+/// has its own heap elsewhere.
 fn listed(maps: &str, program: &Path) -> Vec<Region> {
     let mut regions: Vec<Region> = Vec::new();
     for line in maps.lines() {
@@ -90,7 +90,7 @@ fn listed(maps: &str, program: &Path) -> Vec<Region> {
         let name = fields.nth(3).unwrap_or_default().trim_start();
         let Some((start, end)) = range.split_once('-') else { continue };
         let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
-        // The part of `.bss` that is not in the file is a mapping without a name behind it.
+        // The part of `.bss` beyond the file is a mapping without a name, behind the file's.
         let is_rest = || regions.last().is_some_and(|last| last.kind == Kind::Static && last.end == start);
         let kind = match name {
             "[heap]" => Kind::Heap,
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn blocks_are_found_between_what_is_none() {
         let head = |page: u64| match page {
-            // Larger than the rest of the mapping; of two pages; no mark; one that follows; not a whole number of
-            // pages.
+            // Longer than the rest of the mapping; a block of two pages; no mark; a block of one page; not a whole
+            // number of pages.
             0x1000 => Some([0, 0x10_0000 | IS_MAPPED]),
             0x2000 => Some([0, 0x2000 | IS_MAPPED]),
             0x5000 => Some([0, 0x1000]),

@@ -57,7 +57,7 @@ impl Status {
         self.internal[2] != 0
     }
 
-    /// Sets whether the operation was cancelled.
+    /// Marks the operation as cancelled or not.
     pub fn set_cancelled(&mut self, cancelled: bool) {
         self.internal[2] = c_int::from(cancelled);
     }
@@ -66,8 +66,8 @@ impl Status {
 impl Output<Status> {
     /// Writes the outcome of one operation, unless the pointer is null. The call itself returns the error.
     pub fn set_outcome(&self, outcome: Status) {
-        // MPI-5.0 section 3.2.5: message-passing calls do not modify the error field, but those that complete several
-        // operations. An empty status has MPI_SUCCESS there, and is not written by this (section 3.7.3).
+        // MPI-5.0 section 3.2.5: message-passing calls leave the error field unmodified, except those that complete
+        // several operations. An empty status has MPI_SUCCESS there, and is not written here (section 3.7.3).
         if !self.is_null()
             && let Ok(Status { error, .. }) = self.get()
         {
