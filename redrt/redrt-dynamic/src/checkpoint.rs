@@ -1,14 +1,14 @@
-//! `redrt_checkpoint`: the program asks for a line at a good time.
+//! `redrt_checkpoint`: the program asks for a line at a moment that suits it.
 //!
 //! ```text
-//!  all ranks      rank 0, its leader        redrun
-//!    barrier  ──▶   ── Checkpoint ────────▶   a line is taken; all processes are in it in the midst of this call
-//!                   ◀─ taken, or not ──────   when they go on
-//!    ◀── bcast ──   an outcome, as others
+//! all ranks      rank 0, its leader        redrun
+//!   barrier  ──▶   ── Checkpoint ────────▶   takes a line, which has all processes in the midst of this call
+//!                  ◀─ taken, or not ──────   when the processes go on
+//!   ◀── bcast ──   an outcome, as others
 //! ```
-//! A process that goes on from the image of such a line gets no answer: it knows by itself that the line was taken. A
-//! replica that has become the leader, or is a copy, asks again, since the answer goes to the process that has asked.
-//! Then one more line may be taken.
+//! A process that goes on from an image of such a line gets no answer: the image shows that the line was taken. A
+//! replica that becomes the leader meanwhile, or is a copy, asks again, since the answer goes to the process that
+//! asked. Then a second line may be taken.
 
 use super::redrun::Question;
 use redrt_abi::handle::CommHandle;
@@ -36,7 +36,7 @@ const NOT_TAKEN: c_int = 2;
 process_local! {
     /// True while this process waits for an answer of `redrun`, or for its leader's outcome.
     static IS_ASKING: AtomicBool = AtomicBool::new(false);
-    /// True while this process waits for `redrun`, whose answer does not show in counts of messages.
+    /// True while this process waits for `redrun`. The wait does not show in counts of messages.
     static HAS_ASKED: AtomicBool = AtomicBool::new(false);
     /// True if this process goes on from an image that was made during the question.
     static IS_RESTORED: AtomicBool = AtomicBool::new(false);
@@ -49,7 +49,7 @@ pub fn checkpoint() -> c_int {
     if !is_saved {
         return NONE;
     }
-    // If one of these fails, a peer is lost for good, and this process soon is.
+    // A failure means that a peer is lost for good, and soon this process with it.
     let (arrivals, answers) = (world.peers(), world.peers());
     if block_on(barrier::barrier(arrivals)).is_err() {
         return NOT_TAKEN;
@@ -92,17 +92,17 @@ fn ask() -> u64 {
 }
 
 /// Returns true if this process waits for `redrun`, not for a message of another process. A follower waits for its
-/// leader, as for any outcome: a leader that asks for nothing any more has left its path.
+/// leader, as for any outcome: a leader that no longer asks has left its path.
 pub fn has_asked() -> bool {
     HAS_ASKED.load(Ordering::SeqCst)
 }
 
-/// Notes that this process goes on from its image. Allocates no memory.
+/// Records that this process goes on from its image. Allocates no memory.
 pub fn note_restored() {
     IS_RESTORED.store(!mutation::is_planted(Mutation::LineUntold), Ordering::SeqCst);
 }
 
-/// Wakes a process that asks for a line, when all processes of the job are known again.
+/// Wakes a process that asks for a line, once all processes of the job are known again.
 pub fn go_on() {
     if IS_ASKING.load(Ordering::SeqCst) {
         engine::cell().tell_waiting();

@@ -1,4 +1,4 @@
-//! Contacts of processes: entry of those of other jobs, and this process's own.
+//! Contacts of processes: this process's own, and the registration of those of other jobs.
 
 use redrt_abi::MPI_ERR_OTHER;
 use redrt_abi::error::Result;
@@ -13,16 +13,16 @@ fn job() -> Option<&'static Job> {
     runtime::job().filter(|job| !job.welcome.world.is_replicated())
 }
 
-/// The rank that a process of this job plays.
+/// The rank of a process of this job.
 fn own_rank(process: ProcessIndex) -> Option<VirtualRank> {
     let world = &job()?.welcome.world;
     (process.0 < world.process_count()).then(|| world.replica(process).rank)
 }
 
-/// Ranks by which communicators hold these processes. Unknown ones are entered; some may be of this job.
+/// Ranks that stand for these processes in communicators. Unknown processes are registered; some may be of this job.
 ///
 /// # Errors
-/// `MPI_ERR_OTHER` when one cannot be entered.
+/// `MPI_ERR_OTHER` when a process cannot be registered.
 pub fn learn(contacts: Vec<Contact>) -> Result<Vec<VirtualRank>> {
     let own = job().map_or(0, |job| job.welcome.job);
     let mut ranks = Vec::with_capacity(contacts.len());
@@ -47,10 +47,10 @@ pub fn learn(contacts: Vec<Contact>) -> Result<Vec<VirtualRank>> {
     Ok(ranks)
 }
 
-/// Contact by which processes of other jobs reach this one. It accepts their links from now on.
+/// Contact by which processes of other jobs reach this process, which accepts their links from now on.
 ///
 /// # Errors
-/// `MPI_ERR_OTHER` when no socket can be had.
+/// `MPI_ERR_OTHER` when no socket can be opened.
 pub fn own_contact() -> Result<Contact> {
     let Some(job) = job() else { fail!(MPI_ERR_OTHER, "replicas have no contact") };
     let address = match listening::address() {

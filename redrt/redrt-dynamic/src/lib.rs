@@ -1,8 +1,8 @@
-//! Jobs that meet: started by one another, or over a port (MPI-5.0 §11.8 to §11.10). Only in worlds that are not
-//! replicated: replicas could not agree on the life of another job's process with which they exchange messages.
+//! Jobs that connect: one has spawned the other, or they use a port (MPI-5.0 §11.8 to §11.10). Only in worlds that are
+//! not replicated: replicas could not agree on the life of another job's process with which they exchange messages.
 //!
-//! There is one mechanism. A spawned job is a job of its own, with a `redrun` of its own that the first one's starts;
-//! its processes meet those that spawned it at a port, as any two groups do:
+//! There is one mechanism. A spawned job is a job of its own, whose `redrun` is started by the first job's. Its
+//! processes connect to those that spawned it over a port, as any two groups do:
 //!
 //! ```text
 //!  group A                      root of A            root of B                      group B
@@ -10,8 +10,8 @@
 //!                                 │ ◀──── terms ────────▶ │
 //!    intercommunicator ◀──bcast── │                       │ ──bcast──▶ intercommunicator
 //! ```
-//! From then on processes of both open links to each other when they first send (`engine::link::foreign`), without a
-//! process in between. Their parting is described in [`connection`](redrt_comm::comm::connection).
+//! From then on processes of both groups open links to each other when they first send (`engine::link::foreign`),
+//! without a process in between. [`connection`](redrt_comm::comm::connection) describes how they part.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -61,7 +61,7 @@ enum Told {
     Failed { code: i32, message: String },
 }
 
-/// Result of a meeting, at a root.
+/// Outcome of a connection, at a root.
 pub struct Met {
     /// The context of the intercommunicator.
     pub context: u64,
@@ -72,7 +72,7 @@ pub struct Met {
 }
 
 impl Met {
-    /// The result of both sides' terms. The context is made from both.
+    /// The outcome of both sides' terms, which both contribute to the context.
     pub fn new(own_context: u64, theirs: Terms) -> Self {
         Self { context: comm::bridge_context(own_context, theirs.context), remote: theirs.members, note: 0 }
     }
@@ -88,11 +88,11 @@ fn terms(members: Vec<Contact>) -> Result<Terms> {
     Ok(Terms { members, context: u64::from_le_bytes(random.key()[..8].try_into().expect("eight of 32 bytes")) })
 }
 
-/// Makes the intercommunicator of `comm`'s group and one that its `root` meets. Collective over `comm`. `meet` is
-/// called at the root, with the terms of the group.
+/// Makes the intercommunicator of `comm`'s group and the group to which `root` connects. Collective over `comm`. `meet`
+/// is called at the root, with the terms of its group.
 ///
 /// # Errors
-/// The errors of `meet`, at all members alike.
+/// Errors of `meet`, the same at all members.
 pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>) -> Result<(Arc<Comm>, u32)> {
     if comm.remote.is_some() {
         fail!(MPI_ERR_COMM, "{} is an intercommunicator", comm.label());
@@ -125,7 +125,8 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
     }
 }
 
-/// Meets at a port. `begin` is called at the root, with the terms of the group: [`port::accept`] or [`port::connect`].
+/// Connects at a port. `begin` is called at the root, with the terms of its group: [`port::accept`] or
+/// [`port::connect`].
 ///
 /// # Errors
 /// `MPI_ERR_PORT` and those of `begin` and [`bridge`].
@@ -141,7 +142,7 @@ pub fn meet_at_port(
     bridge(comm, root, meet).map(|(comm, _)| comm)
 }
 
-/// In a job that was spawned: meets the one that spawned it, in `MPI_Init`.
+/// Connects a spawned job to the job that spawned it, in `MPI_Init`.
 ///
 /// # Errors
 /// As [`meet_at_port`].
@@ -153,10 +154,10 @@ pub fn meet_parent(port: &str) -> Result {
     Ok(())
 }
 
-/// The members of a group, so that processes of other jobs know whom they mean; empty but at the root. Collective.
+/// Contacts of a group's members, which identify them in other jobs; empty except at the root. Collective.
 ///
 /// # Errors
-/// `MPI_ERR_OTHER` when one cannot be reached.
+/// `MPI_ERR_OTHER` when a member has no contact.
 pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
     contact::meet();
     let is_root = peers.rank == root;
@@ -167,10 +168,10 @@ pub fn members_as_words(peers: Peers, root: usize) -> Result<Vec<u64>> {
     Ok(words_of_contacts(&contacts(gathered)?))
 }
 
-/// The members that such words name. Unknown ones are entered.
+/// The members that such words identify. Unknown ones are registered.
 ///
 /// # Errors
-/// `MPI_ERR_OTHER` when they cannot be understood.
+/// `MPI_ERR_OTHER` when the words cannot be decoded.
 pub fn members_from_words(words: &[u64]) -> Result<Vec<redrt_types::VirtualRank>> {
     match contacts_from_words(words) {
         Some(members) => learn(members),
@@ -220,7 +221,7 @@ fn contacts(gathered: Vec<Vec<u8>>) -> Result<Vec<Contact>> {
     gathered.iter().map(|bytes| postcard::from_bytes(bytes).map_err(silent)).collect()
 }
 
-/// Broadcasts bytes of the root. `said` is `None` at the others.
+/// Broadcasts bytes of the root. `said` is `None` at other members.
 async fn tell(lengths: Peers, bodies: Peers, root: usize, said: Option<Vec<u8>>) -> Outcome<Vec<u8>> {
     let mut length = Scratch::new(8);
     let count = said.as_ref().map_or(0, Vec::len) as u64;

@@ -1,5 +1,5 @@
-//! Ports (MPI-5.0 §11.9): places where a job waits for another. A port's name holds an address and a secret of its own,
-//! so only processes that were given the name can connect.
+//! Ports (MPI-5.0 §11.9): places at which a job waits for another. A port's name holds an address and a secret of the
+//! port, so only processes that were given the name can connect.
 //!
 //! ```text
 //!   accept                                      connect
@@ -7,8 +7,8 @@
 //!     terms: members, secret of links, context ──▶
 //!            ◀──────────────────────── terms
 //! ```
-//! The connection is encrypted, whatever the jobs are, since the secrets of their links pass over it. It is closed when
-//! both have the other's terms; the processes open links of their own from then on.
+//! The connection is encrypted for all jobs, since the secrets of their links pass over it. It is closed once both
+//! sides have the other's terms; the processes then open links of their own.
 
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// Time limit for a step of a handshake.
 const STEP_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Time for which a connection waits to be accepted, unless the program names another: "the connection attempt will
+/// Time for which a connection waits to be accepted, unless the program sets one: "the connection attempt will
 /// eventually time out after an implementation-defined time" (MPI-5.0 §11.9.3). The other job may be busy for long.
 pub const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -70,7 +70,7 @@ fn failed(error: &impl std::fmt::Display) -> Error {
 /// Opens a port at this address and returns its name.
 ///
 /// # Errors
-/// `MPI_ERR_PORT` when no socket can be had.
+/// `MPI_ERR_PORT` when no socket can be opened.
 pub fn open(address: SocketAddr) -> Result<String> {
     let make = || -> io::Result<Port> {
         let listener = TcpListener::bind(SocketAddr::new(address.ip(), 0))?;
@@ -84,7 +84,7 @@ pub fn open(address: SocketAddr) -> Result<String> {
     Ok(name)
 }
 
-/// Closes a port that this process has opened. Connections that wait there to be accepted are refused.
+/// Closes a port of this process. Connections that wait there to be accepted are refused.
 ///
 /// # Errors
 /// `MPI_ERR_PORT` when this process has no such port.
@@ -107,7 +107,7 @@ fn parse(name: &str) -> Option<(SocketAddr, Secret)> {
     Some((address.parse().ok()?, Secret::from_text(secret)?.sealing(true)))
 }
 
-/// Result of another thread's work, for which this one waits.
+/// Result of another thread's work, for which this thread waits.
 pub struct Awaited<T>(Arc<Mutex<Option<T>>>);
 
 impl<T: Send + 'static> Awaited<T> {
@@ -149,14 +149,14 @@ pub fn accept(name: &str, terms: Terms) -> Result<Awaited<Result<Terms>>> {
 fn accept_one(port: &Port, terms: &Terms) -> Result<Terms> {
     loop {
         let (stream, _) = port.listener.accept().map_err(|_| Error::new(MPI_ERR_PORT, "the port was closed"))?;
-        // A peer without the port's secret, or one that goes away in the midst of the handshake, does not count.
+        // A peer without the port's secret, or one that disconnects during the handshake, is ignored.
         if let Ok(theirs) = meet(stream, &port.secret, terms, Side::Accepting) {
             return Ok(theirs);
         }
     }
 }
 
-/// Begins to connect to a port, where the other side has to accept within `patience`.
+/// Begins to connect to a port. The other side has to accept within `patience`.
 ///
 /// # Errors
 /// `MPI_ERR_PORT` when `name` is not the name of a port.
@@ -187,7 +187,7 @@ fn connect_to(address: SocketAddr, secret: &Secret, terms: &Terms, patience: Dur
 #[derive(Clone, Copy)]
 enum Side {
     Accepting,
-    /// Waits that long until the other end accepts.
+    /// Waits for this time until the other end accepts.
     Connecting(Duration),
 }
 

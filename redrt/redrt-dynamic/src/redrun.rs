@@ -31,7 +31,7 @@ impl Question {
         Ok(question)
     }
 
-    /// Sends more about the question.
+    /// Sends a further message about the question.
     ///
     /// # Errors
     /// As [`Question::ask`].
