@@ -15,18 +15,18 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use tracing::debug;
 
-/// Time between two steps of progress by the agent, in milliseconds, while a copy is awaited or not in step yet. The
-/// program may compute for long, and the copy needs messages that only this process has. The same holds while the
-/// program's output has to wait, or a signal is not agreed on.
+/// Time between two steps of progress by the agent, in milliseconds, while a copy is awaited or not in step, while
+/// output of the program waits, or while a signal is not agreed on. The program may compute for long, and others need
+/// messages that only this process has.
 const HELP_INTERVAL_MS: i32 = 2;
 
 process_local! {
     /// True while copies are awaited or not in step.
     static IS_AWAITING: AtomicBool = AtomicBool::new(false);
-    /// True while the program may be stopped in a write, until its siblings have printed as much. They may need
+    /// True while the program may be stopped in a write, until its siblings have written as much. They may need
     /// messages that only this process has, or that others cannot send without it.
     static IS_HELD: AtomicBool = AtomicBool::new(false);
-    /// True until siblings have agreed on the call at which a signal comes: the program may compute for long.
+    /// True until siblings have agreed on the call at which a signal is raised: the program may compute for long.
     static IS_SIGNALLED: AtomicBool = AtomicBool::new(false);
     /// Set when every process of the job is finalizing.
     static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -34,7 +34,7 @@ process_local! {
     static LIFE: AtomicU32 = AtomicU32::new(0);
 }
 
-/// Number of this process's life. The present coordinator does not have the reports of an earlier life.
+/// Number of this process's life. The present coordinator does not have reports of earlier lives.
 pub fn life() -> u32 {
     LIFE.load(Ordering::Acquire)
 }
@@ -49,8 +49,8 @@ pub fn is_released() -> bool {
     RELEASED.load(Ordering::Acquire)
 }
 
-/// Starts the threads for the daemon and for links, unless the program runs by itself. They are two: a handshake waits
-/// for a peer, whose host may have lost its power, and views must not wait for it.
+/// Starts the threads for the daemon and for links, unless the program was not started by redrun. Two threads: a
+/// handshake waits for a peer, whose host may have lost its power, and new views must not wait for that.
 pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()> {
     let Some(control) = job.control else { return Ok(()) };
     workers::spawn("redrt-agent", Box::new(move || listen_to_daemon(control)))?;
@@ -67,12 +67,13 @@ fn listen_to_daemon(control: &Control) {
     control.serve(help_others, heed_in_job);
     if !is_released() {
         leave::say_if_closed(control);
-        // The daemon is gone and the job with it: nothing may stay behind.
+        // The daemon has ended, and the job with it: no process may stay behind.
         std::process::abort();
     }
 }
 
-/// Makes progress for others, if that is needed. Returns the time until the next step in milliseconds; -1 for no limit.
+/// Makes progress for other processes, if they need it. Returns the time until the next step in milliseconds; -1 for no
+/// limit.
 fn help_others() -> i32 {
     let is_needed = [&IS_AWAITING, &IS_HELD, &IS_SIGNALLED].iter().any(|flag| flag.load(Ordering::Relaxed));
     if !is_needed {
@@ -107,14 +108,14 @@ pub fn heed(job: &Job, control: &Control, message: ToAgent) {
             }
             debug!(target: "runtime", ?pins, "others are awaited");
             cell.set_pins(&pins);
-            // Copies that stand ready ask for nothing.
+            // Admitted copies that are not in step any more.
             IS_AWAITING.store(!pins.awaited.is_empty(), Ordering::Relaxed);
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Pinned(pins.awaited));
         }
         ToAgent::Ask { wave } => {
             if job.welcome.world.degree(job.welcome.me.rank) > 1 {
-                // Where polls are not agreed on, the numbers of calls differ between replicas.
+                // Without agreement on polls, the numbers of calls differ between replicas.
                 let is_counted = job.welcome.options.determinism == Determinism::Full;
                 let calls = if is_counted { threads::calls_of(0) } else { 0 };
                 // If the daemon is gone, so is the job.
@@ -130,8 +131,8 @@ pub fn heed(job: &Job, control: &Control, message: ToAgent) {
             let waits = passive.is_some() || cell.is_waiting(thread_count);
             let statistics = cell.lock().statistics();
             let _ = control.send(&FromAgent::Answer { wave, passive, waits, statistics });
-            // Afterwards, since a process with outgoing messages does not seem to wait. Messages that are sent now
-            // show in the counts of the next wave, so the job is not taken for one in which nothing moves any more.
+            // Paths are sent last, since a process with outgoing messages does not seem to wait. Messages sent now show
+            // in the counts of the next wave, so the job is not mistaken for one in which nothing moves.
             cell.tell_paths();
         }
         ToAgent::Scrub(message) => redrt_runtime::scrub::heed(message, job.welcome.me.rank),
@@ -142,7 +143,7 @@ pub fn heed(job: &Job, control: &Control, message: ToAgent) {
             let _ = control.send(&FromAgent::Trace(sending, trace));
         }
         ToAgent::Signal { number, signal } => {
-            // Where polls are not agreed on, replicas do not make the same calls.
+            // Without agreement on polls, replicas do not make the same calls.
             let is_agreed = job.welcome.options.determinism == Determinism::Full;
             if is_agreed && !mutation::is_planted(Mutation::SignalByItself) {
                 cell.hear_signal(number, signal);
@@ -158,7 +159,7 @@ pub fn heed(job: &Job, control: &Control, message: ToAgent) {
             RELEASED.store(true, Ordering::Release);
             cell.wake();
         }
-        // The line was given up before this process had heard of it.
+        // The line was given up before this process was held for it.
         ToAgent::LineGoes(_) => {}
         ToAgent::ChangesSince(place) => undo::begin_here(&place),
         ToAgent::NoFlip => faults::end_standstill(),

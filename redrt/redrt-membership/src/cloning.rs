@@ -53,8 +53,8 @@ struct Stillness {
 per_thread! {
     /// Guards that the agent holds while an image is taken. In the copy its thread finds them unchanged.
     ///
-    /// `ManuallyDrop`, since a value with a destructor would make the C library allocate a note for the thread's end in
-    /// the heap of the program, in the one replica that is copied. That thread never ends.
+    /// `ManuallyDrop`: for a value with a destructor the C library would allocate a note for the thread's end, in the
+    /// program's heap, in the one replica that is copied. The thread never ends.
     static HELD: RefCell<Option<ManuallyDrop<Stillness>>> = RefCell::new(None);
     /// The shared memory of the host, which is excluded from the image.
     static SEGMENT: RefCell<Option<(Segment, Exclusions)>> = RefCell::new(None);
@@ -119,7 +119,7 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     let mut hushed = deaf.hush();
     let come = if is_for_line { come_to_rest(&mut hushed, &mut held, Some(asker)).map(Some) } else { Ok(None) };
     let (settled, windows) = (descriptors::settled(), pages::still());
-    // A single image cannot have memory that is shared: other processes go on changing it.
+    // One process's image cannot contain memory that is shared: other processes go on changing it.
     let refusal = come.as_ref().err().copied().or((!is_for_line && windows.has_any()).then_some(libc::EOPNOTSUPP));
     let stillness = Stillness { hushed, held, settled, closed, unchanging, windows };
     if let Some(refusal) = refusal {
@@ -138,11 +138,11 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
 const ARRIVAL_INTERVAL_MS: i32 = 1;
 
 /// Waits until no message is in flight between any two processes of the job. Other messages of the daemon are put
-/// aside. Returns the place where changes of files are recorded from now on. Fails with the error number for the cloner
-/// if the line is given up.
+/// aside. Returns the place of the records of changes from now on. Fails with the error number for the cloner if the
+/// line is given up.
 ///
 /// The trap: the daemon may have given up the line before this process was hushed. Then the listening thread has
-/// handled that message, to no effect. But the daemon also ends the `asker`, the process that wants the image.
+/// handled that message, without effect. But the daemon also ends the `asker`, the process that asked for the image.
 fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> Result<UndoPlace, i32> {
     let mut is_quiet = false;
     loop {
@@ -151,7 +151,7 @@ fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> R
             hushed.send(&FromAgent::Quiet).map_err(|_| libc::EPIPE)?;
             is_quiet = true;
         }
-        // Processes that are not quiet yet may need room in this one's rings and sockets.
+        // Processes that are not quiet yet may need room in this process's rings and sockets.
         let limit_ms = if held.uses_networks() { ARRIVAL_INTERVAL_MS } else { -1 };
         match hushed.receive_within(limit_ms, asker) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return Err(libc::ECANCELED),
@@ -189,15 +189,15 @@ fn heed_all(said: Vec<ToAgent>) {
     }
 }
 
-/// Lets a simulated process that is held for a line receive that the line goes, and go on. Of `said`, its daemon sends
-/// the first `before` messages before that, and the others after it.
+/// Lets a simulated process that is held for a line go on: it receives the daemon's message for that, the first
+/// `before` messages of `said` before it, and the others after it.
 #[cfg(any(test, feature = "simulation"))]
 pub fn go_on_simulated(mut held: Held<'static>, place: UndoPlace, said: &[ToAgent], before: usize) {
     let control = job().and_then(|job| job.control).expect("it has a daemon");
     let mut hushed = control.deafen().hush();
     let (first, last) = said.split_at(before);
     first.iter().chain([&ToAgent::LineGoes(Some(place))]).chain(last).for_each(|message| hushed.hear(message));
-    // If the line is given up it goes on in the same way.
+    // If the line was given up, the process goes on in the same way.
     if let Ok(place) = come_to_rest(&mut hushed, &mut held, None) {
         undo::begin(&place);
     }
@@ -217,8 +217,8 @@ unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     heed_all(hushed.end());
 }
 
-/// Prints the error and ends the process, without the standard library's lock on the stream: a thread that is stopped
-/// may hold it.
+/// Writes the error and ends the process, without the standard library's lock on the stream, which a stopped thread may
+/// hold.
 fn complain(error: &io::Error) -> ! {
     let line = format!("redrt: a copy cannot take its place: {error}\n");
     // SAFETY: - line is valid for reads of its length; _exit takes a number and does not return.
@@ -245,7 +245,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     };
     let CopyPlace { me, incarnation, host, host_number, neighborhood, placed, .. } = place;
     let CopyPlace { core_sharers, listen, link_secret, is_restored, leads, undo, .. } = place;
-    // A copy keeps the source's neighborhood: its siblings agree on the ranks that can share memory.
+    // A copy keeps the source's neighborhood: its siblings have agreed on the ranks that can share memory.
     let (neighborhood, placed) = match is_restored {
         true => (neighborhood, placed),
         false => (before.welcome.neighborhood, before.welcome.placed),
@@ -268,8 +268,8 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     clock::become_copy();
     redrt_runtime::locks::become_copy();
     fence::register();
-    // In an unreplicated world nobody would send the contents of the host's shared memory again: the line has its
-    // image.
+    // In an unreplicated world no process would send the contents of the host's shared memory again: they are in the
+    // line.
     let goes_on_in_place = is_restored && !welcome.world.is_replicated();
     let segment = welcome.shared_memory.map(|memory| match goes_on_in_place {
         true => map_again(memory),
@@ -292,8 +292,9 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         pages::restore(now)?;
         hushed.send(&FromAgent::Shares(pages::neighbors()))?;
     }
-    // A restored process in its own place keeps its epoch: files are as they were at the line, and a change that it was
-    // about to make it has yet to make. If it makes it and dies, its siblings see that another has made it.
+    // A restored process in its own place keeps its epoch: files are as they were at the line, and a change that was
+    // about to be made is still to be made. If the process makes it and dies, its siblings notice that another process
+    // has made it.
     if !is_restored || me != before.welcome.me {
         descriptors::note_copy();
     }
@@ -303,8 +304,8 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     }
     posix::become_copy(leads);
     hushed.send(&FromAgent::Ready(card))?;
-    // Others may have yet to take the locks that they had, which a thread that waits in the kernel would get before
-    // them. Or they have yet to bring their parts of shared memory.
+    // Other processes may still have to take the locks that they had, which a thread that waits in the kernel would get
+    // first. Or they have to restore their parts of shared memory.
     let mut waits = goes_on_in_place || shares_memory;
     while waits {
         let message = hushed.receive()?;
@@ -326,8 +327,8 @@ fn is_fit(place: &CopyPlace, welcome: &Welcome) -> bool {
     welcome.world.contains(place.me) && place.me.rank == welcome.me.rank
 }
 
-/// Opens `/dev/null` under the numbers of the source's sockets, which do not exist here. Objects that had them will
-/// close those numbers; until then no other file may get them.
+/// Opens `/dev/null` under the numbers of the source's sockets, which do not exist here. Their owners will close those
+/// numbers; until then no other file may get them.
 fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     let is_given = |fd: i32| {
@@ -349,7 +350,7 @@ fn cover_descriptors(welcome: &Welcome) -> io::Result<()> {
     Ok(())
 }
 
-/// Maps the shared memory of this host where it was, with its contents.
+/// Maps the shared memory of this host at its former address, with its contents.
 fn map_again(memory: SharedMemory) -> io::Result<Segment> {
     let (old, exclusions) = SEGMENT.take().ok_or_else(|| io::Error::other("it had no shared memory before"))?;
     let segment = old.map_again(memory.fd)?;
@@ -357,8 +358,8 @@ fn map_again(memory: SharedMemory) -> io::Result<Segment> {
     Ok(segment)
 }
 
-/// Maps the shared memory of this host, cleared of an earlier process in this place. Ordinary memory takes the place of
-/// the source's shared memory: a thread may be about to read there.
+/// Maps the shared memory of this host, cleared of an earlier process in this place. Ordinary memory replaces the
+/// source's shared memory: a stopped thread may be about to read there.
 fn map_anew(memory: SharedMemory, welcome: &Welcome) -> io::Result<Segment> {
     let (old, mut exclusions) = SEGMENT.take().ok_or_else(|| io::Error::other("it had no shared memory before"))?;
     let (start, bytes) = old.range();

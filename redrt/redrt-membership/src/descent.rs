@@ -1,29 +1,28 @@
 //! Descent from a rank: finds out if an ancestor of this process has taken the place in the job that the environment
-//! names. Then this process is no rank: a rank has started it, by `system()` or Python's multiprocessing, say.
+//! names. Then this process is no rank: a rank has started it, say by `system()` or Python's multiprocessing.
 //!
 //! A process that has taken its place has redrun's connection, a socket, under the number that the environment names,
-//! with the flag that closes it on exec. Before that a script may have it open, which takes no place. A daemon has
-//! something else under that number.
+//! with the close-on-exec flag. A script that runs before may have the connection open without the flag, and has no
+//! place. A daemon has another file under that number.
 
 use std::os::fd::RawFd;
 use std::path::Path;
 
-/// Maximum number of ancestors to look at. More than any script needs; process ids that are used again meanwhile could
-/// make a loop.
+/// Maximum number of ancestors to look at, more than any script needs: reused process ids could make a loop.
 const GENERATIONS_MAX: u32 = 256;
 
 /// File of a process under the number of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holds {
-    /// Nothing, or nothing that can be seen.
+    /// No file, or none that this process may see.
     Nothing,
-    /// A connection that is closed on exec: the process has its place.
+    /// A connection with close-on-exec: the process has taken its place.
     Place,
-    /// Something else: neither the process nor its ancestors can have taken the place of a process below.
+    /// Another file: neither the process nor its ancestors have a place that a process below could inherit.
     Other,
 }
 
-/// Returns true if an ancestor of this process has the place in the job that the connection `fd` gives.
+/// Returns true if an ancestor of this process has taken the place in the job that the connection `fd` gives.
 pub fn is_below_a_rank(fd: RawFd) -> bool {
     descends("self".to_owned(), |process| parent(Path::new("/proc").join(process)), |process| holds(process, fd))
 }
@@ -83,7 +82,7 @@ mod tests {
             (&[Nothing, Nothing, Place], true),
             (&[], false),
             (&[Nothing, Nothing], false),
-            // The daemon of a job that a rank of another has started.
+            // The daemon of a job that a rank of another job has started.
             (&[Nothing, Other, Nothing, Place], false),
             (&[Other], false),
         ];

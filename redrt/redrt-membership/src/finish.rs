@@ -7,8 +7,8 @@ use redrt_runtime::{calls, job, leave::say_if_closed, threads};
 use redrt_wire::control::FromAgent;
 use redrt_wire::profile::ProcessProfile;
 
-/// Waits until everything this process owes has arrived and every process of the job is leaving too. Until then another
-/// replica may need messages that only this one still has.
+/// Waits until all messages that this process owes have arrived, and every process of the job is leaving too. Until
+/// then another replica may need messages that only this process has.
 pub fn end() {
     let Some(job) = job() else { return };
     let Some(control) = job.control else { return };
@@ -23,7 +23,7 @@ pub fn end() {
             engine.flush();
         }
         let view = engine.view_number(&job.welcome.view);
-        // After a return to a line, the job's coordinator is a new one, without the reports of the previous life.
+        // After a return to a line the job's coordinator is a new one, without the reports of the previous life.
         let life = if mutation::is_planted(Mutation::FinalizingOnce) { 0 } else { agent::life() };
         if engine.is_settled() && said != Some((view, life)) {
             engine.flush();

@@ -46,7 +46,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use tracing::info;
 
-/// Variable that users set if another launcher is to start jobs of one rank each.
+/// Variable that users set if another launcher starts jobs of one rank each on purpose.
 const SINGLETON_VARIABLE: &str = "REDRT_SINGLETON";
 
 /// Reason for which a process could not take its place.
@@ -55,13 +55,13 @@ pub enum JoinError {
     /// The connection with the daemon has failed.
     #[error("the daemon on this host cannot be reached")]
     Control(#[from] std::io::Error),
-    /// The daemon sent a message that does not belong here.
+    /// The daemon sent a message that is not expected during the start.
     #[error("the daemon on this host sent an unexpected message: mixed redrt installations?")]
     Unexpected,
     /// The daemon sent a welcome that contradicts itself.
     #[error("the daemon on this host sent {0}: mixed redrt installations?")]
     Inconsistent(WelcomeError),
-    /// The daemon named a process that the job does not have.
+    /// The daemon named a process that is not in the job.
     #[error("the daemon on this host sent the card of a process that is not in the job: mixed redrt installations?")]
     Stranger,
     /// The variable that names the control descriptor is damaged.
@@ -90,7 +90,7 @@ pub enum JoinError {
     },
 }
 
-/// Registers the process for [`fence`]. While it has one thread that costs nothing.
+/// Registers the process for [`fence`]. That costs nothing while the process has one thread.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
@@ -100,8 +100,8 @@ static CONSTRUCTOR: extern "C" fn() = {
     construct
 };
 
-/// Takes this process's place in the job, and begins what the job's options ask for. With `one_thread`, no other thread
-/// of the program than this one will call MPI.
+/// Takes this process's place in the job, and begins the work that the job's options ask for. With `one_thread`, no
+/// other thread of the program will call MPI.
 pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
     // The set-up gets real clocks and random bytes, and the agent thread inherits that.
     let was_internal = preload::set_internal(true);
@@ -116,7 +116,7 @@ pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
     Ok(job)
 }
 
-/// Begins what the job's options ask for.
+/// Begins the work that the job's options ask for.
 fn settle(job: &Job) {
     if job.welcome.world.is_replicated() {
         threads::watch(|stream| engine::cell().lock().end_thread(stream));
@@ -145,7 +145,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-/// Takes this process's place: meets the daemon, opens the transports, starts the agent thread.
+/// Takes this process's place: connects to the daemon, opens the transports, starts the agent thread.
 pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     let control = match std::env::var_os(CONTROL_FD_VARIABLE) {
         None => match other_launcher(&|name| std::env::var(name).ok()) {
@@ -187,11 +187,11 @@ pub fn join(one_thread: bool) -> Result<&'static Job, JoinError> {
     Ok(job)
 }
 
-/// Begins to log what developers ask for.
+/// Begins logging, if the developers' variable asks for it.
 fn log(job: &Job) {
     let who = || runtime::job().map_or_else(String::new, |job| job.welcome.me.to_string());
     let sink = redrt_log::Sink { who, now_ns: clock::monotonic_ns, show: |line| redrt_process::say(line) };
-    // One process reports it for all: they have the same variable.
+    // One process reports it for all, since all have the same variable.
     if let Err(error) = redrt_log::begin(sink)
         && job.welcome.me == ReplicaId::default()
     {
@@ -200,7 +200,7 @@ fn log(job: &Job) {
     info!(target: "runtime", incarnation = job.welcome.incarnation.0, host = job.welcome.host, "the place is taken");
 }
 
-/// Lets processes of other jobs be known from now on.
+/// Registers processes of other jobs from now on.
 fn meet_others(job: &Job) {
     let world = &job.welcome.world;
     contact::begin(job.welcome.job, (!world.is_replicated()).then(|| world.process_count()));
@@ -225,7 +225,7 @@ pub fn hold_simulated() -> Option<engine::cloning::Held<'static>> {
 }
 
 /// Lets a simulated process that is held for a line go on from it, with this incarnation, in a job that has gone back
-/// to the line. Changes of files are recorded at `place`. Fails if the engine cannot be restored.
+/// to the line. Changes of files are recorded at `place` from now on. Fails if the engine cannot be restored.
 #[cfg(any(test, feature = "simulation"))]
 pub fn restore_simulated(
     mut held: engine::cloning::Held<'static>,
@@ -246,7 +246,8 @@ pub fn restore_simulated(
     Ok(())
 }
 
-/// Reports a process that a rank has started, unless [`SINGLETON_VARIABLE`] says that it is on purpose.
+/// Reports that this process was started by a rank and is none, unless [`SINGLETON_VARIABLE`] shows that it is on
+/// purpose.
 fn say_that_it_is_no_rank() {
     if std::env::var_os(SINGLETON_VARIABLE).is_some() {
         return;
@@ -266,8 +267,8 @@ const LAUNCHERS: [(&str, &str, &str); 4] = [
     ("PALS_RANKID", "PALS_SIZE", "the mpiexec of PALS"),
 ];
 
-/// Name of a launcher that has started several processes of this program and cannot make one job of them; `None` if
-/// none exists, or it is on purpose.
+/// Name of a launcher that has started several processes of this program and cannot make one job of them; `None`
+/// without one, or if it is on purpose.
 fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static str> {
     let has_several = |(rank, count, _): &&(&str, &str, &str)| {
         variable(rank).is_some() && variable(count).and_then(|count| count.parse::<u32>().ok()).is_some_and(|it| it > 1)
@@ -276,8 +277,8 @@ fn other_launcher(variable: &dyn Fn(&str) -> Option<String>) -> Option<&'static 
     Some(name)
 }
 
-/// Takes over the descriptor of the control connection. `None` if it is not a connected stream of that kind: then it
-/// stays as it is.
+/// Takes over the descriptor of the control connection. `None` if it is not a connected stream socket of the right
+/// family: then it stays unchanged.
 fn adopt(fd: RawFd) -> Option<UnixStream> {
     let option = |name| {
         let mut value = 0;
@@ -347,7 +348,7 @@ fn furthest(welcome: &Welcome, cards: &[Card]) -> Vec<EarlyThread> {
 /// Welcome of a program that was not started by redrun: a job of one rank.
 fn alone() -> std::io::Result<Welcome> {
     let secret = Secret::generate()?;
-    // A number of its own: one that comes from the secret would reveal a part of it.
+    // A random number of its own: one derived from the secret would reveal a part of the secret.
     let job = u64::from_le_bytes(Secret::generate()?.key()[..8].try_into().expect("eight of 32 bytes"));
     let world = World::uniform(1, 1);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
@@ -386,7 +387,8 @@ fn card(welcome: &Welcome, listener: Option<&TcpListener>) -> std::io::Result<Ca
     })
 }
 
-/// Maps the memory that this process shares with others of its host. `None` if none exists, or only TCP is used.
+/// Maps the memory that this process shares with others on its host. `None` without such memory, or if only TCP is
+/// used.
 fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
     if let Some(windows) = welcome.windows {
@@ -436,7 +438,7 @@ fn identity(welcome: &Welcome, segment: Option<Segment>) -> Identity {
     }
 }
 
-/// Returns true if there are more processes than cores where this process may run.
+/// Returns true if there are more processes than cores on which this process may run.
 fn shares_core(welcome: &Welcome) -> bool {
     let cores = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     welcome.core_sharers > cores
@@ -460,7 +462,7 @@ pub(crate) fn replication(welcome: &Welcome) -> Replication {
     });
     match options.on_sdc {
         OnSdc::Report => replica.correct_nothing(),
-        // redrun ends the replica that withholds, or the job.
+        // redrun ends the replica that withholds its messages, or the job.
         OnSdc::Heal | OnSdc::Abort => replica.withhold_corrupt(),
         OnSdc::Correct => {}
     }

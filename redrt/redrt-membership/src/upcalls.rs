@@ -1,4 +1,4 @@
-//! Upcalls of the engine: its ways into the rest of the library.
+//! Upcalls of the engine: its calls into the rest of the library.
 
 use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_comm::comm;
