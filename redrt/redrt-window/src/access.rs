@@ -1,4 +1,4 @@
-//! Operations of the program on a target's memory: done at once where this process reaches it, else by a request.
+//! Operations of the program on a target's memory: done at once if this process reaches the memory, else by a request.
 
 use super::Window;
 use super::apply::{Done, Form, Spot};
@@ -19,9 +19,9 @@ use std::sync::Arc;
 pub struct There {
     /// Rank of the target.
     pub target: u32,
-    /// In the target's units; in a dynamic window an address.
+    /// Displacement in the target's units; in a dynamic window an address.
     pub displacement: i64,
-    /// Form of the bytes there.
+    /// Form of the bytes at the displacement.
     pub form: Form,
 }
 
@@ -34,7 +34,7 @@ impl There {
 /// Copies bytes of a target to the program's buffer.
 fn deliver(reached: &Reached, into: &Target) -> Done {
     match into.scatter {
-        // SAFETY: - valid for writes of as many bytes: the program's buffer, whose size the caller of the operation has
+        // SAFETY: - valid for writes of as many bytes: the program's buffer, whose size the operation's caller has
         //           checked.
         None => unsafe { reached.read_to(into.start) },
         Some(_) => scatter(reached, into),
@@ -52,7 +52,7 @@ fn scatter(reached: &Reached, into: &Target) -> Done {
     Ok(())
 }
 
-/// Copies bytes to the program's buffer, before they are changed.
+/// Copies a spot's bytes to the program's buffer, before an operation changes them.
 fn deliver_from(spot: &Spot, into: &Target) -> Done {
     deliver(&Reached::Mapped(spot.clone()), into)
 }
@@ -61,7 +61,7 @@ impl Window {
     /// The memory at a destination; `None` if this process does not reach it.
     fn reach(&self, there: &There) -> Option<(&Arc<Direct>, Reached)> {
         let direct = self.direct.as_ref()?;
-        // Wrapping, since a form without bytes may be anywhere; others were checked to be within.
+        // Wrapping, since a form without bytes may have any displacement; others were checked.
         let offset = there.displacement.wrapping_mul(self.members[there.target as usize].unit as i64);
         Some((direct, direct.part(there.target).reach(offset, &there.form)))
     }
@@ -164,7 +164,7 @@ impl Window {
     }
 
     /// Compares and swaps one element, and reads its previous value. `data` holds two elements: the first is written if
-    /// the second is there.
+    /// the memory equals the second.
     pub fn compare_and_swap(&self, there: &There, data: &[u8], into: Target) -> Result {
         let Some((direct, reached)) = self.reach(there) else {
             let at = there.place();

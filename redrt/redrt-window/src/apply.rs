@@ -30,7 +30,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Finds the memory of a place. Fails with `MPI_ERR_RMA_RANGE` if it is not all within.
+    /// Finds the memory of a place. Fails with `MPI_ERR_RMA_RANGE` unless all of it is reachable.
     pub fn find(&self, place: &Place) -> Done<Spot> {
         let (layout, first, past) = place.layout().ok_or(MPI_ERR_RMA_RANGE)?;
         let displacement = i128::from(place.displacement);
@@ -47,21 +47,21 @@ impl Reach {
                 (displacement, low, high)
             }
         };
-        // No sound request overlaps itself so much that it is longer than the memory, but a damaged one may.
+        // A sound request does not overlap itself so much that it is longer than the memory; a damaged one may.
         let is_within = origin + i128::from(first) >= low
             && origin + i128::from(past) <= high
             && i128::from(layout.size()) <= high - low;
         if layout.size() > 0 && !is_within {
             return Err(MPI_ERR_RMA_RANGE);
         }
-        // A layout without bytes may be anywhere.
+        // A layout without bytes may be at any place.
         let origin = if layout.size() == 0 { low } else { origin };
         let address = usize::try_from(origin).map_err(|_| MPI_ERR_RMA_RANGE)?;
         Ok(Spot::new(std::ptr::with_exposed_provenance_mut(address), &layout.into()))
     }
 }
 
-/// Attached memory as ranges of addresses. Adjacent memory is one range, however it was attached.
+/// Attached memory as ranges of addresses. Adjacent regions are one range.
 fn stretches(regions: &[(u64, u64)]) -> Vec<(i128, i128)> {
     let mut regions = regions.to_vec();
     regions.sort_unstable();
@@ -147,7 +147,7 @@ pub struct Spot {
     size: usize,
 }
 
-// SAFETY: - usable in any thread: it is an address, and only the server uses it, which one thread at a time moves on.
+// SAFETY: - usable in any thread: an address, used by the server only, which one thread at a time advances.
 unsafe impl Send for Spot {}
 
 impl Spot {
@@ -197,7 +197,7 @@ impl Spot {
         }
     }
 
-    /// Writes packed bytes; only the front, if there are fewer. Fails if there are more.
+    /// Writes packed bytes; if there are fewer than the size, only the first. Fails if there are more.
     pub fn write(&self, data: &[u8]) -> Done {
         if data.len() > self.size {
             return Err(MPI_ERR_RMA_RANGE);
@@ -248,7 +248,7 @@ impl Spot {
     }
 
     /// Compares and swaps one element, and returns its previous value. `data` holds two elements: the first is written
-    /// if the second is there.
+    /// if the memory equals the second.
     pub fn compare_and_swap(&self, data: &[u8]) -> Done<Vec<u8>> {
         let (new, expected) = data.split_at_checked(self.size).ok_or(MPI_ERR_TYPE)?;
         let there = self.read();
@@ -259,7 +259,7 @@ impl Spot {
     }
 }
 
-/// Unpacks elements to their arrangement in memory. Needed for types with gaps: pairs of a value and an index.
+/// Unpacks elements to their layout in memory. Needed for types with gaps: pairs of a value and an index.
 fn spread(element: &TypeMap, count: i64, packed: &[u8]) -> Vec<u64> {
     let mut memory = vec![0_u64; (element.extent() * count) as usize / size_of::<u64>() + 1];
     element.unpack(memory.as_mut_ptr().cast(), count, packed);

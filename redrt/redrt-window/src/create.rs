@@ -1,4 +1,4 @@
-//! Creation of windows. All members call, and exchange what they expose.
+//! Creation of windows: collective; members exchange descriptions of the memory that they expose.
 
 use super::apply::Reach;
 use super::direct::{Control, Direct, Part};
@@ -34,15 +34,16 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub enum Memories {
     /// Memory of the program: address, bytes, unit.
     Create(usize, u64, c_int),
-    /// Memory that the window gets: bytes, unit.
+    /// Memory that the library allocates: bytes, unit.
     Allocate(u64, c_int),
-    /// Memory that all members reach with loads and stores: bytes, unit, and whether each part begins on a page.
+    /// Memory that all members reach by loads and stores: bytes, unit, and true if each part begins on a page.
     Share(u64, c_int, bool),
     /// Memory that the program will attach.
     Dynamic,
 }
 
-/// Makes a window over `parent`, and starts its server unless it is direct. Fails at all members if one has no memory.
+/// Makes a window over `parent`, and starts its server unless it is direct. Fails at all members if one of them has no
+/// memory.
 pub fn create(parent: &Arc<Comm>, memories: Memories, info: Option<Arc<Info>>) -> Result<Arc<Window>> {
     if parent.remote.is_some() {
         return Err(Error::new(MPI_ERR_COMM, format!("{} is an intercommunicator", parent.label())));
@@ -157,7 +158,7 @@ fn no_memory(size: u64) -> Error {
     Error::new(MPI_ERR_NO_MEM, format!("there is no memory for a window of {size} bytes"))
 }
 
-/// Exchanges what members expose. If one has no memory, all fail.
+/// Exchanges the sizes and units of the members' memory. Fails at all members if one of them has no memory.
 fn tell(comm: &Comm, size: u64, unit: c_int, has_memory: bool) -> Result<Vec<Exposed>> {
     let cards = exchange(comm, [size, unit as u64, u64::from(has_memory), 0, 0])?;
     if let Some(rank) = cards.iter().position(|card| card[2] == 0) {
@@ -173,13 +174,13 @@ fn exposed(cards: &[Card], start: impl Fn(usize) -> Option<usize>) -> Vec<Expose
     cards.iter().enumerate().map(exposed).collect()
 }
 
-/// Returns true if members may reach each other's memory; the same at all of them. They may not in a job that is saved:
+/// Returns true if members may reach each other's memory; the same at all of them. Not in a job that is saved, where
 /// each process is in a process-id namespace of its own.
 fn may_reach(comm: &Comm) -> bool {
     seat::may_share(comm) && runtime::job().is_some_and(runtime::Job::may_share_memory)
 }
 
-/// A window over memory of the program. Where the kernel can copy between members, they share the window's control
+/// A window over memory of the program. If the kernel can copy between the members, they share the window's control
 /// words and the window is direct.
 fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished> {
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };
@@ -220,7 +221,7 @@ fn offsets(cards: &[Card], head: u64, is_apart: impl Fn(&Card) -> bool) -> Resul
     Ok((offsets, total))
 }
 
-/// A direct window in memory that all members map; `None` at all members if one cannot.
+/// A direct window in memory that all members map; `None` at all members if one of them cannot map it.
 fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furnished>> {
     if !may_reach(comm) {
         return Ok(None);
@@ -247,7 +248,7 @@ fn share(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> 
     }
 }
 
-/// A shared window in a job whose processes are saved or replicated: in memory that the daemon has given them.
+/// A shared window in a job whose processes are saved or replicated: in the memory that the daemon has given them.
 fn share_given(comm: &Comm, job: &Job, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     if job.welcome.windows.is_none() {
         let message = "the limit of files' sizes (ulimit -f) leaves no room for memory that ranks share with redrun -r \
@@ -283,7 +284,7 @@ fn place_of(card: &Card, start: usize, offset: u64) -> usize {
     if card[0] == 0 && card[3] & IS_APART != 0 { 0 } else { start + offset as usize }
 }
 
-/// A shared window whose memory processes open from each other.
+/// A shared window in memory that the members open from each other.
 fn share_own(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
     let near = if may_reach(comm) { seat::sharing(comm) } else { None };
@@ -314,8 +315,9 @@ fn number_of(kept: &Option<Shared>) -> u64 {
     kept.as_ref().map_or(0, Shared::number)
 }
 
-/// Memory of `total` zero bytes that all members map: the kept one, if it is the same at all and long enough, or a new
-/// one. `reads_all` is given for memory of members that copy from and to each other, and is true if this member can.
+/// Memory of `total` zero bytes that all members map: kept memory, if all members have the same and it is long enough,
+/// else new memory. `reads_all` is passed for memory of members that copy from and to each other, and is true if this
+/// member can.
 fn memory_of_all(
     comm: &Comm,
     kept: Option<Shared>,
@@ -337,7 +339,7 @@ const IS_APART: u64 = 1;
 const IS_NEAR: u64 = 2;
 
 /// Maps new shared memory. Rank 0 makes it, and the others open it by rank 0's descriptor in `/proc`. Fails at all
-/// members if one cannot map it or has no use for it.
+/// members if one of them cannot map it or has no use for it.
 fn map_shared(comm: &Comm, total: u64, has_use: bool) -> Result<Mapping> {
     let length = usize::try_from(total).map_err(|_| no_memory(total))?;
     let created = (comm.rank == 0).then(|| Mapping::create(length));
@@ -352,7 +354,7 @@ fn map_shared(comm: &Comm, total: u64, has_use: bool) -> Result<Mapping> {
         None => Mapping::of_process(cards[0][0] as i32, cards[0][1] as i32),
     };
     let mapped = file.and_then(|file| Ok((Mapping::map(&file, length)?, file)));
-    // The file stays open until all have mapped it.
+    // The file stays open until all members have mapped it.
     let cards = exchange(comm, [u64::from(mapped.is_ok() && has_use)])?;
     let failed = cards.iter().position(|card| card[0] == 0);
     match (mapped, failed) {

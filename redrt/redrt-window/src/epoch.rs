@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// An access epoch: the targets that this process may reach.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Access {
-    /// None.
+    /// No target.
     #[default]
     Closed,
-    /// All, until the next fence.
+    /// All targets, until the next fence.
     Fence,
     /// The targets that were passed to `MPI_Win_start`.
     Started(Vec<u32>),
-    /// The targets that it has locked.
+    /// The targets that the process has locked.
     Locked,
-    /// All, with shared locks; a lock is asked for when its target is first reached.
+    /// All targets, with shared locks; a lock is requested when its target is first reached.
     LockedAll {
-        /// No other process holds a conflicting lock (`MPI_MODE_NOCHECK`): locks need not be asked for.
+        /// True if no other process holds a conflicting lock (`MPI_MODE_NOCHECK`): locks need not be requested.
         unchecked: bool,
     },
 }
@@ -26,14 +26,13 @@ pub enum Access {
 /// A lock of an access epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// No other process holds a conflicting lock (`MPI_MODE_NOCHECK`): the lock was not asked for.
+    /// True if no other process holds a conflicting lock (`MPI_MODE_NOCHECK`): the lock was not requested.
     pub unchecked: bool,
     /// True if no other process may have the lock.
     pub exclusive: bool,
 }
 
-/// Cache of the latest target that the access epoch was found to reach, so that the next operation on it is not checked
-/// again.
+/// Cache of the latest target that the access epoch covers, so that the next operation on it is not checked again.
 #[derive(Debug)]
 pub struct Latest(AtomicU64);
 
@@ -184,7 +183,7 @@ impl Epochs {
         }
     }
 
-    /// The lock that `MPI_Win_unlock` is about to give back.
+    /// The lock that `MPI_Win_unlock` is about to release.
     pub fn locked(&self, target: u32) -> Result<Held> {
         match self.access {
             Access::Locked => match self.place(target) {
@@ -195,7 +194,7 @@ impl Epochs {
         }
     }
 
-    /// Gives back the lock of one target, and returns it.
+    /// Releases the lock of one target, and returns it.
     pub fn unlock(&mut self, target: u32) -> Result<Held> {
         let held = self.locked(target)?;
         self.locks.retain(|(locked, _)| *locked != target);
@@ -214,8 +213,7 @@ impl Epochs {
         Ok(())
     }
 
-    /// Returns true if the locks that `MPI_Win_unlock_all` is about to give back were not asked for
-    /// (`MPI_MODE_NOCHECK`).
+    /// Returns true if the locks that `MPI_Win_unlock_all` is about to release were not requested (`MPI_MODE_NOCHECK`).
     pub fn locked_all(&self) -> Result<bool> {
         match self.access {
             Access::LockedAll { unchecked } => Ok(unchecked),

@@ -1,17 +1,17 @@
-//! Memory that the members of a window share, kept when the window is freed for the next one of the same members.
+//! Memory that the members of a window share. When the window is freed it is kept, for the members' next window.
 //!
-//! Making such memory costs two rounds of messages, a file, a mapping in each process and its pages. For a small window
-//! that is more than all else. So the members of a window agree on memory that another window has left, in the round in
-//! which they exchange sizes.
+//! Making such memory costs two rounds of messages, a file, and in each process a mapping and its pages. For a small
+//! window that is more than the rest of its creation. So the members of a window agree on memory of an earlier window,
+//! in the round in which they exchange sizes.
 //!
 //! ```text
 //!   MPI_Win_free ── barrier ── each member clears its own ──▶ kept ── all have the same? ──▶ the next window
 //!                                                                 └── no ──▶ dropped
 //! ```
-//! The trap: no member may reach the next window before all have cleared the memory of the last one. A member announces
-//! kept memory after it has cleared its part, and the others reach the window after that announcement.
+//! The trap: no member may reach the next window before all members have cleared the memory of the last one. A member
+//! announces kept memory after it has cleared its part, and other members reach the window after that announcement.
 //!
-//! Little memory is kept. The pages of a large window take longer than the rounds, and the program may need the memory.
+//! Little memory is kept: the pages of a large window take longer than the rounds, and the program may need the memory.
 
 use super::memory::Shared;
 use redrt_process::lock;
@@ -25,7 +25,7 @@ const COUNT_MAX: usize = 4;
 const BYTES_MAX: usize = 256 << 10;
 
 process_local! {
-    /// The oldest first.
+    /// Kept memory, the oldest first.
     static KEPT: Mutex<Vec<Shared>> = const { Mutex::new(Vec::new()) };
 }
 
@@ -34,15 +34,15 @@ pub fn is_worth(memory: &Shared) -> bool {
     memory.length() <= BYTES_MAX
 }
 
-/// Takes the memory that the last window of these members has left; `None` if there is none that fits. With
-/// `for_copies` the members have to be able to copy from and to each other's memory.
+/// Takes the memory of the last window of these members; `None` if none fits. With `for_copies` the members must be
+/// able to copy from and to each other's memory.
 pub fn take(members: &[VirtualRank], for_copies: bool) -> Option<Shared> {
     let mut kept = lock(&KEPT);
     let at = kept.iter().rposition(|one| one.fits(members, for_copies))?;
     Some(kept.remove(at))
 }
 
-/// Keeps memory, of which this member has cleared its part.
+/// Keeps memory in which this member has cleared its part.
 pub fn keep(memory: Shared) {
     let mut kept = lock(&KEPT);
     if kept.len() == COUNT_MAX {

@@ -9,19 +9,19 @@
 //!     │ ◄─────────── what went wrong, if anything ──┘ all before it is done
 //! ```
 //! Each window has contexts of its own: for requests, answers, large data and posts. The server (`server.rs`) is a task
-//! that any thread making progress moves on, as for nonblocking collectives. It takes requests with a receive from any
+//! that any thread making progress advances, as for nonblocking collectives. It takes requests with a receive from any
 //! source, one after the other. In a replicated world the leader of the target's sphere decides the order of such
-//! receives. So all replicas serve requests in one order, and their answers are the same; there is no other mechanism.
+//! receives. So all replicas serve requests in one order, and their answers are the same; no other mechanism is needed.
 //!
-//! The trap: a replica may lag behind its siblings; a copy always does at first. Its program may be about to write to
-//! memory that its siblings have exposed already. So the leader also decides, for each request, the number of calls of
-//! the program after which it is served.
+//! The trap: a replica may lag behind its siblings; a copy always does at first. Its program may still be about to
+//! write to memory that its siblings have exposed already. So for each request the leader also decides the number of
+//! calls of the program after which it is served.
 //!
-//! Locks are in the order of requests too: requests of an origin that waits for its lock wait behind it. So neither
+//! Locks are in the order of requests too: while an origin waits for its lock, its later requests wait. So neither
 //! locking nor operations need an answer before the epoch ends.
 //!
-//! A target that computes serves nothing, unless the world is not replicated, where a thread helps
-//! (`redrt_runtime::progress`).
+//! While its program computes, a target serves no requests. Only in a world that is not replicated a thread makes
+//! progress meanwhile (`redrt_runtime::progress`).
 //!
 //! Where there are no replicas and all members share a host's memory, there are no requests and no server: see
 //! `direct`. The memory of such a window is kept for the next one (`kept`).
@@ -90,17 +90,17 @@ pub struct Window {
     pub name: Mutex<String>,
     /// Hints of the program.
     pub info: Mutex<Arc<Info>>,
-    /// Present if members reach each other's memory without requests. Then they do so for all operations, and there is
-    /// no server.
+    /// Present if members reach each other's memory without requests. All operations are direct then, and the window
+    /// has no server.
     direct: Option<Arc<Direct>>,
     /// The target reached last. Used in direct windows only.
     latest: Latest,
     origin: Mutex<Origin>,
     served: Mutex<Served>,
-    /// Keeps the messages of one call together, and the first use of a target with its lock in an epoch that has locked
-    /// all.
+    /// Keeps the messages of one call together. In an epoch that locks all targets, it also keeps the first operation
+    /// on a target together with the request for its lock.
     issuing: Mutex<()>,
-    /// Number of the thread that made the window. The number of its calls is the measure of the program's progress.
+    /// Number of the thread that made the window. The number of the thread's calls measures the program's progress.
     thread: u64,
     _memory: Memory,
     _helped: Option<redrt_runtime::progress::Helped>,
@@ -127,7 +127,7 @@ pub struct Exposed {
     pub size: u64,
     /// Bytes of one unit of displacement.
     pub unit: u64,
-    /// In windows whose memory all members map: its address in this process. `None` in others.
+    /// Address of the memory in this process, in windows whose memory all members map; `None` in others.
     pub start: Option<usize>,
 }
 
@@ -138,7 +138,7 @@ enum Purpose {
     Answers,
     Data,
     Posts,
-    /// No messages: the stream of decisions on the numbers of calls after which requests are served.
+    /// The stream of decisions on the numbers of calls after which requests are served; it has no messages.
     Steps,
 }
 
@@ -146,15 +146,15 @@ process_local! {
     static WINDOWS: HandleTable<Window> = HandleTable::new();
 }
 
-/// A window in use by a call. Looking it up takes longer than a short operation, so each thread keeps the one that it
-/// has used last.
+/// A window in use by a call. A lookup takes longer than a short operation, so each thread keeps the window that it
+/// used last.
 pub struct Used {
     window: ManuallyDrop<Arc<Window>>,
     removed: u64,
 }
 
-/// The window that a thread keeps, with the number of windows freed when it was looked up. If more have been freed
-/// since, it may be one of them.
+/// The window that a thread keeps, with the number of freed windows at its lookup. If the number has grown since, it
+/// may be one of the freed windows.
 type Kept = Option<(Arc<Window>, u64)>;
 
 process_local! {
@@ -181,7 +181,7 @@ impl Drop for Used {
         // SAFETY: - not taken before and not used afterwards: this is the drop, and the field is private.
         let window = unsafe { ManuallyDrop::take(&mut self.window) };
         if self.removed == REMOVED.load(Ordering::Relaxed) {
-            // Fails in a thread that ends: then nothing is kept.
+            // Fails in a thread that ends; the window is not kept then.
             let _ = LATEST.try_with(|latest| latest.set(Some((window, self.removed))));
         }
     }
@@ -211,7 +211,7 @@ fn find(handle: WinHandle, removed: u64) -> Result<Used> {
     Ok(Used { window: ManuallyDrop::new(window), removed })
 }
 
-/// Returns true if a window's server receives in this context. No call of the program waits for such a receive.
+/// Returns true if a window's server receives in this context. Calls of the program do not wait for such receives.
 pub fn serves(context: u64) -> bool {
     WINDOWS.snapshot().iter().any(|(_, window)| window.context(Purpose::Requests) == context)
 }
@@ -241,8 +241,8 @@ impl Window {
         self.flavor == MPI_WIN_FLAVOR_DYNAMIC
     }
 
-    /// Fails unless an operation on `target` is allowed now. In a direct window it can be done after that: a lock that
-    /// it needs has been taken.
+    /// Fails unless an operation on `target` is allowed now. In a direct window the operation can follow at once: a
+    /// lock that it needs has been taken.
     #[inline]
     pub fn enter(&self, target: u32) -> Result {
         if self.latest.is(target) { Ok(()) } else { self.enter_anew(target) }
@@ -279,13 +279,14 @@ impl Window {
         is_within.then(|| start.wrapping_offset(first as isize))
     }
 
-    /// Runs `act` on memory of a target that [`Window::near`] has found, while no other accumulate combines with it.
+    /// Runs `act` on memory of a target that [`Window::near`] has found. No other accumulate accesses the memory
+    /// meanwhile.
     #[inline(always)]
     pub fn alone<T>(&self, target: u32, act: impl FnOnce() -> T) -> T {
         self.direct.as_ref().expect("memory that is near is that of a window without messages").alone(target, act)
     }
 
-    /// Begins or ends epochs. The latest target is forgotten first.
+    /// Begins or ends epochs, and forgets the latest target before.
     fn change_epochs<T>(&self, change: impl FnOnce(&mut Epochs) -> T) -> T {
         self.latest.forget();
         change(&mut lock(&self.origin).epochs)

@@ -1,4 +1,4 @@
-//! The lock of a window at one target: its holders and the queue of those that wait, first come, first served.
+//! The lock of a window at one target: its holders, and a queue of origins that wait, first come, first served.
 
 use redrt_runtime::mutation::{self, Mutation};
 use std::collections::{BTreeSet, VecDeque};
@@ -27,8 +27,8 @@ impl Locks {
         false
     }
 
-    /// Releases the origin's lock. Returns the origins that have waited and hold it now, in order; `None` if the origin
-    /// did not hold it.
+    /// Releases the origin's lock. Returns the waiting origins that have it now, in order; `None` if the origin did not
+    /// have it.
     pub fn release(&mut self, origin: u32) -> Option<Vec<u32>> {
         if self.exclusive == Some(origin) {
             self.exclusive = None;

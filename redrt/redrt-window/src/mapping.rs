@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Memory that several processes map. It has no name, so it is freed when they have ended, however they end.
+/// Memory that several processes map. It has no name, so it is freed when they have ended, in whatever way.
 pub struct Mapping {
     start: usize,
     length: usize,

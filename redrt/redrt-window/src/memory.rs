@@ -6,7 +6,7 @@ use redrt_abi::memory::{allocate, free};
 use redrt_types::VirtualRank;
 use std::sync::Arc;
 
-/// Owner of a window's memory. It is only held, until the window is freed.
+/// Owner of a window's memory, kept until the window is freed.
 #[expect(dead_code, reason = "held, not looked at")]
 pub enum Memory {
     /// The program.
@@ -19,7 +19,7 @@ pub enum Memory {
     Pages(Pages),
 }
 
-/// Memory that the window gives to the program, zeros at first.
+/// Memory that the window allocates for the program, zeros at first.
 pub struct Block(usize);
 
 impl Block {
@@ -53,7 +53,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Memory of these members. `number` is the same at all of them. `is_for_copies` says that they can copy from and
+    /// Memory of these members. `number` is the same at all of them. `is_for_copies` is true if they can copy from and
     /// to each other's memory.
     pub fn new(mapping: Mapping, members: Arc<[VirtualRank]>, number: u64, is_for_copies: bool) -> Self {
         Self { mapping: Arc::new(mapping), members, number, is_for_copies }
@@ -74,7 +74,7 @@ impl Shared {
         self.number
     }
 
-    /// Returns true if the memory is of these members, and for copies if that is asked for.
+    /// Returns true if the memory belongs to these members, and serves for copies if `for_copies`.
     pub fn fits(&self, members: &[VirtualRank], for_copies: bool) -> bool {
         *self.members == *members && (self.is_for_copies || !for_copies)
     }

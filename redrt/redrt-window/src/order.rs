@@ -1,6 +1,6 @@
 //! Requests of an origin to a target, as bytes: a header, then the operation's data.
 //!
-//! The bytes that an operation reaches are sent as blocks and loops, because the target does not know the origin's
+//! The bytes of an operation's target are sent as blocks and loops, since the target does not know the origin's
 //! datatypes. Displacements are in the target's units; only the target knows the address of its memory.
 
 use redrt_datatype::layout::{Builder, Form, Layout, Piece};
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 pub struct Request {
     /// Number of the fence epoch of the operation; `None` in other kinds of epochs.
     pub fence: Option<u64>,
-    /// Operation that the target has to do.
+    /// Operation for the target.
     pub order: Order,
 }
 
-/// An operation of a request. `tag` is that of the answer.
+/// Operation of a request. `tag` is the tag of the answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Writes the data. They follow here or, with `apart`, in a message of their own with this tag.
+    /// Writes the data. They are in the request or, with `apart`, in a message of their own with this tag.
     Put { at: Place, apart: Option<i32> },
     /// Answers with the bytes of the place.
     Get { at: Place, tag: i32 },
@@ -26,13 +26,13 @@ pub enum Order {
     Accumulate { at: Place, how: Combination },
     /// Combines the data with the bytes of the place, and answers with the previous bytes.
     Fetch { at: Place, how: Combination, tag: i32 },
-    /// Compares and swaps. The data are two elements: writes the first if the second is there, and answers with the
-    /// previous one.
+    /// Compares and swaps. The data are two elements: writes the first if the memory equals the second, and answers
+    /// with the previous element.
     Compare { at: Place, tag: i32 },
-    /// Locks the target for the origin. Answers when the origin has the lock, if there is a tag. Later requests of the
-    /// origin wait for it.
+    /// Locks the target for the origin. With a tag, answers when the origin has the lock. Later requests of the origin
+    /// wait for the lock.
     Lock { exclusive: bool, tag: Option<i32> },
-    /// Gives the lock back, and answers.
+    /// Releases the lock, and answers.
     Unlock { tag: i32 },
     /// Answers when all earlier requests of the origin are done.
     Flush { tag: i32 },
@@ -51,14 +51,14 @@ pub enum Order {
 pub struct Combination {
     /// Handle of the operation, a predefined one.
     pub operation: u32,
-    /// Handle of the elements' type, a predefined one; 0 where the operation does not look at elements.
+    /// Handle of the elements' type, a predefined one; 0 where the operation does not depend on elements.
     pub element: u32,
 }
 
 /// Bytes of a target's memory, in the order in which they are packed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// In the target's units; in a dynamic window an address.
+    /// Displacement in the target's units; in a dynamic window an address.
     pub displacement: i64,
     shapes: Vec<Shape>,
 }
@@ -69,7 +69,7 @@ enum Shape {
     Loop { offset: i64, count: u64, stride: i64, body: Vec<Shape> },
 }
 
-/// Maximum depth of nested loops. Real datatypes are far from it; a damaged request may exceed it.
+/// Maximum depth of nested loops. Real datatypes stay far below; a damaged request may exceed it.
 const DEPTH_MAX: u32 = 64;
 
 impl Place {
@@ -78,7 +78,7 @@ impl Place {
         Self { displacement, shapes: shapes_of(layout) }
     }
 
-    /// The layout of the bytes, with their first offset and one past the last. `None` if no memory can be like that.
+    /// The layout of the bytes, with their first offset and one past the last. `None` if no memory can have it.
     pub fn layout(&self) -> Option<(Layout, i64, i64)> {
         let bounds = bounds_of(&self.shapes, 0)?;
         let (first, past) = (i64::try_from(bounds.first).ok()?, i64::try_from(bounds.past).ok()?);
@@ -174,7 +174,7 @@ mod tests {
         prop::collection::vec(shape, 0..4)
     }
 
-    /// The blocks in order, adjacent ones as one.
+    /// The blocks in order; adjacent ones are merged.
     fn blocks(layout: &Layout) -> Vec<(i64, u64)> {
         let mut found: Vec<(i64, u64)> = Vec::new();
         layout.for_each_block(0, layout.size(), &mut |offset, size| match found.last_mut() {

@@ -32,11 +32,11 @@ struct Toward {
     fence_count: u64,
     /// True if operations were sent since the last flush.
     is_touched: bool,
-    /// In an epoch that has locked all: true if the target's lock was asked for.
+    /// In an epoch that locks all: true if the target's lock was requested.
     is_lock_asked: bool,
 }
 
-/// An operation that is not complete here.
+/// An operation that is not complete at the origin.
 struct Pending {
     /// Receive of the answer, or send of the data.
     operation: RequestId,
@@ -47,12 +47,12 @@ struct Pending {
 /// Number of new pending operations after which completed ones are removed.
 const REAP_INTERVAL: usize = 64;
 
-/// Kind of an operation for the program: with a request or without.
+/// Completion of an operation for the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Complete when its epoch ends, or with a flush.
+    /// The operation completes when its epoch ends, or with a flush.
     Plain,
-    /// The program waits for it.
+    /// The operation has a request that the program completes.
     Requested,
 }
 
@@ -73,7 +73,7 @@ impl Origin {
         (0..self.toward.len() as u32).filter(|target| self.toward[*target as usize].is_touched).collect()
     }
 
-    /// Takes the targets whose locks were asked for in an epoch that has locked all.
+    /// Takes the targets whose locks were requested in an epoch that locks all.
     pub fn take_asked_locks(&mut self) -> Vec<u32> {
         let asked = self.toward.iter_mut().map(|toward| std::mem::take(&mut toward.is_lock_asked));
         asked.zip(0..).filter_map(|(asked, target)| asked.then_some(target)).collect()
@@ -86,13 +86,13 @@ impl Origin {
         }
     }
 
-    /// Returns true if this epoch asks for the lock of each target when it first reaches it.
+    /// Returns true if this epoch requests the lock of each target when it first reaches the target.
     pub fn locks_all(&self) -> bool {
         *self.epochs.access() == Access::LockedAll { unchecked: false }
     }
 
-    /// Returns true if this epoch needs the target's lock, and it was not asked for yet. From now on it counts as asked
-    /// for.
+    /// Returns true if this epoch needs the target's lock and has not requested it. From now on the lock counts as
+    /// requested.
     pub fn needs_lock(&mut self, target: u32) -> bool {
         self.locks_all() && !std::mem::replace(&mut self.toward[target as usize].is_lock_asked, true)
     }
@@ -130,7 +130,7 @@ impl Window {
         user
     }
 
-    /// Sends a target a request that it answers to `into`. Returns the program's request, if `effect` asks for one.
+    /// Sends a target a request whose answer goes to `into`. Returns the program's request, if `effect` asks for one.
     pub fn ask(
         &self,
         target: u32,
@@ -180,7 +180,7 @@ impl Window {
         }
     }
 
-    /// Sends one request, and before it one for the lock that it needs.
+    /// Sends a request. If it needs a lock, sends the request for the lock before it.
     fn issue(&self, target: u32, order: Order, data: &[u8]) {
         let (fence, needs_lock) = {
             let mut origin = lock(&self.origin);
@@ -219,16 +219,16 @@ impl Window {
         }
     }
 
-    /// Records that the lock of this target was asked for in this epoch.
+    /// Records that the lock of this target was requested in this epoch.
     pub(super) fn note_lock(&self, target: u32) {
         lock(&self.origin).toward[target as usize].is_lock_asked = true;
     }
 
-    /// Sends each target a request that it answers when all before it is done. Waits for the answers, and for the
-    /// pending operations here. Fails if an operation has failed at a target.
+    /// Sends each target a request that is answered when all earlier ones are done. Waits for the answers, and for
+    /// operations that are pending here. Fails if an operation has failed at a target.
     ///
-    /// This process comes last, when others no longer need its server: that stands still from the answer until
-    /// [`Window::take_note`].
+    /// This process comes last: its server stands still from the answer until [`Window::take_note`], and other targets
+    /// may need it before.
     pub(super) fn settle(&self, targets: &[u32], order: impl Fn(i32) -> Order) -> Result {
         let others: Vec<_> = targets.iter().copied().filter(|target| *target != self.rank()).collect();
         let mut outcome = self.settle_with(&others, &order);
@@ -269,7 +269,7 @@ impl Window {
         outcome
     }
 
-    /// Waits until operations to these targets are complete here: the program may use their buffers again.
+    /// Waits until operations on these targets are complete at the origin: the program may use their buffers again.
     pub(super) fn complete_here(&self, targets: &[u32]) {
         for target in targets {
             let pending = {
@@ -287,7 +287,7 @@ impl Window {
         }
     }
 
-    /// Completes requests of the program whose answers have come.
+    /// Completes requests of the program whose operations have completed.
     pub(super) fn finish_linked(&self) {
         if lock(&self.origin).linked_count > 0 {
             self.reap();
@@ -310,7 +310,7 @@ impl Window {
     }
 }
 
-/// Lent data that are longer than this are not copied into the request.
+/// Lent data longer than this are not copied into the request: they go in a message of their own.
 const APART_BYTES_MIN: usize = 8 << 10;
 
 fn is_operation(order: &Order) -> bool {

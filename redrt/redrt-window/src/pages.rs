@@ -1,24 +1,24 @@
 //! Memory that ranks share, in jobs whose processes are saved or replicated.
 //!
 //! Each such process is in a process-id namespace of its own, so they cannot open each other's memory. Instead, the
-//! daemon gives all processes of a host one descriptor, of memory with a *region* for each process of the job. It is
-//! much longer than the host's memory, and consists of holes. The root of a window, its rank 0, takes a stretch of its
-//! region; the others find it in the directory at the region's beginning.
+//! daemon gives all processes of a host one descriptor, of memory with a *region* for each process of the job. This
+//! memory is much longer than the host's memory, and consists of holes. The root of a window, its rank 0, takes a
+//! stretch of its region; the other members find it in the directory at the region's beginning.
 //!
 //! ```text
 //!   region of 0.0            region of 0.1            region of 1.0 …
 //!   │ directory │ window of {0.0 1.0 2.0} │ … │ directory │ window of {0.1 1.1 2.1} │ …
 //! ```
 //! So replicas of one index share memory, a *plane* of the window. No message has an offset, which would differ between
-//! replicas. A process that is not on the host of its root finds no window, and cannot go on.
+//! replicas. A process on another host than its root finds no window, and cannot go on.
 //!
-//! **Images.** Each page is in the image of one member: that in whose part the page begins. In a process that goes on
-//! from an image, its own pages are private memory at first. It copies them to the shared memory of its present host,
-//! maps the window again where it was, and waits until all members have done so.
+//! **Images.** Each page is in the image of one member: the one in whose part the page begins. In a process that goes
+//! on from an image, its own pages are private memory at first. It copies them to the shared memory of its present
+//! host, maps the window at its former address, and waits until all members have done so.
 //!
-//! The trap: an image of one replica has its part of the window at a moment at which the other members have gone on.
-//! Only images of all members of a plane, taken while none runs, fit each other: those of a line. So a process with
-//! such a window is not copied.
+//! The trap: an image of a single replica has its part of the window at a moment that other members have passed
+//! already. Only images of all members of a plane, taken while none runs, fit each other: those of a line. So a process
+//! with such a window is not copied.
 
 mod directory;
 
@@ -42,8 +42,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE_BYTES: u64 = 4096;
-/// Addresses of windows. They are far from those that the kernel chooses, so that they are free when processes go on
-/// elsewhere, where windows are mapped at the same addresses.
+/// Addresses of windows, far from those that the kernel chooses. So they are free when processes go on elsewhere, where
+/// windows are mapped at the same addresses.
 const REMOTE: u64 = 0x5000_0000_0000;
 const REMOTE_END: u64 = 0x5800_0000_0000;
 
@@ -80,9 +80,9 @@ pub struct Table {
 }
 
 process_local! {
-    /// Held while an image is taken, so that all that is mapped is known.
+    /// Held while an image is taken, so that no window is mapped or unmapped.
     static TABLE: Mutex<Table> = const { Mutex::new(Table::new()) };
-    /// Held while neighbors are reported, so that the last report is the latest state.
+    /// Held while neighbors are reported, so that reports are in the order of the states.
     static TELLING: Mutex<()> = const { Mutex::new(()) };
 }
 
@@ -94,8 +94,8 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// Memory of `total` zero bytes that all members map. The range `own` is this member's part. Ends this process if
-    /// it cannot map the memory, or a member is lost.
+    /// Memory of `total` zero bytes that all members map. `own` is this member's part, in bytes from the beginning.
+    /// Ends this process if it cannot map the memory, or if a member is lost.
     pub fn new(comm: &Comm, total: u64, own: Range<u64>) -> Result<Self> {
         let job = runtime::job().ok_or_else(|| no_room(total))?;
         let (root, context) = (comm.members[0], comm.context);
@@ -104,7 +104,7 @@ impl Pages {
         if cards[0] == [0] {
             return Err(no_room(total));
         }
-        // From here on failures are this process's own: its siblings may succeed.
+        // Failures from here on are this process's own: its siblings may succeed.
         let Ok(Some(offset)) = look_up(job, root, context) else {
             return runtime::unable(Lack::Neighbor { rank: root.0 });
         };
@@ -116,9 +116,9 @@ impl Pages {
         };
         let pages = Self { root, offset, start };
         tell_neighbors(job);
-        // No member goes on before all have mapped the memory and reported it.
+        // No member goes on before all members have mapped the memory and reported it.
         exchange(comm, [0])?;
-        // A member that is lost from now on takes this process along, in one view. One that was lost before writes
+        // From now on the loss of a member ends this process in the same view. A member that was lost before writes
         // nothing.
         let is_live = |rank: &&VirtualRank| {
             let engine = engine::cell().lock();
@@ -149,9 +149,9 @@ impl Drop for Pages {
     }
 }
 
-/// Number that is equal for ranks which can share memory: they were placed so, and have replicas of the same indexes.
-/// All replicas of a rank get the leader's value. A rank of which a copy has taken a place has a number of its own: no
-/// other rank may be on that copy's plane.
+/// A number that is the same for ranks that can share memory: they were placed on one host, and have replicas of the
+/// same indexes. All replicas of a rank get the leader's value. A rank in which a copy has taken a place has a number
+/// of its own: no other rank may be on the copy's plane.
 pub fn neighborhood(job: &Job) -> u64 {
     const BY_ITSELF: u64 = 1 << 63;
     let rank = job.welcome.me.rank;
@@ -191,7 +191,7 @@ fn no_room(total: u64) -> Error {
     Error::new(MPI_ERR_NO_MEM, format!("there is no memory for a window of {total} bytes"))
 }
 
-/// Pages that begin within a part. The window begins on a page.
+/// Pages that begin within a part, as offsets. The window begins on a page.
 fn pages_of(part: &Range<u64>) -> Range<u64> {
     let up = |bytes: u64| bytes.next_multiple_of(PAGE_BYTES);
     up(part.start)..up(part.end)
@@ -202,13 +202,12 @@ impl Table {
         Self { taken: BTreeMap::new(), mapped: Vec::new(), exclusions: None }
     }
 
-    /// Returns true if this process has windows that it shares.
+    /// Returns true if this process shares windows.
     pub fn has_any(&self) -> bool {
         !self.mapped.is_empty() || !self.taken.is_empty()
     }
 
-    /// At the root: takes a stretch of its region for a window, and enters it in the directory. `None` if there is no
-    /// room.
+    /// At the root: takes a stretch of its region for a window, and enters it in the directory. `None` without room.
     fn take(&mut self, job: &Job, context: u64, total: u64) -> Option<u64> {
         let length = total.max(1).checked_next_multiple_of(PAGE_BYTES)?;
         let ranges = self.taken.iter().map(|(offset, taken)| *offset..offset + taken.length);
@@ -219,13 +218,13 @@ impl Table {
         Some(offset)
     }
 
-    /// At the root: gives back the stretch of a window that was freed. Its members no longer reach it.
+    /// At the root: gives back the stretch of a freed window, which no member reaches any more.
     fn give_back(&mut self, job: &Job, offset: u64) {
         let Some(taken) = self.taken.remove(&offset) else { return };
         let _ = note(job, taken.entry, 0, 0);
         if let (Some(fd), Some(region)) = (job.welcome.windows, region(job, job.welcome.me.rank)) {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // Its contents would else be in the next window. In a file in memory the call cannot fail.
+            // Otherwise the next window would have its contents. In a file in memory the call cannot fail.
             // SAFETY: - touches no memory in use: the window of these bytes was freed at all members.
             unsafe { libc::fallocate(fd, mode, (region + offset) as libc::off_t, taken.length as libc::off_t) };
         }
@@ -259,7 +258,7 @@ impl Table {
     fn unmap(&mut self, start: u64) {
         let Some(at) = self.mapped.iter().position(|mapped| mapped.start == start) else { return };
         let mapped = self.mapped.remove(at);
-        // Before the unmapping: afterwards other memory may be at these addresses.
+        // Before the unmapping: other memory may be at these addresses afterwards.
         if let Some(exclusions) = &mut self.exclusions {
             mapped.carry(exclusions);
         }
@@ -294,8 +293,8 @@ impl Mapped {
         self.others().for_each(|part| exclusions.remove_memory(part.start));
     }
 
-    /// In a process that goes on from an image: copies its pages to the host's shared memory, and maps the window where
-    /// it was.
+    /// In a process that goes on from an image: copies its pages to the host's shared memory, and maps the window at
+    /// its former address.
     fn restore(&self, job: &Job) -> io::Result<()> {
         let (Some(fd), Some(region)) = (job.welcome.windows, region(job, self.root())) else {
             return Err(io::Error::other("the job has no memory for windows here"));
@@ -318,7 +317,7 @@ impl Mapped {
     }
 }
 
-/// Copies pages, except those that are all zeros: the target's are zeros already, and then take no memory.
+/// Copies pages, except pages of zeros: in the target they are zeros already, and take no memory.
 fn copy_pages(from: u64, to: u64, length: usize) {
     for at in (0..length).step_by(PAGE_BYTES as usize) {
         let from = std::ptr::with_exposed_provenance::<[u64; PAGE_BYTES as usize / 8]>(from as usize + at);
@@ -333,7 +332,8 @@ fn copy_pages(from: u64, to: u64, length: usize) {
     }
 }
 
-/// Passes on the cloner's list. From now on it gets other members' pages, those of existing windows at once.
+/// Passes the cloner's list, to which other members' pages are added: at once those of existing windows, and later
+/// those of new ones.
 pub fn tell(exclusions: Exclusions) {
     let mut table = lock(&TABLE);
     let Table { mapped, exclusions: place, .. } = &mut *table;
@@ -354,15 +354,15 @@ pub fn are_there() -> bool {
     lock(&TABLE).has_any()
 }
 
-/// In a process that goes on from an image of a line: puts its parts of windows where others reach them.
+/// In a process that goes on from an image of a line: restores its parts of windows, and its entries in the directory.
 pub fn restore(job: &Job) -> io::Result<()> {
     let table = lock(&TABLE);
     table.taken.iter().try_for_each(|(offset, taken)| note(job, taken.entry, taken.context, *offset))?;
     table.mapped.iter().try_for_each(|mapped| mapped.restore(job))
 }
 
-/// After all have restored their parts: a rank whose process is on another host, though memory is shared with it.
-/// `None` if all are here.
+/// Called after all processes have restored their parts. The root of a window that is not on this host, though this
+/// process shares it; `None` if all are here.
 pub fn parted(job: &Job) -> Option<VirtualRank> {
     let table = lock(&TABLE);
     let is_here =

@@ -29,20 +29,20 @@ pub struct Served {
     /// Memory that operations may reach.
     pub reach: Reach,
     locks: Locks,
-    /// Tags of the answers to origins that wait for their lock; `None` for one that wants no answer.
+    /// Tags of the answers to origins that wait for their lock; `None` for an origin that wants no answer.
     answers_on_grant: BTreeMap<u32, Option<i32>>,
     /// Requests of origins that wait for their lock.
     deferred: BTreeMap<u32, VecDeque<Asked>>,
-    /// Number of access epochs that each origin has ended and this process has not waited for.
+    /// Number of access epochs of each origin that have ended, and for which this process has not waited yet.
     pub completes: Vec<u64>,
     /// Number of operations served, by fence epoch.
     pub by_fence: BTreeMap<u64, u64>,
-    /// Class of the first error of each origin's operations, until it is reported to the origin.
+    /// Class of the first error of each origin's operations; it is reported with the next answer that settles them.
     errors: BTreeMap<u32, c_int>,
-    /// True from an answer to the own program until it has taken note. Nothing is served meanwhile. So until its next
-    /// call the program finds in its memory the operations before that answer and no others, in all replicas.
+    /// True from an answer to the own program until [`Window::take_note`]; meanwhile no request is served. So until its
+    /// next call the program finds in its memory the operations before that answer and no others, in all replicas.
     is_held: bool,
-    /// True once no more requests will come.
+    /// True if no further request will come.
     pub is_closed: bool,
 }
 
@@ -80,7 +80,7 @@ impl Inbox {
         Target { capacity: u64::MAX, scatter: Some(Box::new(self.clone())), ..Target::nowhere() }
     }
 
-    /// Takes the bytes that have come.
+    /// Takes the received bytes.
     pub fn take(&self) -> Vec<u8> {
         std::mem::take(&mut lock(&self.0))
     }
@@ -160,10 +160,10 @@ async fn serve_all(window: &Arc<Window>) -> Outcome {
 }
 
 impl Window {
-    /// Waits until the program of this replica has made as many calls as the leader's had when the leader served the
-    /// same request.
+    /// Waits until the program of this replica has made as many calls as the leader's program had made when the leader
+    /// served the same request.
     ///
-    /// The trap: a replica that lags, as a copy does, has requests waiting that others sent when its siblings had come
+    /// The trap: a replica that lags, such as a copy, has pending requests that others sent when its siblings had come
     /// further. If it served them too early, its program would then overwrite their data.
     async fn keep_step(self: &Arc<Self>) {
         let steps = self.context(Purpose::Steps);
@@ -176,8 +176,8 @@ impl Window {
             if !is_behind && !engine.needs_decisions(false) {
                 return Poll::Ready(());
             }
-            // The outcome stays in the stream while this replica is behind: it becomes void if the leader that decided
-            // it had left its path.
+            // The outcome stays in the stream while this replica is behind: it becomes void if its leader had left its
+            // path.
             let next = engine.peek_outcome(stream);
             let wanted = next.and_then(|next| if let DecidedOutcome::Value(calls) = next { Some(calls) } else { None });
             let was_behind = std::mem::replace(&mut is_behind, wanted.is_some_and(|wanted| calls < wanted));
@@ -288,7 +288,7 @@ impl Window {
         lock(&self.served).reach.find(at)
     }
 
-    /// Receives data that come in a message of their own, directly into the window's memory.
+    /// Receives data that come in a message of their own, directly to the window's memory.
     async fn fetch_data(self: &Arc<Self>, origin: u32, at: &Place, tag: i32) -> Done {
         let (done, target) = match self.place(at) {
             Err(class) => (Err(class), Inbox::default().target()),
@@ -314,20 +314,21 @@ impl Window {
         done
     }
 
-    /// Answers an origin that all its earlier requests are done, with the class of their first error; 0 for none.
+    /// Answers an origin that all its earlier requests are done. The answer is the class of their first error; 0 for
+    /// none.
     fn report(&self, origin: u32, tag: i32) {
         let class = lock(&self.served).errors.remove(&origin).unwrap_or(0);
         self.tell(origin, tag, Box::new(class.to_ne_bytes()));
     }
 
-    /// Answers an origin that waits for this target. After an answer to the own program the server stands still until
+    /// Answers an origin that waits for this target. After an answer to the own program the server serves nothing until
     /// [`Window::take_note`].
     fn tell(&self, origin: u32, tag: i32, bytes: Box<[u8]>) {
         lock(&self.served).is_held |= origin == self.rank();
         self.answer(origin, tag, bytes);
     }
 
-    /// Lets the server go on: the program has got its answer.
+    /// Lets the server continue: the program has received its answer.
     pub(super) fn take_note(&self) {
         lock(&self.served).is_held = false;
         engine::cell().lock().requests.completions += 1;

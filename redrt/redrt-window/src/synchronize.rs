@@ -12,7 +12,7 @@ use redrt_process::lock;
 use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::{Region, Scratch};
 
-/// Sums of 64-bit counts.
+/// Addition of 64-bit counts.
 struct Sum;
 
 impl Combine for Sum {
@@ -55,7 +55,7 @@ impl Window {
         [self.rank()]
     }
 
-    /// `MPI_Win_fence`. With `goes_on` an epoch begins.
+    /// `MPI_Win_fence`. With `goes_on` the next epoch begins.
     pub fn fence(&self, goes_on: bool) -> Result {
         lock(&self.origin).epochs.check_fence()?;
         let outcome = match &self.direct {
@@ -71,7 +71,7 @@ impl Window {
     }
 
     fn served_fence(&self) -> Result {
-        // In a dynamic window only the target knows the memory that can be reached: errors come with its answer.
+        // In a dynamic window only the target knows the reachable memory: errors come with its answer.
         let touched = lock(&self.origin).touched();
         let outcome = if self.is_dynamic() { self.settle(&touched, flush) } else { Ok(()) };
         self.complete_here(&touched);
@@ -81,7 +81,7 @@ impl Window {
             (origin.fence, origin.take_fence_counts())
         };
         let expected = self.sum_of_counts(&counts)?;
-        // Afterwards all members have come this far, and their operations of this epoch are done here.
+        // When this wait ends, all members have come to the fence, and their operations of this epoch are done here.
         engine::cell().wait_for(|_| {
             let mut served = lock(&self.served);
             let is_done = served.by_fence.get(&number).copied().unwrap_or(0) == expected
@@ -92,7 +92,7 @@ impl Window {
         outcome
     }
 
-    /// Number of operations that all members have sent to this one in the epoch. `counts` are this member's, by target.
+    /// Number of operations of all members on this one in the epoch. `counts` are this member's operations, by target.
     fn sum_of_counts(&self, counts: &[u64]) -> Result<u64> {
         let mut scratch = Scratch::new(WORD_BYTES * counts.len());
         let all = scratch.region();
@@ -108,7 +108,7 @@ impl Window {
         Ok(mine.with_bytes(word))
     }
 
-    /// Begins an exposure epoch. With `tell` its origins get a message; without it they know (`MPI_MODE_NOCHECK`).
+    /// Begins an exposure epoch. With `tell` its origins get a message; without it they need none (`MPI_MODE_NOCHECK`).
     pub fn post(&self, origins: Vec<u32>, tell: bool) -> Result {
         if let Some(direct) = &self.direct {
             lock(&self.origin).epochs.check_post()?;
@@ -208,12 +208,12 @@ impl Window {
         self.change_epochs(Epochs::end_exposure).map(drop)
     }
 
-    /// Returns true if the program reaches the target's memory with loads and stores as soon as it has the lock.
+    /// Returns true if the program may reach the target's memory with loads and stores once it has the lock.
     fn loads_from(&self, target: u32) -> bool {
         self.is_shared() || target == self.rank()
     }
 
-    /// Locks one target. With `unchecked` (`MPI_MODE_NOCHECK`) the lock is not asked for.
+    /// Locks one target. With `unchecked` (`MPI_MODE_NOCHECK`) the lock is not requested.
     pub fn lock(&self, target: u32, exclusive: bool, unchecked: bool) -> Result {
         self.change_epochs(|epochs| epochs.lock(target, Held { unchecked, exclusive }))?;
         if let Some(direct) = &self.direct {
@@ -228,7 +228,7 @@ impl Window {
         Ok(())
     }
 
-    /// Gives back the lock of one target, after all operations on it are done.
+    /// Releases the lock of one target, after all operations on it are done.
     pub fn unlock(&self, target: u32) -> Result {
         let Some(direct) = &self.direct else {
             let held = lock(&self.origin).epochs.locked(target)?;
@@ -246,10 +246,10 @@ impl Window {
         outcome
     }
 
-    /// Locks all targets. With `unchecked` (`MPI_MODE_NOCHECK`) no lock is asked for.
+    /// Locks all targets. With `unchecked` (`MPI_MODE_NOCHECK`) no lock is requested.
     pub fn lock_all(&self, unchecked: bool) -> Result {
         self.change_epochs(|epochs| epochs.lock_all(unchecked))?;
-        // The own server comes last: it stands still from its answer until the program has taken note.
+        // This process's server comes last: it stands still from its answer until the program has taken note.
         let others_first = self.all().into_iter().filter(|target| *target != self.rank()).chain(self.me());
         for target in others_first.filter(|target| !unchecked && self.loads_from(*target)) {
             if let Some(direct) = &self.direct {
@@ -264,7 +264,7 @@ impl Window {
         Ok(())
     }
 
-    /// Gives back all locks, after all operations are done at their targets.
+    /// Releases all locks, after all operations are done at their targets.
     pub fn unlock_all(&self) -> Result {
         let unchecked = lock(&self.origin).epochs.locked_all()?;
         if let Some(direct) = &self.direct {
@@ -286,7 +286,7 @@ impl Window {
         outcome
     }
 
-    /// Waits until operations on the target (on all, for `None`) are done there.
+    /// Waits until operations on the target, or on all for `None`, are done at the target.
     pub fn flush(&self, target: Option<u32>) -> Result {
         if let Some(direct) = &self.direct {
             if !target.is_some_and(|target| self.latest.may_flush(target)) {
@@ -309,7 +309,7 @@ impl Window {
         }
     }
 
-    /// Waits until operations on the target (on all, for `None`) are complete here.
+    /// Waits until operations on the target, or on all for `None`, are complete at the origin.
     pub fn flush_local(&self, target: Option<u32>) -> Result {
         lock(&self.origin).epochs.check_flush(target)?;
         if let Some(direct) = &self.direct {
@@ -335,15 +335,15 @@ impl Window {
         self.settle(&self.me(), |tag| Order::Attach { address, size, tag })
     }
 
-    /// Ends that, for the memory that begins at `address`.
+    /// Stops that for the memory that begins at `address`.
     pub fn detach(&self, address: u64) -> Result {
         self.settle(&self.me(), |tag| Order::Detach { address, tag })
     }
 
-    /// Ends the window, when all members do. No requests come afterwards.
+    /// Ends the window. Collective; no requests come afterwards.
     pub fn close(&self) -> Result {
         self.complete_here(&self.all());
-        // Operations may have followed the last fence: they are carried out, too.
+        // Operations after the last fence are carried out too.
         let outcome = self.direct.as_ref().map_or(Ok(()), |direct| self.carry_out(direct, None));
         block_on(redrt_comm::coll::barrier::barrier(self.comm.blocking_peers()?))?;
         if self.direct.is_some() {

@@ -1,17 +1,17 @@
-//! Words that the members of a direct window share besides its memory: their locks and latches, and counts of epochs.
+//! Words that the members of a direct window share beside its memory: locks, latches and counts of epochs.
 //!
 //! ```text
 //!   member 0 │ lock │ latch │ fences │ posts, by target │ completes, by origin │
 //!   member 1 │ ...
 //! ```
 //! Fences, posts and completes are counts, each written by one member alone: the fences to which this member has come,
-//! the posts of each target to it, and the access epochs to it that each origin has ended. All words begin as zeros, as
-//! the kernel gives them.
+//! the posts of each target to it, and the access epochs to it that each origin has ended. All words are zeros at
+//! first: new memory is, and kept memory was cleared.
 
 use redrt_sync::tickets::{Latch, Tickets};
 use std::sync::atomic::AtomicU32;
 
-/// A value in a cache line of its own: others' writes do not disturb the threads that wait for it.
+/// A value in a cache line of its own: writes to neighbouring values do not disturb the threads that wait for it.
 #[repr(C, align(64))]
 struct Line<T>(T);
 

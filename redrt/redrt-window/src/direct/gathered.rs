@@ -1,5 +1,5 @@
-//! Short puts and gets of memory that only the kernel reaches. They are gathered until the program wants them done
-//! (MPI-5.0 §12.5): a system call takes longer than moving some hundred bytes, and moves many blocks as well as one.
+//! Short puts and gets of memory that only the kernel reaches. They are gathered until the program needs them done
+//! (MPI-5.0 §12.5). A system call takes longer than moving some hundred bytes, and moves many blocks as well as one.
 //!
 //! Gathered operations on a target are done in the order of their calls, and before any other operation on that target.
 //! The data of puts are copied, so that they are complete at the origin at once; the data of gets come when they are
@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum length of an operation that is gathered. Moving more bytes takes at least as long as the system call.
+/// Maximum length of a gathered operation. Moving more bytes takes at least as long as the system call.
 pub const SHORT_BYTES: usize = 2048;
 
 /// Maximum number of gathered blocks for a target. Adjacent ones are one block.
@@ -26,7 +26,7 @@ const BYTES_MAX: usize = 16 << 10;
 /// Gathered operations of this process on one window.
 #[derive(Default)]
 pub struct Gathered {
-    /// True if there may be gathered operations. It is a shortcut: mostly there are none.
+    /// True if there may be gathered operations; mostly there are none, so this is checked first.
     waits: AtomicBool,
     batches: Mutex<BTreeMap<u32, Batch>>,
 }
@@ -47,7 +47,7 @@ struct Batch {
     data: Vec<u8>,
 }
 
-/// Adds a block. One that follows the last block directly makes that longer.
+/// Adds a block. A block that follows the last one directly is merged with it.
 fn add(blocks: &mut Vec<Block>, (address, bytes): Block) {
     match blocks.last_mut() {
         Some(last) if last.0 + last.1 as u64 == address => last.1 += bytes,
@@ -60,7 +60,7 @@ impl Batch {
         self.far.len().max(self.near.len()) < BLOCKS_MAX && self.size + bytes <= BYTES_MAX
     }
 
-    /// Carries out all operations. On an error, too, the batch is empty afterwards.
+    /// Carries out all operations. The batch is empty afterwards, also after an error.
     fn carry_out(&mut self) -> Done {
         if self.size == 0 {
             return Ok(());
@@ -98,12 +98,12 @@ impl Gathered {
         done
     }
 
-    /// Gathers a put of `data` to an address of a target. An error is of operations that were gathered before.
+    /// Gathers a put of `data` to an address of a target. Fails for operations that were gathered before.
     pub fn put(&self, target: u32, pid: i32, address: u64, data: &[u8]) -> Done {
         self.gather(target, pid, (address, data.len()), false, |batch| batch.data.extend_from_slice(data))
     }
 
-    /// Gathers a get from an address of a target to `into`. An error is of operations that were gathered before.
+    /// Gathers a get from an address of a target to `into`. Fails for operations that were gathered before.
     ///
     /// # Safety
     /// `into` is valid for writes of `bytes` bytes until [`Gathered::carry_out`] has returned for this target.
@@ -159,8 +159,8 @@ mod tests {
     }
 
     proptest! {
-        /// The targets are this process. Memory is as if all operations were done at once, and each get brings the
-        /// bytes at the time of its call. No operation stays gathered for longer than it may.
+        /// The targets are this process. Memory is as if all operations were done at once, and each get reads the bytes
+        /// at the time of its call. No operation stays gathered for longer than it may.
         #[test]
         fn what_waits_is_done_in_order(steps in steps()) {
             let pid = std::process::id() as i32;

@@ -1,4 +1,4 @@
-//! Places of members' parts of a direct window: in memory that all map, or in another process, where the kernel copies.
+//! Members' parts of a direct window: in memory that all members map, or in another process, where the kernel copies.
 
 use crate::apply::{Done, Form, Spot};
 use crate::order::Combination;
@@ -32,7 +32,7 @@ impl Part {
         }
     }
 
-    /// Memory of this form, `offset` bytes from the beginning of the part. The caller has checked that it is within.
+    /// Memory of this form, `offset` bytes from the beginning of the part. The caller has checked that the part has it.
     pub fn reach(&self, offset: i64, form: &Form) -> Reached {
         match self {
             Self::Mapped(start) => {
@@ -86,7 +86,7 @@ impl Reached {
         }
     }
 
-    /// Writes packed bytes; only the front, if there are fewer.
+    /// Writes packed bytes; if there are fewer than the size, only the first.
     pub fn write(&self, data: &[u8]) -> Done {
         match self {
             Self::Mapped(spot) => spot.write(data),

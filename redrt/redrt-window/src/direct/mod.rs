@@ -1,5 +1,5 @@
-//! Windows whose members are on one host and reach each other's memory by themselves, without messages and without any
-//! work of the target.
+//! Windows whose members are on one host and reach each other's memory themselves, without messages and without work of
+//! the target.
 //!
 //! ```text
 //!   origin                              memory that all map
@@ -9,16 +9,16 @@
 //!     │ MPI_Win_flush ─ barrier           of the processor, not of processes
 //! ```
 //! The members agree at its creation that a window is direct (`window::create`): there are no replicas, and all members
-//! are on one host and share its memory. Then all operations on it are direct. Two ways to one memory would be neither
-//! atomic nor ordered with respect to each other.
+//! are on one host and share its memory. Then all operations on it are direct: with two ways to one memory, operations
+//! would be neither atomic nor ordered.
 //!
-//! An operation is over when its call returns, so ordering needs no work. Short puts and gets of memory that only the
+//! An operation is done when its call returns, so ordering needs no work. Short puts and gets of memory that only the
 //! kernel reaches are the exception: they are gathered (`gathered`). Accumulates, fetches and compares hold the
 //! target's latch while they run, so they are atomic for any operation, type and alignment. Locks are
 //! [`Tickets`](redrt_sync::tickets::Tickets). A thread that waits for a turn, a post or a complete waits as at a board
-//! (`engine::meeting`), and the thread that gives it wakes those that sleep.
+//! (`engine::meeting`), and the thread that provides it wakes sleepers.
 //!
-//! A process that dies holding a lock leaves it locked. No process outlives that: without replicas the job ends.
+//! A process that dies with a lock leaves it locked. No process outlives that: without replicas the job ends.
 
 mod control;
 mod gathered;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Number of completing calls after which incoming messages are drained, though no thread here waits for any. Others
-/// may wait for this process's progress, or for the core on which it polls the window.
+/// may wait for this process's progress, or for its core, which it uses to poll the window.
 const CALLS_PER_PROGRESS: u32 = 64;
 
 /// A direct window of one member.
@@ -79,7 +79,7 @@ enum Awaited {
     Fence(u32, u32),
 }
 
-/// A wait that lasts, as the engine sees it.
+/// A wait that did not end at once, for the engine.
 struct Wait {
     direct: Arc<Direct>,
     awaited: Awaited,
@@ -106,8 +106,8 @@ fn counters(count: usize) -> Box<[AtomicU32]> {
 }
 
 impl Direct {
-    /// A window of `members`, in which this process has rank `rank`. `memory` begins with the control words, and holds
-    /// zeros.
+    /// A window of `members`, in which this process has rank `rank`. `memory` begins with the control words, and is
+    /// zero.
     pub fn new(segment: Segment, members: Box<[Member]>, rank: u32, parts: Box<[Part]>, memory: Shared) -> Self {
         let count = members.len();
         // SAFETY: - mapped, on a page and zeros: the caller has mapped that many bytes, fresh from the kernel or
@@ -120,13 +120,13 @@ impl Direct {
         Self { control, parts, members, segment, rank, shares_core, calls, started, ended, gathered, memory }
     }
 
-    /// Ends the window, after all members have ended its use. Clears this member's words and `own_bytes` bytes of its
-    /// part, and keeps the memory for the next window.
+    /// Ends the window, after all members have stopped using it. Clears this member's words and `own_bytes` bytes of
+    /// its part, and keeps the memory for the next window.
     pub fn retire(&self, own_bytes: usize) {
         if !kept::is_worth(&self.memory) {
             return;
         }
-        // SAFETY: - no member uses these words: all have come to the barrier with which a window is freed.
+        // SAFETY: - no member uses these words: all have come to the barrier that precedes the end of a window.
         unsafe { self.control.clear(self.rank) };
         if let Some(own) = self.parts[self.rank as usize].mapped().filter(|_| own_bytes > 0) {
             // SAFETY: - valid for writes of own_bytes bytes: the member's part, which is as long.
@@ -168,7 +168,7 @@ impl Direct {
 
     /// Increments a count, and wakes the member that waits for it.
     fn tell(&self, word: &AtomicU32, member: u32) {
-        // Load and store instead of an addition: this member alone writes it.
+        // Load and store in place of an addition: only this member writes the word.
         word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         self.rouse(std::slice::from_ref(&self.members[member as usize]));
     }
@@ -183,7 +183,7 @@ impl Direct {
         }
     }
 
-    /// Gives the lock back. The next holder sees all that was done under it.
+    /// Releases the lock. The next holder sees all writes that were made under it.
     pub fn unlock(&self, target: u32, exclusive: bool) {
         if self.control.tickets(target).leave(exclusive) {
             self.rouse(&self.members);
@@ -191,7 +191,7 @@ impl Direct {
         self.make_progress();
     }
 
-    /// Writes packed bytes to a target. If they `may_wait`, that may be done as late as in [`Direct::carry_out`].
+    /// Writes packed bytes to a target. With `may_wait` that may be put off until [`Direct::carry_out`].
     pub fn put(&self, target: u32, reached: &Reached, data: &[u8], may_wait: bool) -> Done {
         match reached {
             Reached::Elsewhere(pid, address, Form::Block { offset, .. }) if may_wait && data.len() <= SHORT_BYTES => {
@@ -201,7 +201,7 @@ impl Direct {
         }
     }
 
-    /// Reads from a target. If that `may_wait`, it may be done as late as in [`Direct::carry_out`].
+    /// Reads from a target. With `may_wait` that may be put off until [`Direct::carry_out`].
     ///
     /// # Safety
     /// `into` is valid for writes of the bytes that are read, with `may_wait` until [`Direct::carry_out`] has returned.
@@ -216,7 +216,7 @@ impl Direct {
         }
     }
 
-    /// Carries out gathered operations on a target, before another operation on it is done at once.
+    /// Carries out gathered operations on a target, before another operation on it is done.
     #[inline]
     pub fn after_others(&self, target: u32) -> Done {
         self.carry_out(Some(target)).map_err(|(_, class)| class)
@@ -235,8 +235,8 @@ impl Direct {
         self.make_progress();
     }
 
-    /// Makes progress now and then. To be called by each call that a program may repeat until others have done
-    /// something.
+    /// Makes progress in some of its calls. To be called by every function that a program may repeat until others have
+    /// done something.
     pub fn make_progress(&self) {
         let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.calls.store(calls, Ordering::Relaxed);
@@ -295,7 +295,7 @@ impl Direct {
         origins.iter().all(|origin| self.has_come(Awaited::Complete(*origin, next(*origin))))
     }
 
-    /// Pauses while a latch is not free. Its owner holds it for a moment only, and may need the core.
+    /// Pauses while a latch is not free. Its owner has it for a moment only, and may need the core.
     #[cold]
     fn pause(&self) {
         if self.shares_core { pause::yield_now() } else { std::hint::spin_loop() }
@@ -304,7 +304,7 @@ impl Direct {
     /// Holds a member's latch while `act` combines something with its memory.
     #[inline(always)]
     pub fn alone<T>(&self, target: u32, act: impl FnOnce() -> T) -> T {
-        /// Gives the latch back, also if `act` panics.
+        /// Releases the latch, also if `act` panics.
         struct Taken<'a>(&'a redrt_sync::tickets::Latch);
         impl Drop for Taken<'_> {
             fn drop(&mut self) {

@@ -16,14 +16,14 @@ pub const ALIGNMENT: u64 = 2 << 20;
 pub const ENTRIES: usize = 4096;
 const DIRECTORY_BYTES: usize = ENTRIES * size_of::<Entry>();
 
-/// Entry of a directory: a window and its offset in the region. It is free if the offset is 0.
+/// Entry of a directory: a window and its offset in the region; free if the offset is 0.
 #[repr(C)]
 struct Entry {
     context: AtomicU64,
     offset: AtomicU64,
 }
 
-/// Beginning of the region of the process of `root` on this process's plane; `None` if there is no such process.
+/// Beginning of the region of the process of `root` on this process's plane; `None` without such a process.
 pub fn region(job: &Job, root: VirtualRank) -> Option<u64> {
     let id = ReplicaId { rank: root, ..job.welcome.me };
     job.welcome.world.contains(id).then(|| window_region(job.welcome.world.process(id)))
@@ -63,8 +63,7 @@ pub fn note(job: &Job, entry: usize, context: u64, offset: u64) -> io::Result<()
     })
 }
 
-/// First aligned place at or after `from` with room for `length` bytes before `end`. `taken` are the used ranges, in
-/// order.
+/// First aligned place from `from` on with room for `length` bytes before `end`. `taken` are the used ranges, in order.
 pub fn free_place(taken: impl Iterator<Item = Range<u64>>, from: u64, end: u64, length: u64) -> Option<u64> {
     let mut place = from;
     for range in taken {
