@@ -1,6 +1,6 @@
 //! Calls into the program. Each is a safe function: a callback has the type that the standard prescribes, by the
-//! contract of the MPI call that took it. No lock of the library may be held around a call. If replicas agree on its
-//! moment, clocks and random bytes are agreed in it as they are outside of MPI calls.
+//! contract of the MPI call that took it. The caller holds no lock of the library. If replicas agree on the moment of a
+//! callback, clocks and random bytes are agreed on within it, as outside of MPI calls.
 
 use crate::threads;
 use redrt_abi::handle::DatatypeHandle;
@@ -19,10 +19,10 @@ type ConversionFunctionLarge =
     unsafe extern "C" fn(*mut c_void, DatatypeHandle, Count, *mut c_void, Offset, *mut c_void) -> c_int;
 type ExtentFunction = unsafe extern "C" fn(DatatypeHandle, *mut isize, *mut c_void) -> c_int;
 
-/// A function of the program without a state of its own: a reduction or an error handler.
+/// A function of the program without an extra state: a reduction or an error handler.
 ///
-/// In a program with another family's ABI, the adapter of its façade is called, with the function as first argument.
-/// The adapter knows the types.
+/// In a program with another family's ABI, the façade's adapter is called, with the function as its first argument. The
+/// adapter knows the types.
 #[derive(Clone, Copy, Debug)]
 pub struct UserFunction {
     function: Callback,
@@ -37,7 +37,7 @@ impl From<Callback> for UserFunction {
 }
 
 impl UserFunction {
-    /// A function that is called by way of an adapter.
+    /// A function that is called through an adapter.
     #[must_use]
     pub fn adapted(function: Callback, adapter: Callback) -> Self {
         Self { function, adapter: Some(adapter), by: Callback(0) }

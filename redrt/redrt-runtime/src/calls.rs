@@ -1,7 +1,7 @@
 //! Time that the program spends in MPI, by kind of call, for `redrun --profile`. Nothing here runs without it.
 //!
-//! A call that a callback of the program makes belongs to the call below which the callback runs. The call in which
-//! the counts are sent, `MPI_Finalize` itself, is not in them.
+//! A call by a callback counts as part of the call that runs the callback. `MPI_Finalize`, in which the counts are
+//! sent, is not counted itself.
 
 use redrt_process::clock::monotonic_ns;
 use redrt_wire::profile::{CallKind, CallTime};
@@ -23,7 +23,7 @@ per_thread! {
     static BEGAN_NS: Cell<Option<u64>> = Cell::new(None);
 }
 
-/// Begins a call of the calling thread. Returns true if the call counts: then [`end`] has to be called for it. A call
+/// Begins a call of the calling thread. Returns true if the call counts, and [`end`] has to be called for it. A call
 /// within a call does not count.
 pub(super) fn begin() -> bool {
     if BEGAN_NS.get().is_some() {

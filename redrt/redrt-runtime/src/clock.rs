@@ -1,8 +1,8 @@
 //! Clocks. In a replicated world a reading is a decision of the leader, because a program may act on it.
 //!
 //! The leader shows its own clocks. A follower keeps the difference of each to its own clock, and adds it if it becomes
-//! the leader: monotonic clocks of hosts count from their starts. No clock goes back in any thread, except one that was
-//! read where no sibling reads it.
+//! the leader: monotonic clocks of hosts count from their starts. Within a thread no clock goes back, except behind
+//! readings that siblings do not make ([`alone_ns`]).
 
 mod asker;
 pub mod counts;
@@ -37,14 +37,14 @@ process_local! {
     static AT_CUT_NS: [AtomicI64; CLOCK_COUNT] = [const { AtomicI64::new(0) }; CLOCK_COUNT];
 }
 
-/// Notes the clocks. Called when an image of this process is about to be taken.
+/// Records the clocks. Called when an image of this process is about to be taken.
 pub fn note_cut() {
     for (clock, noted) in AT_CUT_NS.iter().enumerate() {
         noted.store(shown_ns(clock as c_int).cast_signed(), Ordering::Relaxed);
     }
 }
 
-/// In a copy: adjusts the differences to the clocks of this machine, which may differ from those of the source's.
+/// In a copy: adjusts the differences to this machine's clocks, which may differ from the source's.
 pub fn become_copy() {
     for (clock, (noted, ahead)) in AT_CUT_NS.iter().zip(AHEAD_NS.iter()).enumerate() {
         let behind = noted.load(Ordering::Relaxed) - shown_ns(clock as c_int).cast_signed();
@@ -74,8 +74,8 @@ fn is_agreed() -> bool {
     threads::agrees(|options| options.determinism == Determinism::Full)
 }
 
-/// The leader's reading of a clock, which `decide` returns; it is passed a function that reads this machine's. Called
-/// where clocks are real.
+/// The agreed reading of a clock. `decide` returns the leader's reading; its argument reads this machine's clock.
+/// Called while the thread gets real clocks.
 fn agreed_ns(clock: c_int, decide: impl FnOnce(&dyn Fn() -> u64) -> Option<u64>) -> u64 {
     let ahead = &AHEAD_NS[clock as usize];
     let latest = LATEST_NS.with(|latest| latest[clock as usize].get());
@@ -85,25 +85,25 @@ fn agreed_ns(clock: c_int, decide: impl FnOnce(&dyn Fn() -> u64) -> Option<u64>)
         own.saturating_add_signed(if ahead == UNKNOWN { 0 } else { ahead }).max(latest)
     };
     let Some(decided) = decide(&here) else { return alone_ns(clock, latest, here) };
-    // The decision is not behind, unless this replica has diverged and read by itself. Time must go on then, too: else
-    // a program that measures a duration would get 0.
+    // A decision before `latest` means that this replica has diverged and reads by itself. Time must advance
+    // nevertheless: otherwise a program that measures a duration would get 0.
     let decided = if decided < latest { here() } else { decided };
     let own = shown_ns(clock);
-    // A decision that took a while to arrive makes the difference too small: the greatest one is the best.
+    // A late decision makes the difference too small, so the greatest difference is the most exact.
     ahead.fetch_max(decided.cast_signed() - own.cast_signed(), Ordering::Relaxed);
     LATEST_NS.with(|latest| latest[clock as usize].set(decided));
     OWN_NS.with(|at| at[clock as usize].set(own));
     decided
 }
 
-/// The reading of a clock that no sibling reads now. No agreed reading depends on it: a time that is agreed later is
-/// shown as it is.
+/// The reading of a clock that no sibling makes at this place. Agreed readings do not depend on it: a later agreed time
+/// is shown even if it is earlier.
 fn alone_ns(clock: c_int, agreed: u64, here: impl Fn() -> u64) -> u64 {
     if !matches!(clock, libc::CLOCK_PROCESS_CPUTIME_ID | libc::CLOCK_THREAD_CPUTIME_ID) {
         return here();
     }
-    // Replicas use different amounts of processor time. By adding half of its own, the next agreed time is hardly
-    // behind this one.
+    // Replicas use different amounts of processor time. Adding half of the own use keeps the next agreed time from
+    // being far behind this reading.
     let used = shown_ns(clock).saturating_sub(OWN_NS.with(|own| own[clock as usize].get()));
     agreed + used / 2
 }
@@ -114,7 +114,7 @@ pub fn wtime() -> f64 {
         let _inside = threads::enter_quietly();
         agreed_ns(libc::CLOCK_MONOTONIC, |here| Some(decide::time_of_call(libc::CLOCK_MONOTONIC, here)))
     } else {
-        // In a process that was restored, on another host or after a restart of this one, the clock goes on where it
+        // In a process that was restored, on another host or after a restart of this one, the clock continues where it
         // was.
         redrt_process::clock::shifted(shown_ns(libc::CLOCK_MONOTONIC))
     };

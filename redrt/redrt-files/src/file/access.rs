@@ -137,9 +137,9 @@ impl File {
         if converts { view.representation.decode(datatype, *count, &all, *start) } else { Ok(total) }
     }
 
-    /// Calls `move_piece` for each piece of a transfer: with the number of bytes before it, its stretches of the file
-    /// and its length. Stops when that returns false, at the end of the file. In atomic mode all is one piece, if it is
-    /// not too long for one answer.
+    /// Calls `move_piece` for each piece of a transfer, with the number of bytes before it, its stretches of the file
+    /// and its length. Stops when it returns false, at the end of the file. In atomic mode all bytes are one piece, if
+    /// it is not too long for one answer.
     fn in_pieces(
         &self,
         view: &View,
@@ -174,7 +174,7 @@ impl File {
         let view = self.current_view();
         let length = buffer.elements(&view)?;
         let begin = {
-            // MPI-5.0 section 14.4.3: when the call begins, the pointer moves by the requested amount.
+            // MPI-5.0 section 14.4.3: the pointer moves by the requested amount when the call begins.
             let mut pointer = lock(&self.pointer);
             let begin = *pointer;
             *pointer += length;
@@ -197,7 +197,8 @@ impl File {
         Ok(())
     }
 
-    /// Ends the split collective. Returns the number of bytes moved. Fails if none or another one has begun.
+    /// Ends the split collective. Returns the number of bytes moved. Fails unless the split collective of this function
+    /// has begun.
     pub fn end_split(&self, ends_by: &'static str) -> Result<u64> {
         let mut split = lock(&self.split);
         match *split {

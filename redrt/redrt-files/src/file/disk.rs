@@ -1,8 +1,8 @@
-//! Operations on the file system: by every rank, and in a replicated world by one replica of each.
+//! Operations on the file system: by every rank, and in a replicated world by one replica of each rank.
 //!
-//! Doing any operation twice is the same as once, because a leader may die before its siblings know that it was done.
-//! Operations without such a form, making a file that must not exist or deleting one that must, have two steps: its
-//! existence is agreed on first.
+//! Each operation is idempotent, since a leader may die before its siblings know that it was done. Two operations
+//! cannot be: making a file that must not exist, and deleting one that must. They have two steps, of which the first
+//! agrees on the file's existence.
 
 use crate::file::witness;
 use file_undo::{Change, Subject};
@@ -25,7 +25,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// Number of bytes that are moved at a time: in a replicated world the engine is locked meanwhile.
+/// Number of bytes that are moved at a time. Limited, since in a replicated world the engine is locked meanwhile.
 pub const PIECE_BYTES: usize = 1 << 20;
 
 /// A stretch of a file.
@@ -37,7 +37,7 @@ pub struct Stretch {
     pub length: u64,
 }
 
-/// A file of the file system. It is opened when it is first needed in this process; in a follower that may be never.
+/// A file of the file system, opened when it is first needed in this process, which may be never in a follower.
 #[derive(Debug)]
 pub struct Disk {
     path: PathBuf,
@@ -46,7 +46,7 @@ pub struct Disk {
     open: Mutex<Option<Open>>,
 }
 
-/// An open file, and the epoch of the process that opened it: a copy has to open it itself.
+/// An open file, and the epoch of the process that opened it: a copy has to open the file itself.
 #[derive(Debug)]
 struct Open {
     file: Arc<fs::File>,
@@ -54,12 +54,12 @@ struct Open {
 }
 
 process_local! {
-    /// Files that are no longer needed and not closed yet: the program would lose its record locks on them.
+    /// Files that are not needed any more and are still open: closing them would release the program's record locks.
     static UNNEEDED: Mutex<Vec<Open>> = const { Mutex::new(Vec::new()) };
 }
 
-/// Returns true if this process has record locks (`fcntl`, `lockf`) on a file. It loses them when it closes any
-/// descriptor of the file.
+/// Returns true if this process has record locks (`fcntl`, `lockf`) on a file. It loses them when any descriptor of the
+/// file is closed.
 fn has_record_locks(file: &fs::File) -> bool {
     let (Ok(status), Ok(descriptors)) = (file.metadata(), fs::read_dir("/proc/self/fdinfo")) else { return false };
     let inode = format!(":{}", status.ino());
@@ -79,13 +79,12 @@ pub enum Creation {
     No,
     /// The file is made if it does not exist.
     Yes,
-    /// The file must not exist, and is made. Doing that twice is not the same as once, so it is for worlds that are not
-    /// replicated.
+    /// The file must not exist, and is made. Not idempotent, so only for worlds that are not replicated.
     New,
 }
 
 impl Disk {
-    /// A file that is not open yet. `reads` and `writes` say for what it will be opened.
+    /// A file that is not open yet. `reads` and `writes` are the uses for which it will be opened.
     pub fn new(path: PathBuf, reads: bool, writes: bool) -> Self {
         Self { path, reads, writes, open: Mutex::default() }
     }
@@ -101,7 +100,7 @@ impl Disk {
             Some(known) if known.epoch == descriptors::epoch() => {
                 return Ok(Arc::clone(&open.insert(known).file));
             }
-            // In a copy the number is of another file, or none: it must not be closed.
+            // In a copy the number belongs to another file or to none: it must not be closed.
             Some(foreign) => std::mem::forget(foreign),
             None => {}
         }
@@ -121,14 +120,14 @@ impl Disk {
         Ok(file)
     }
 
-    /// Opens the file if need be, and runs `act`. No image is taken meanwhile: in a process that goes on from it, the
-    /// number of the descriptor would be another file's.
+    /// Opens the file if necessary, and runs `act`. No image is taken meanwhile: in a process that goes on from it, the
+    /// descriptor's number would belong to another file.
     fn act<T>(&self, creation: Creation, act: impl Fn(&fs::File) -> io::Result<T>) -> io::Result<T> {
         let _passage = undo::inside();
         self.here(creation).and_then(|file| act(&file))
     }
 
-    /// Makes an observation of the file, in one replica; its siblings take the answer.
+    /// Makes an observation of the file in one replica; its siblings get the answer.
     fn agreed(
         &self,
         what: &str,
@@ -139,7 +138,7 @@ impl Disk {
         decode(answer).map_err(|error| self.error(what, &error))
     }
 
-    /// Makes a change of the file, in one replica. `data` is a digest of the written bytes.
+    /// Makes a change of the file in one replica. `data` is a digest of the written bytes.
     fn changed(
         &self,
         what: &str,
@@ -160,14 +159,14 @@ impl Disk {
         Error::new(class_of(error), format!("cannot {what} {}: {error}", self.path.display()))
     }
 
-    /// Opens the file. The caller has found out that it may be made.
+    /// Opens the file. The caller has checked that it may be made.
     pub fn open(&self, creation: Creation) -> Result {
         let answer =
             decide::effect(self.ask("open", creation as u8), 0, || encode(self.act(creation, |_| Ok(Vec::new()))));
         decode(answer).map(drop).map_err(|error| self.error("open", &error))
     }
 
-    /// Returns true if there is such a file.
+    /// Returns true if the file exists.
     pub fn exists(&self) -> Result<bool> {
         let answer = decide::outside(self.ask("look for", ()), || {
             encode(self.path.try_exists().map(|exists| vec![u8::from(exists)]))
@@ -176,7 +175,7 @@ impl Disk {
         Ok(answer.first().is_some_and(|exists| *exists != 0))
     }
 
-    /// Removes the file. A file that does not exist is no error.
+    /// Removes the file. A missing file is no error.
     pub fn delete(&self) -> Result {
         let delete = || {
             let _passage = undo::before(Change::Name(&self.path));
@@ -190,7 +189,7 @@ impl Disk {
             .map_err(|error| self.error("delete", &error))
     }
 
-    /// Closes the file, and earlier ones that were kept open. One on which the program has record locks is kept open
+    /// Closes the file, and earlier ones that were kept open. A file on which the program has record locks is kept open
     /// for now.
     pub fn close(&self) {
         let _passage = undo::inside();
@@ -242,7 +241,7 @@ impl Disk {
         self.agreed("synchronize", (), |file| file.sync_all().map(|()| Vec::new())).map(drop)
     }
 
-    /// Reads these stretches, up to the end of the file. In `atomic` mode they are locked meanwhile.
+    /// Reads these stretches, up to the end of the file. In `atomic` mode they are locked meanwhile against writers.
     pub fn read(&self, stretches: &[Stretch], atomic: bool) -> Result<Vec<u8>> {
         let total = stretches.iter().map(|stretch| stretch.length).sum::<u64>() as usize;
         let look = |file: &fs::File| {
@@ -269,8 +268,8 @@ impl Disk {
     }
 
     /// Writes `bytes` to these stretches. In `atomic` mode they are locked meanwhile. In a replicated world the digest
-    /// of the bytes is part of the question, so a replica that would write others is found; where a majority votes,
-    /// that is before anything is written.
+    /// of the bytes is part of the question, so a replica that would write other bytes is found; with a majority vote,
+    /// before anything is written.
     pub fn write(&self, stretches: &[Stretch], bytes: &[u8], atomic: bool) -> Result {
         let is_replicated = engine::cell().lock().is_replicated();
         let digest = if is_replicated { twox_hash::XxHash3_64::oneshot(bytes) } else { 0 };
@@ -307,7 +306,7 @@ pub fn read_at(file: &fs::File, offset: u64, bytes: &mut [u8]) -> io::Result<usi
     Ok(done)
 }
 
-/// Encodes an answer for siblings: the number of an error, 0 for none, and the found bytes.
+/// Encodes an answer for siblings: an error number, 0 for success, and the bytes.
 fn encode(answer: io::Result<Vec<u8>>) -> Vec<u8> {
     match answer {
         Ok(found) => {
@@ -342,7 +341,7 @@ fn class_of(error: &io::Error) -> i32 {
     }
 }
 
-/// Guard: keeps other lockers out of a range of the file, in atomic mode.
+/// Guard: no other process that locks the file accesses the range, in atomic mode.
 struct RangeLock<'a> {
     file: &'a fs::File,
     start: i64,
@@ -382,7 +381,7 @@ impl<'a> RangeLock<'a> {
 
 impl Drop for RangeLock<'_> {
     fn drop(&mut self) {
-        // If that fails, closing the file unlocks it.
+        // If this fails, closing the file unlocks it.
         let _ = self.set(libc::F_UNLCK);
     }
 }
@@ -440,7 +439,7 @@ mod tests {
                 }
             });
             for _ in 0..200 {
-                // Waits until the other thread is writing.
+                // Waits until the other thread writes.
                 let before = written.load(Ordering::Relaxed);
                 while written.load(Ordering::Relaxed) < before + LENGTH {
                     std::thread::yield_now();

@@ -1,16 +1,16 @@
 //! Files (MPI-5.0 chapter 14), backed by POSIX files that all ranks reach.
 //!
 //! ```text
-//!   MPI_File_write_at ──▶ packed bytes ──▶ view.rs: where they go ──▶ disk.rs: pwrite, by one replica of the rank
-//!   MPI_File_read     ◀── unpacked     ◀── view.rs: where they are ◀── disk.rs: pread, and told to the siblings
+//!   MPI_File_write_at ──▶ packed bytes ──▶ view.rs: their places ──▶ disk.rs: pwrite, by one replica of the rank
+//!   MPI_File_read     ◀── unpacked     ◀── view.rs: their places ◀── disk.rs: pread, and a decision for siblings
 //! ```
-//! Each rank has the file open for itself and reads and writes it by position. In a replicated world a rank's leader
-//! does that, and its siblings take the outcome as any other from outside (`decide::outside`). Bytes that a leader has
-//! written without a decision on it are written again by the next leader: the same bytes at the same place, before any
+//! Each rank has the file open for itself, and reads and writes by position. In a replicated world a rank's leader does
+//! that, and its siblings take the outcome like any other from outside (`decide::outside`). If a leader dies after a
+//! write that is not decided yet, the next leader writes again: the same bytes at the same place, before any
 //! consequence has left.
 //!
 //! The shared pointer is in memory of rank 0, reached through a window (`shared.rs`). The only other messages are those
-//! of the collective calls themselves. Nonblocking calls are over when they return, which the standard allows.
+//! of the collective calls themselves. Nonblocking calls are complete when they return, which the standard allows.
 
 pub mod access;
 pub(crate) mod disk;
@@ -51,11 +51,11 @@ pub struct File {
     pub view: Mutex<Arc<View>>,
     /// The individual file pointer, in elements of the view.
     pub pointer: Mutex<i64>,
-    /// The shared file pointer, or the error for which none exists.
+    /// The shared file pointer, or the error with which its creation failed.
     pub shared: Result<SharedPointer>,
     /// True in atomic mode: conflicting accesses exclude each other.
     pub is_atomic: Mutex<bool>,
-    /// The split collective that has begun; `None` between them.
+    /// The split collective that has begun; `None` if there is none.
     pub split: Mutex<Option<Split>>,
 }
 
@@ -64,7 +64,7 @@ pub struct File {
 pub struct Split {
     /// Name of the function that ends it.
     pub ends_by: &'static str,
-    /// Result for its end: number of bytes moved.
+    /// Number of bytes moved, the result for the end.
     pub bytes: u64,
 }
 
@@ -83,8 +83,8 @@ pub fn resolve(handle: FileHandle) -> Result<Arc<File>> {
     })
 }
 
-/// Error handler and the like of a file; `None` for an invalid handle. `MPI_FILE_NULL` has the error handler with which
-/// files begin (MPI-5.0 section 14.7).
+/// Error handler and attributes of a file; `None` for an invalid handle. `MPI_FILE_NULL` has the initial error handler
+/// of files (MPI-5.0 section 14.7).
 pub fn attached(handle: FileHandle) -> Option<Arc<Attached>> {
     process_local! {
         static INITIAL: OnceLock<Arc<Attached>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Opening and closing. All members of a communicator call, and all open the file or none.
+//! Opening and closing of files. Collective: all members open the file, or none.
 
 use super::disk::{Creation, Disk};
 use super::shared::{MakeCounter, SharedPointer};
@@ -48,14 +48,15 @@ fn check_mode(amode: c_int) -> Result {
     Ok(())
 }
 
-/// The absolute path of a file name. A file system named before it (`ufs:name`) is ignored: all are treated alike.
+/// The absolute path of a file name. The name of a file system before it (`ufs:name`) is ignored: all are treated
+/// alike.
 pub fn absolute(name: &str) -> PathBuf {
     let known = ["ufs:", "nfs:", "file:", "unix:"];
     let name = known.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
     std::path::absolute(name).unwrap_or_else(|_| PathBuf::from(name))
 }
 
-/// If one member has failed, all do, with its error.
+/// Fails at all members, with one member's error, if that member has failed.
 fn all_or_none(comm: &Comm, own: Result) -> Result {
     let code = own.as_ref().err().map_or(0, Error::code);
     let cards = exchange(comm, [code as u64, 0, 0, 0])?;
@@ -66,7 +67,7 @@ fn all_or_none(comm: &Comm, own: Result) -> Result {
     }
 }
 
-/// Opens a file. All members call, and all open it or none. `make` makes the counter for its shared pointer.
+/// Opens a file. Collective: all members open it, or none. `make` makes the counter of its shared pointer.
 pub fn open(
     parent: &Arc<Comm>,
     name: &str,
@@ -114,7 +115,7 @@ pub fn open(
     Ok(file)
 }
 
-/// Opens the file at rank 0, which makes it if the mode says so, then at the others.
+/// Opens the file at rank 0, which makes it if the mode allows that, then at the other ranks.
 fn open_everywhere(comm: &Comm, disk: &Disk, amode: c_int) -> Result {
     let mode = check_mode(amode);
     let cards = exchange(comm, [amode as u64, 0, 0, 0])?;
@@ -153,9 +154,9 @@ pub fn delete(name: &str) -> Result {
     disk.delete()
 }
 
-/// Closes a file. All members call.
+/// Closes a file. Collective.
 pub fn close(file: &File) -> Result {
-    // Written bytes are with the kernel, and readers that come after this call find them.
+    // Written bytes are in the kernel, where later readers find them.
     if let Ok(shared) = &file.shared {
         shared.close()?;
     }

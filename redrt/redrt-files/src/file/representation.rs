@@ -1,9 +1,9 @@
-//! Data representations (MPI-5.0 section 14.5): the form of elements in a file. Bytes of memory go in and bytes of the
-//! file come out, and the other way round. Three are built in, others are functions of the program
-//! (`MPI_Register_datarep`).
+//! Data representations (MPI-5.0 section 14.5): conversion between elements in memory and bytes of the file. Three
+//! representations are built in; others are functions of the program (`MPI_Register_datarep`).
 //!
-//! Each replica converts for itself. The leader's bytes to write are compared with its own, and read bytes are the
-//! leader's. So functions with equal results for equal bytes keep replicas alike.
+//! Each replica converts for itself. A leader's converted bytes are compared with its siblings' before they are
+//! written, and siblings convert the bytes that the leader has read. So functions with equal results for equal bytes
+//! keep replicas alike.
 
 use redrt_abi::error::Result;
 use redrt_abi::fail;
@@ -25,32 +25,32 @@ use std::sync::{Arc, Mutex};
 /// Representation of elements in the file.
 #[derive(Clone, Debug)]
 pub enum Representation {
-    /// As in memory; `internal` is no different.
+    /// As in memory. `internal` is the same.
     Native,
-    /// As in memory, under the name `internal`.
+    /// As in memory, named `internal`.
     Internal,
     /// Big-endian, IEEE.
     External32,
-    /// As converted by functions of the program.
+    /// As converted by the program's functions.
     Registered(Arc<Registered>),
 }
 
 /// Conversion functions of the program.
 #[derive(Debug)]
 pub struct Functions {
-    /// Converts from the file to memory; `None` if there is nothing to convert.
+    /// Converts from the file to memory; `None` for no conversion.
     pub read: Option<Callback>,
-    /// Converts from memory to the file; `None` if there is nothing to convert.
+    /// Converts from memory to the file; `None` for no conversion.
     pub write: Option<Callback>,
     /// Returns the number of bytes of a predefined type in the file.
     pub extent: Callback,
-    /// Argument of the program that the functions get.
+    /// The program's argument for the functions.
     pub state: usize,
     /// True if the conversions take large counts (`MPI_Register_datarep_c`).
     pub wide: bool,
 }
 
-/// A representation of the program. It stays until the program ends: MPI has no call that removes it.
+/// A representation of the program. It exists until the program ends: MPI has no call that removes it.
 #[derive(Debug)]
 pub struct Registered {
     name: String,
@@ -98,7 +98,7 @@ impl Representation {
         }
     }
 
-    /// Returns true if the bytes of the file are those of memory.
+    /// Returns true if the file has the same bytes as memory.
     pub fn is_native(&self) -> bool {
         matches!(self, Self::Native | Self::Internal)
     }
@@ -118,7 +118,7 @@ impl Representation {
         }
     }
 
-    /// Sizes in the file and in memory of the one basic type that a datatype consists of; `None` if there are several.
+    /// Sizes, in the file and in memory, of the one basic type of a datatype; `None` if it has several.
     pub fn uniform(&self, datatype: &Datatype) -> Result<Option<(u64, u64)>> {
         let Some(basic) = datatype.sequence().uniform() else { return Ok(None) };
         let size = match self {
@@ -129,7 +129,7 @@ impl Representation {
         Ok(Some((size, basic.size())))
     }
 
-    /// Returns true if every basic element is as long in the file as in memory.
+    /// Returns true if every basic element has the same size in the file and in memory.
     pub fn keeps_sizes(&self, datatype: &Datatype) -> Result<bool> {
         match self {
             Self::Native | Self::Internal => Ok(true),
@@ -181,8 +181,8 @@ impl Representation {
         }
     }
 
-    /// Converts bytes of the file, perhaps fewer than requested, to `count` elements at `start`. Returns the number of
-    /// bytes in memory.
+    /// Converts bytes of the file to `count` elements at `start`; there may be fewer bytes. Returns the number of bytes
+    /// written to memory.
     pub fn decode(&self, datatype: &Arc<Datatype>, count: i64, bytes: &[u8], start: *mut c_void) -> Result<u64> {
         let unpack = |native: &[u8]| datatype.unpack(start.cast(), count, native) as u64;
         match self {
@@ -250,7 +250,7 @@ impl Registered {
         if each == 0 {
             return Ok(0);
         }
-        // The end of the file may be in the midst of an element.
+        // The file may end within an element.
         let (whole, mut rest) = (bytes.len() as u64 / each, bytes.len() as u64 % each);
         let mut begun = 0;
         for (size, times) in sizes {
@@ -269,9 +269,9 @@ impl Registered {
         Ok(datatype.bytes_of_elements(items))
     }
 
-    /// Calls the program's function to convert `items` basic elements; the file has `each` bytes for one element of the
-    /// type. A function for int counts is called several times for larger numbers, each time with whole elements of the
-    /// type.
+    /// Calls the program's function to convert `items` basic elements. The file has `each` bytes for one element of the
+    /// type. A function with an int count is called several times if there are more, each time for whole elements of
+    /// the type.
     fn convert(
         &self,
         function: Callback,

@@ -12,26 +12,26 @@ use std::sync::Arc;
 
 /// A number at rank 0 that all members can reach.
 pub trait Counter: Send + Sync {
-    /// Combines it with a value, as `MPI_Fetch_and_op` does. Returns the previous value.
+    /// Combines the number with a value, as `MPI_Fetch_and_op` does. Returns the previous number.
     fn exchange(&self, value: i64, op: OpHandle) -> Result<i64>;
 
-    /// Frees the counter. All members call, after the last use.
+    /// Frees the counter. Collective, after the last use.
     fn close(&self) -> Result;
 }
 
-/// Makes a counter, which begins at 0. All members of the communicator call.
+/// Makes a counter of value 0. Collective over the communicator.
 pub type MakeCounter = fn(&Arc<Comm>) -> Result<Box<dyn Counter>>;
 
 /// The shared pointer, in a counter.
 pub struct SharedPointer(Box<dyn Counter>);
 
 impl SharedPointer {
-    /// Makes a pointer to the beginning. All members call.
+    /// Makes a pointer to the beginning. Collective.
     pub fn new(comm: &Arc<Comm>, make: MakeCounter) -> Result<Self> {
         make(comm).map(Self)
     }
 
-    /// Frees the pointer. All members call, after the last use.
+    /// Frees the pointer. Collective, after the last use.
     pub fn close(&self) -> Result {
         self.0.close()
     }
@@ -61,7 +61,7 @@ impl File {
         self.transfer(way, begin, buffer)
     }
 
-    /// Moves the buffers' elements at the shared pointer, in the order of ranks. All members call.
+    /// Moves the buffers' elements at the shared pointer, in rank order. Collective.
     pub fn transfer_ordered(&self, way: Way, buffer: &Buffer) -> Result<u64> {
         self.check_way(way)?;
         let shared = self.shared()?;
@@ -73,7 +73,7 @@ impl File {
         self.transfer(way, base + sum(&cards[..self.comm.rank as usize]), buffer)
     }
 
-    /// Sets the shared pointer. All members call, with the same offset; else it fails.
+    /// Sets the shared pointer. Collective; fails unless all members pass the same offset.
     pub fn seek_shared(&self, offset: i64) -> Result {
         let shared = self.shared()?;
         let offsets = exchange(&self.comm, [offset as u64, 0, 0, 0])?;

@@ -1,4 +1,4 @@
-//! Views (MPI-5.0 section 14.3): the bytes of a file that a process sees, as a stream of elements.
+//! Views (MPI-5.0 section 14.3): the bytes of a file that a process accesses, as a stream of elements.
 
 use super::disk::Stretch;
 use super::representation::Representation;
@@ -15,9 +15,9 @@ use std::sync::Arc;
 pub struct View {
     /// Beginning of the view in the file, in bytes.
     pub displacement: u64,
-    /// Element type, in which offsets are counted.
+    /// Element type: the unit of offsets.
     pub element: Arc<Datatype>,
-    /// File type of the program. It is repeated from the displacement on, and may have holes.
+    /// File type of the program. It is repeated from the displacement on, and may have gaps.
     pub filetype: Arc<Datatype>,
     /// The file type in bytes of the file.
     tile: TypeMap,
@@ -27,7 +27,7 @@ pub struct View {
 }
 
 impl View {
-    /// A view of all bytes: the one with which files begin.
+    /// The initial view of a file: all its bytes.
     pub fn of_bytes() -> Self {
         let byte = || resolve_committed(DatatypeHandle::BYTE).expect("MPI_BYTE is predefined").shared();
         let (element, filetype) = (byte(), byte());
@@ -35,7 +35,7 @@ impl View {
         Self { displacement: 0, element, filetype, tile, element_size: 1, representation: Representation::Native }
     }
 
-    /// A view of these types. Fails if they do not fit each other.
+    /// A view with these types. Fails if they do not fit each other.
     pub fn new(
         displacement: u64,
         element: Arc<Datatype>,
@@ -101,8 +101,8 @@ impl View {
     }
 }
 
-/// A file type in bytes of the file. If elements have other sizes there, displacements grow or shrink with them
-/// (MPI-5.0 section 14.5): they count elements, so all must be of one size.
+/// A file type, converted to bytes of the file. If elements have another size there, displacements grow or shrink with
+/// them (MPI-5.0 section 14.5): they count elements, so all elements must have one size.
 fn in_file(filetype: &Datatype, representation: &Representation) -> Result<TypeMap> {
     if representation.keeps_sizes(filetype)? {
         return Ok(TypeMap::clone(filetype));

@@ -1,16 +1,17 @@
-//! Check that siblings find in a file the bytes that their leader has read there (`--verify-reads`).
+//! Check that siblings read the same bytes from a file as their leader (`--verify-reads`).
 //!
 //! The bytes that a leader reads exist once: a flip between the file and the decision that carries them reaches all
-//! replicas of the rank alike, and no later comparison differs. With this option each sibling reads the same bytes for
+//! replicas of the rank alike, so no later comparison differs. With this option each sibling reads the same bytes
 //! itself.
 //!
 //! ```text
 //!   leader    stamp ─ read ─ stamp ──▶ decision: bytes, and the stamp if the file has come to rest
 //!   sibling                              ▼        stamp ─ read ─ stamp: the same file? the same bytes?
 //! ```
-//! The trap: another rank may write between the two readings, and that must not be reported. So a *stamp* (inode, size,
-//! time of the last change) goes along. Only siblings that find the same stamp before and after compare. Times of
-//! change have the grain of the kernel's clock tick, so a file that was changed within the last seconds has no stamp.
+//! The trap: another rank may write between the two readings, which must not be reported. So the decision carries a
+//! *stamp* (inode, size, time of the last change), and only siblings that find the same stamp before and after their
+//! reading compare. Times of change have the resolution of the kernel's clock tick, so a file that was changed within
+//! the last seconds has no stamp.
 
 use redrt_engine as engine;
 use redrt_runtime as runtime;
@@ -23,7 +24,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Age of the last change from which on a file counts as being at rest.
+/// Minimum age of the last change for a file to count as at rest.
 const REST: Duration = Duration::from_secs(2);
 
 /// Identity and state of a file.
@@ -38,7 +39,7 @@ struct Stamp {
 impl Stamp {
     const BYTES: usize = 32;
 
-    /// Stamp of a regular file; `None` for others, which may give each reader other bytes.
+    /// Stamp of a regular file; `None` for other files, whose readers may get different bytes.
     fn of(file: &File) -> Option<Self> {
         let facts = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let changed_s = u64::try_from(facts.ctime()).ok()?;
@@ -68,8 +69,8 @@ fn is_wanted() -> bool {
     runtime::job().is_some_and(|job| job.welcome.options.verifies_reads)
 }
 
-/// Reads, and returns the bytes with the stamp of the file. The stamp is `None` if the file changed meanwhile, or
-/// lately.
+/// Reads, and returns the bytes with the stamp of the file. The stamp is `None` if the file was changed meanwhile or
+/// shortly before.
 fn read_at_rest<E>(
     file: &File,
     now: SystemTime,
@@ -80,7 +81,7 @@ fn read_at_rest<E>(
     Ok((bytes, before.filter(|stamp| stamp.is_at_rest(now) && Stamp::of(file) == before)))
 }
 
-/// The leader's part: reads from `file`. Its result goes through [`confirmed`] in all replicas.
+/// The leader's part: reads from `file`. The result has to pass [`confirmed`] in all replicas.
 pub fn read<E>(file: &File, read: impl FnOnce() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
     if !is_wanted() {
         let mut bytes = read()?;
@@ -106,8 +107,8 @@ pub fn confirmed<F: Borrow<File>>(
     bytes
 }
 
-/// The bytes of [`read()`], which a sibling compares with its own reading. A difference is reported; all replicas go on
-/// with the leader's bytes. A file that this replica cannot open is not compared.
+/// A sibling's part: compares the bytes of [`read()`] with its own reading. A difference is reported; all replicas go
+/// on with the leader's bytes. If this replica cannot open the file, nothing is compared.
 fn compared<F: Borrow<File>>(
     mut bytes: Vec<u8>,
     is_anothers: bool,
@@ -120,7 +121,7 @@ fn compared<F: Borrow<File>>(
     }
     let stamp = Stamp::decode(&bytes.split_off(bytes.len().saturating_sub(Stamp::BYTES)));
     let Some(stamp) = stamp.filter(|_| is_anothers) else { return bytes };
-    // The engine is locked so that no copy is made meanwhile: it would not have the file that is open here.
+    // Locked, so that no copy is made meanwhile: it would not have the file that is open here.
     let mut engine = engine::cell().lock();
     let own = open().and_then(|file| read_at_rest(file.borrow(), SystemTime::now(), || read(file.borrow())));
     if own.is_ok_and(|(own, found)| found == Some(stamp) && own != bytes) {

@@ -1,4 +1,4 @@
-//! Outcomes of operations on files as decisions.
+//! Decisions on outcomes of operations on files.
 
 use super::{is_agreed, locks, table, writes_alone};
 use redrt_process::{lock, pause};
@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::time::Duration;
 
-/// Pause after `MPI_Finalize` before an operation is tried again that another process is in the way of.
+/// Pause, after `MPI_Finalize`, between attempts at an operation that another process prevents.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Outcome of an operation: a number and bytes, or an error number.
@@ -21,8 +21,8 @@ pub type Found = Result<(i64, Vec<u8>), c_int>;
 pub struct Author(Option<u32>);
 
 impl Author {
-    /// Returns true if it was another process, so that it may have made the change too. For a copy its source is
-    /// another process. A process that goes on from a line is the same one: it finds files as they were there.
+    /// Returns true if another process made the observation, which may have made the change too. A copy's source is
+    /// another process. A process that goes on from a line is not: files are as they were at the line.
     pub fn is_another(self) -> bool {
         self.0 != Some(descriptors::copy_number())
     }
@@ -48,7 +48,7 @@ per_thread! {
     static ARGUMENTS: Cell<u64> = Cell::new(0);
 }
 
-/// Begins a call of the calling thread. Its questions until the next call have the digest of this one's arguments,
+/// Begins a call of the calling thread. Its questions, until the next call, have the digest of this call's arguments,
 /// which replicas compare.
 pub fn begin(call: &Call) {
     // SAFETY: - zero-terminated: not null, and the contract of the program's call.
@@ -57,7 +57,7 @@ pub fn begin(call: &Call) {
     let makes_file = call.flags & libc::O_CREAT != 0 || call.flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let makes = call.operation != Operation::Open || makes_file;
     let mode = if makes { call.mode } else { 0 };
-    // The file, not the number of its descriptor. A thread of the library, as the cloner's agent, may have had the
+    // The file, not the descriptor's number: a thread of the library, such as the cloner's agent, may have had the
     // lowest number in one replica when the program opened the file.
     let file = |fd: c_int| table::find(fd).map(|shared| lock(&shared).identity.inode());
     let files = [call.directory, call.other, call.fd].map(file);
@@ -65,7 +65,7 @@ pub fn begin(call: &Call) {
     ARGUMENTS.set(decide::digest((numbers, files, name(call.path), name(call.other_path))));
 }
 
-/// Makes an observation, in the leader. `act` changes nothing. Returns the agreed finding and the process that made it.
+/// Makes an observation in the leader. `act` changes nothing. Returns the agreed finding, and the process that made it.
 pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
     let here = Cell::new(None);
     let run = || {
@@ -79,11 +79,11 @@ pub fn observe(act: impl Fn() -> Found) -> (Found, Author) {
     (decode(&answer), Author(here.get()))
 }
 
-/// Makes a change that others can see, in the leader, when its siblings hold all earlier decisions. A successor may
-/// make it again.
+/// Makes a change that is visible to others, in the leader, once its siblings hold all earlier decisions. A successor
+/// may make it again.
 ///
-/// After `MPI_Finalize` the replica that writes alone makes it. In the others it seems done: `silently` returns the
-/// outcome.
+/// After `MPI_Finalize` the replica that writes alone makes the change. Other replicas only simulate it: `silently`
+/// returns the outcome.
 pub fn perform(silently: impl FnOnce() -> Found, act: impl Fn() -> Found) -> Found {
     perform_writing(0, silently, act)
 }
@@ -93,7 +93,7 @@ pub fn perform_writing(data: u64, silently: impl FnOnce() -> Found, act: impl Fn
     if is_agreed() || writes_alone() { perform_once_possible(data, || Some(act())) } else { silently() }
 }
 
-/// Makes a change that may not be possible yet: the leader tries again until it is. `data` is a digest of the bytes to
+/// Makes a change that may not be possible yet: the leader repeats it until it is. `data` is a digest of the bytes to
 /// which the call's arguments point.
 pub fn perform_once_possible(data: u64, act: impl Fn() -> Option<Found>) -> Found {
     if is_agreed() {

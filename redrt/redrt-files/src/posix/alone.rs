@@ -11,7 +11,7 @@ use std::fs;
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
-/// Answer to the preloaded library: it calls the C library, and reports when that has returned.
+/// Answer to the preloaded library: it calls the C library, and reports the call's return.
 const WAITED_FOR: c_int = 2;
 const ANSWERED: c_int = 1;
 const LEFT: c_int = 0;
@@ -19,8 +19,8 @@ const LEFT: c_int = 0;
 const LINKS_MAX: usize = 40;
 
 per_thread! {
-    /// Passage of the call that the C library carries out now. `ManuallyDrop`, since it must have no destructor at the
-    /// thread's end: see `membership::cloning`.
+    /// Passage of the call that the C library carries out now. `ManuallyDrop`, since a thread's end must not run a
+    /// destructor: see `membership::cloning`.
     static PASSAGE: RefCell<Option<ManuallyDrop<Passage>>> = RefCell::new(None);
     /// True if that call may make a file.
     static MAKES: Cell<bool> = Cell::new(false);
@@ -32,12 +32,12 @@ pub fn before(call: &mut Call) -> c_int {
         return LEFT;
     }
     if call.operation == Operation::Fill && call.flags != 0 && range_of(call).is_some() {
-        // Refused: it would wait for bytes from a pipe, with a passage, and no line could be taken. Callers then read
-        // and write.
+        // Refused: it would wait for bytes from a pipe while it has a passage, and no line could be taken. Callers then
+        // read and write.
         (call.result, call.error) = (-1, libc::EINVAL);
         return ANSWERED;
     }
-    // In a handler of a signal: the interrupted call has a passage, and ends after this one.
+    // In a signal handler: the interrupted call has the passage, and ends after this call.
     if undo::is_inside() {
         let makes = MAKES.get();
         let _ = passage_for(call);
@@ -61,7 +61,7 @@ pub fn after(call: &Call) {
     }
 }
 
-/// The path of a call, with symbolic links followed if the call does so; unchanged if it names no file.
+/// The path of a call, with symbolic links resolved if the call follows them; unchanged if no file exists there.
 pub fn followed(call: &Call) -> Option<PathBuf> {
     let path = path_of(call.directory, call.path)?;
     let follows = call.flags & libc::AT_SYMLINK_NOFOLLOW == 0;
@@ -108,7 +108,7 @@ fn passage_for(call: &Call) -> Option<Passage> {
     })
 }
 
-/// Change that `rename` makes.
+/// The change by a `rename`.
 pub fn renaming<'a>(from: &'a Path, to: &'a Path, flags: c_int) -> Change<'a> {
     match flags.cast_unsigned() & libc::RENAME_EXCHANGE {
         0 => Change::Rename(from, to),
@@ -116,13 +116,13 @@ pub fn renaming<'a>(from: &'a Path, to: &'a Path, flags: c_int) -> Change<'a> {
     }
 }
 
-/// Change that `fallocate` makes.
+/// The change by a `fallocate`.
 pub fn allocation(call: &Call) -> Change<'_> {
     let mode = call.mode.cast_signed();
     let open = Subject::Open(call.fd);
     let (at, length) = (size_of(call.offset), size_of(call.length));
     if mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0 {
-        // All bytes behind the range move.
+        // All bytes behind the range are moved.
         Change::Write(open, at, u64::MAX)
     } else if mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0 {
         Change::Write(open, at, length)
@@ -131,7 +131,7 @@ pub fn allocation(call: &Call) -> Change<'_> {
     }
 }
 
-/// A length for a record. Negative ones, which the kernel refuses, become the maximum.
+/// A length for a record. Negative lengths, which the kernel refuses, become the maximum.
 pub fn size_of(length: i64) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
@@ -145,8 +145,8 @@ fn before_open(call: &Call) -> Option<Passage> {
     Some(passage)
 }
 
-/// Records the change that opening makes. Returns its passage, and true if it is about to make the file; `None` without
-/// a change.
+/// Records the change by an open. Returns its passage, and true if it is about to make the file; `None` if it changes
+/// nothing.
 pub fn opening(path: &Path, flags: c_int) -> Option<(Passage, bool)> {
     let (creates, cuts) = (flags & libc::O_CREAT != 0, flags & libc::O_TRUNC != 0);
     if !undo::is_recording() || !(creates || cuts) {
@@ -158,12 +158,12 @@ pub fn opening(path: &Path, flags: c_int) -> Option<(Passage, bool)> {
             Some((undo::before(Change::Resize(Subject::Named(&path), 0)), false))
         }
         Err(_) if creates => Some((undo::before(Change::Name(&end_of_links(path)?)), true)),
-        // No passage for the rest: opening a pipe may wait for long.
+        // No passage otherwise: opening a pipe may wait for long.
         _ => None,
     }
 }
 
-/// The name under which a new file is made: the end of symbolic links. `None` if there are too many.
+/// The name of a new file: the end of symbolic links. `None` if there are too many.
 fn end_of_links(path: &Path) -> Option<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {

@@ -14,14 +14,14 @@ use std::os::unix::ffi::OsStrExt;
 /// Maximum length of a value, and of a list of names, in the kernel (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const BYTES_MAX: i64 = 64 << 10;
 
-/// File whose attributes are meant.
+/// File of an operation on attributes.
 enum Subject<'a> {
     Name(CString),
-    /// Returns the leader's descriptor of a file that is agreed upon.
+    /// Returns the leader's descriptor of an agreed file.
     Descriptor(&'a dyn Fn() -> Result<RawFd, i32>),
 }
 
-/// Runs `act` on the file of a call; `None` if that is not agreed upon.
+/// Runs `act` on the file of a call; `None` if replicas do not agree on that file.
 fn with_subject(call: &Call, act: impl FnOnce(Subject) -> Outcome) -> Option<Outcome> {
     if call.path.is_null() {
         let shared = table::find(call.fd)?;
@@ -32,7 +32,7 @@ fn with_subject(call: &Call, act: impl FnOnce(Subject) -> Outcome) -> Option<Out
     Some(act(Subject::Name(paths::as_c(&path))))
 }
 
-/// `getxattr`, `listxattr` and theirs.
+/// `getxattr`, `listxattr` and their variants.
 pub fn look(call: &Call) -> Outcome {
     let agreed = with_subject(call, |subject| {
         let (result, bytes) = observe(|| ask(call, &subject)).0?;
@@ -44,7 +44,7 @@ pub fn look(call: &Call) -> Outcome {
     agreed.unwrap_or(Ok(Done::Left))
 }
 
-/// Asks the kernel: returns the length, and the bytes if there is room for any.
+/// Asks the kernel. Returns the length, and the bytes unless the call only asks for the length.
 fn ask(call: &Call, subject: &Subject) -> Found {
     let room = call.length.clamp(0, BYTES_MAX) as usize;
     let mut bytes = vec![0_u8; room];
@@ -66,7 +66,8 @@ fn ask(call: &Call, subject: &Subject) -> Found {
     Ok((count, bytes))
 }
 
-/// `setxattr`, `removexattr` and theirs. A change that fails if it is made twice is preceded by an agreed look.
+/// `setxattr`, `removexattr` and their variants. A change that would fail the second time is preceded by an agreed
+/// look.
 pub fn change(call: &Call) -> Outcome {
     let agreed = with_subject(call, |subject| {
         let nothing = || Ok((0, Vec::new()));
@@ -96,7 +97,7 @@ pub fn change(call: &Call) -> Outcome {
     agreed.unwrap_or(Ok(Done::Left))
 }
 
-/// Records the present value of the attribute.
+/// Records the attribute's present value.
 fn passage(call: &Call, subject: &Subject) -> Result<Passage, i32> {
     let name = name_of(call);
     Ok(match subject {

@@ -1,8 +1,8 @@
-//! Files of `/proc` and `/sys` in which the system counts: memory, load, energy.
+//! Files of `/proc` and `/sys` with counts of the system: memory, load, energy.
 //!
-//! Each replica opens its own file. Its bytes are agreed as other counts of the system are (`clock::counts`), so that a
-//! runtime which reads them at moments of its own parts no replicas. All else in `/proc` and `/sys` is the process's or
-//! the host's own: descriptors, mappings, devices.
+//! Each replica opens its own file. Its bytes are agreed on like other counts of the system (`clock::counts`), so that
+//! replicas do not part over a runtime that reads them at moments of its own. All other files of `/proc` and `/sys` are
+//! the process's or the host's own: descriptors, mappings, devices.
 
 use super::open::open_here;
 use super::table::{self, Description};
@@ -68,7 +68,7 @@ const OF_SYSTEM: [&[u8]; 14] = [
     b"vmstat",
 ];
 
-/// Returns true if the system counts in the file. Of processes, only this one's files.
+/// Returns true if the file has counts of the system. Among files of processes, only this process's own.
 fn is_counting(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     if let Some(below) = path.strip_prefix(b"/sys/") {
@@ -85,7 +85,7 @@ fn is_counting(path: &Path) -> bool {
     is_own && OF_PROCESS.contains(name)
 }
 
-/// Opens the file if the system counts in it, for reading; else the call is left.
+/// Opens a file with counts for reading; leaves calls on other files.
 pub fn open(path: &Path, flags: c_int) -> Outcome {
     let agrees = || runtime::job().is_some_and(|job| job.welcome.options.determinism == Determinism::Full);
     if flags & libc::O_ACCMODE != libc::O_RDONLY || !is_agreed() || !is_counting(path) || !agrees() {
@@ -97,7 +97,7 @@ pub fn open(path: &Path, flags: c_int) -> Outcome {
     Ok(Done::Answered(fd.into()))
 }
 
-/// Agrees on the bytes of such a file. `read` reads this process's own.
+/// Agrees on the bytes of a file with counts. `read` reads this process's own.
 pub fn read<E>(read: impl Fn() -> Result<Vec<u8>, E>) -> Result<Vec<u8>, E> {
     if is_agreed() { counts::in_file(read) } else { read() }
 }

@@ -1,9 +1,9 @@
 //! Reading and writing, by position.
 //!
 //! Appended bytes have no position until they are written, and several ranks may append to one file. So the size is
-//! agreed upon first. Then the leader writes at the end of that moment, with the others locked out, and that position
-//! is the outcome. A successor without it searches from the agreed size on: if it finds its own bytes there, its
-//! predecessor has already appended them.
+//! agreed on first. Then the leader writes at the end of the file, with other ranks locked out, and the position is the
+//! outcome. A successor without this outcome searches from the agreed size on: a match of its bytes means that its
+//! predecessor has appended them.
 
 use super::agree::{Found, observe, outcome, perform, perform_writing};
 use super::table::{Description, Shared, find};
@@ -41,8 +41,8 @@ fn memory_of(call: &Call) -> Vec<libc::iovec> {
     unsafe { std::slice::from_raw_parts(call.vector, call.count) }.to_vec()
 }
 
-/// Calls `each` with the parts of `length` bytes of the memory, from byte `from` on: address, length, and the number of
-/// bytes before it.
+/// Calls `each` for the parts of `length` bytes of the memory, from byte `from` on, with the part's address, its
+/// length, and the number of bytes before it.
 fn each_part(memory: &[libc::iovec], from: usize, length: usize, mut each: impl FnMut(*mut u8, usize, usize)) {
     let (mut skip, mut done) = (from, 0);
     for part in memory {
@@ -84,7 +84,7 @@ impl<'a> Open<'a> {
         Self { shared, fd, description: RefCell::new(lock(shared)) }
     }
 
-    /// The file itself, opened if need be. For the leader only.
+    /// The file itself, opened if necessary. For the leader only.
     fn file(&self) -> Result<ManuallyDrop<File>, c_int> {
         let fd = self.description.borrow_mut().file(self.shared, self.fd)?;
         // SAFETY: - stays open: the description is locked.
@@ -115,7 +115,7 @@ fn place(call: &Call) -> Result<Option<u64>, c_int> {
     }
 }
 
-/// Offsets and lengths of the pieces in which bytes are moved. They are small, since the engine is locked meanwhile.
+/// Offsets and lengths of the pieces of a transfer. They are small, since the engine is locked meanwhile.
 fn pieces(total: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..total.max(1)).step_by(PIECE_BYTES).map(move |from| (from, PIECE_BYTES.min(total - from)))
 }
@@ -132,13 +132,13 @@ fn read_piece(file: &File, at: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens the file itself for reading. The program's descriptors may stand for it, or be for writing only. Never waits.
+/// Opens the file itself for reading: the program's descriptors may be stand-ins, or for writing only. Never waits.
 fn reader(path: &Path) -> io::Result<File> {
     let path = OsStr::from_bytes(paths::as_c(path).to_bytes()).to_owned();
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// `read` and its like.
+/// `read` and its variants.
 pub fn read(call: &Call) -> Outcome {
     let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
     let open = Open::new(&shared, call.fd);
@@ -180,7 +180,7 @@ pub fn read(call: &Call) -> Outcome {
     Ok(Done::Answered(done as i64))
 }
 
-/// Reads a file in which the system counts, at most one piece for each call.
+/// Reads a file with counts of the system, at most one piece in each call.
 fn read_of_system(open: &Open<'_>, explicit: Option<u64>, memory: &[libc::iovec]) -> Outcome {
     let at = explicit.unwrap_or_else(|| open.position());
     let length = total_of(memory).min(PIECE_BYTES);
@@ -209,7 +209,7 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> Result<usize, c_int> {
     Ok(done)
 }
 
-/// `write` and its like.
+/// `write` and its variants.
 pub fn write(call: &Call) -> Outcome {
     let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
     let open = Open::new(&shared, call.fd);
@@ -285,14 +285,14 @@ fn append(open: &Open<'_>, bytes: &[u8], digest: u64) -> Found {
     )
 }
 
-/// Position at which a predecessor has begun to append these bytes; `None` if there is no trace of them.
+/// Position at which a predecessor began to append these bytes; `None` if none of them is there.
 fn trace_of(open: &Open<'_>, bytes: &[u8], bound: u64, end: u64) -> Result<Option<u64>, c_int> {
     let reader = reader(&open.description.borrow().path).map_err(|error| code(&error))?;
     let mut tail = vec![0; end.saturating_sub(bound) as usize];
     let found = read_at(&reader, bound, &mut tail).map_err(|error| code(&error))?;
     tail.truncate(found);
     let whole = (0..tail.len()).find(|from| tail[*from..].starts_with(bytes));
-    // A part of the bytes at the end of the file: the predecessor was killed in the midst of writing.
+    // A part of the bytes at the end of the file: the predecessor was killed while it wrote.
     let torn = (!tail.is_empty() && bytes.starts_with(&tail)).then_some(0);
     Ok(whole.or(torn).map(|from| bound + from as u64))
 }
@@ -301,7 +301,7 @@ fn size_of(file: &File) -> Result<u64, c_int> {
     file.metadata().map(|about| about.len()).map_err(|error| code(&error))
 }
 
-/// Appends by the kernel's own means, while other ranks may append as well. Returns position and number of bytes.
+/// Appends by the kernel's `RWF_APPEND`, while other ranks may append as well. Returns position and number of bytes.
 fn write_at_end(file: &File, bytes: &[u8], end: u64) -> Result<(u64, usize), c_int> {
     let _passage = undo::before(Change::Write(Subject::Open(file.as_raw_fd()), end, bytes.len() as u64));
     let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -314,12 +314,12 @@ fn write_at_end(file: &File, bytes: &[u8], end: u64) -> Result<(u64, usize), c_i
     Ok(((position - count).cast_unsigned(), count as usize))
 }
 
-/// Guard: other ranks do not append while it is held.
+/// Guard: other ranks do not append while it exists.
 struct AppendLock<'a>(&'a File);
 
 impl<'a> AppendLock<'a> {
-    /// Takes the lock. `None` where there are no such locks, or the program of a rank has locked the whole file: that
-    /// one may wait for the bytes that are appended here.
+    /// Takes the lock. `None` if the file system has no such locks, or the program of a rank has locked the whole file:
+    /// that program may wait for the bytes that are appended here.
     fn new(file: &'a File) -> Option<Self> {
         let mut range = libc::flock {
             l_type: libc::F_WRLCK as i16,
@@ -338,7 +338,7 @@ impl<'a> AppendLock<'a> {
 
 impl Drop for AppendLock<'_> {
     fn drop(&mut self) {
-        // If that fails, closing the file unlocks it.
+        // If this fails, closing the file unlocks it.
         let _ = lock_range(self.0, libc::F_UNLCK, APPENDING_AT, 1);
     }
 }
@@ -393,7 +393,7 @@ pub fn change(call: &Call) -> Outcome {
                 Operation::SetTimes => libc::futimens(fd, call.buffer.cast()),
                 Operation::TruncateDescriptor => libc::ftruncate(fd, call.length),
                 Operation::Synchronize => libc::fsync(fd),
-                // posix_fallocate makes room also where the file system cannot. It returns the error.
+                // posix_fallocate makes room even if the file system has no such operation. It returns the error.
                 _ if call.mode == 0 => match libc::posix_fallocate(fd, call.offset, call.length) {
                     0 => 0,
                     error => return Err(error),
@@ -407,8 +407,8 @@ pub fn change(call: &Call) -> Outcome {
     Ok(Done::Answered(0))
 }
 
-/// Prepares the mapping of a file: its descriptor becomes one of the file itself. Each replica maps it and writes
-/// there.
+/// Prepares the mapping of a file: replaces the descriptor's stand-in by the file itself. Each replica maps the file
+/// and writes to it.
 pub fn map(call: &Call) -> Outcome {
     let Some(shared) = find(call.fd) else { return Ok(Done::Left) };
     let mut description = lock(&shared);

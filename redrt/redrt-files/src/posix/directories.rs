@@ -1,7 +1,7 @@
 //! Directories of the program: opened by each replica, read by one.
 //!
-//! A follower may come when its leader has already removed or replaced the directory. It then gets another directory
-//! under the number, in which nothing can be changed. Calls with the descriptor use the path that was agreed.
+//! A follower may come to the call after its leader has removed or replaced the directory. It then gets another
+//! directory under the number, in which nothing can be changed. Calls with the descriptor use the agreed path.
 
 use super::agree::{Found, errno, observe};
 use super::identity::Identity;
@@ -17,12 +17,12 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Directory that stands for one that no longer exists.
+/// Stand-in for a directory that no longer exists.
 const STAND_IN: &CStr = c"/proc";
 
 const READ_BYTES: usize = 1 << 16;
 
-/// Opens a path that was agreed to be a directory.
+/// Opens a path that is a directory, by an earlier decision.
 pub fn open(name: &CStr, path: PathBuf, flags: c_int) -> Outcome {
     let made = Cell::new(None);
     let act = || {
@@ -89,7 +89,7 @@ pub fn next_entries(call: &Call) -> Outcome {
     })
 }
 
-/// `lseek`, `telldir`, `seekdir`, `rewinddir`. The call is left if the descriptor is not of a directory.
+/// `lseek`, `telldir`, `seekdir`, `rewinddir`. Leaves the call if the descriptor is not of a directory.
 pub fn seek(call: &Call) -> Outcome {
     with_listing(call.fd, |known| {
         let base = match call.flags {
@@ -106,13 +106,13 @@ pub fn seek(call: &Call) -> Outcome {
     })
 }
 
-/// Forgets the descriptor, which `closedir` is about to close.
+/// Removes the descriptor, which `closedir` is about to close.
 pub fn forget(call: &Call) -> Outcome {
     table::remove(call.fd);
     Ok(Done::Left)
 }
 
-/// An open directory that is listed, with its description locked.
+/// An open directory with a listing, its description locked.
 struct Known<'a> {
     shared: &'a Shared,
     fd: RawFd,
@@ -133,7 +133,7 @@ impl Known<'_> {
         act(self.description.borrow_mut().listing.get_or_insert_default())
     }
 
-    /// The next record; `None` at the end. A piece that is needed for it is agreed now.
+    /// The next record; `None` at the end. If it needs a further piece, replicas agree on that now.
     fn peek(&self) -> Result<Option<Record>, c_int> {
         loop {
             let (record, is_over) = self.listing(|listing| (listing.peek(), listing.is_over()));

@@ -1,8 +1,8 @@
-//! Identities of files. By them a successor can tell the file that its predecessor has seen from a new one of the same
+//! Identities of files, by which a successor can tell the file that its predecessor found from a new one of the same
 //! name.
 //!
-//! The trap: an inode number is not enough, since file systems use the numbers of removed files again, at once. Where
-//! the file system has handles for files (`name_to_handle_at`), these hold the inode's generation. The time of birth
+//! The trap: an inode number alone does not suffice, since file systems reuse numbers of removed files at once. If the
+//! file system has handles for files (`name_to_handle_at`), they contain the inode's generation. The time of birth
 //! counts as well.
 
 use std::ffi::{CStr, c_int};
@@ -17,14 +17,14 @@ const HANDLE_BYTES: usize = 128;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity {
     inode: u64,
-    /// Digest of time of birth and handle; these need not be the same on another host.
+    /// Digest of time of birth and handle, which may differ on another host.
     version: u64,
     /// Digest of the id of the kernel that reported the version.
     kernel: u64,
 }
 
-/// Equal for the same file, as far as that can be known. Only files of one name are compared, so devices, which have
-/// other numbers on other hosts, do not count.
+/// Equal for the same file, as far as that can be known. Only files of one name are compared, so devices, whose numbers
+/// differ between hosts, do not count.
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
         self.inode == other.inode && (self.kernel != other.kernel || self.version == other.version)

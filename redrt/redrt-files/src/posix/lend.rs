@@ -1,20 +1,20 @@
-//! Open files that replicas of one rank share. The leader sends its descriptors to its siblings on the same host.
+//! Open files that replicas of a rank share: the leader sends its descriptors to its siblings on the same host.
 //!
 //! ```text
 //!   leader    opens, or locks ── descriptor, token ──▶ socket of each sibling on this host
 //!                │                                         │
 //!                └── decision: its outcome and token ───▶  └──▶ kept under the token until the program closes the file
 //! ```
-//! A sibling that takes the leader's place then has the very open file, also if it may not open it by its name: a file
-//! that was made for reading only, say. And the kernel keeps the locks of an open file as long as one of its
-//! descriptors: there is no moment after a leader's death in which another rank could get them.
+//! A sibling that becomes the leader then has the same open file, even if it may not open the file by its name, such as
+//! a file that was made read-only. And the kernel keeps the locks of an open file as long as it has a descriptor: after
+//! a leader's death there is no moment in which another rank could take them.
 //!
-//! A descriptor arrives before the decision that names it: by a datagram to a socket on the same host. A sibling on
+//! A descriptor arrives before the decision that names it, by a datagram to a socket on the same host. A sibling on
 //! another host has no socket of that name here, and gets nothing. Names are derived from the secret of the job's
-//! links, as those by which processes wake each other (`redrt_engine::doorbell`). But names of existing sockets are no
-//! secret, so a descriptor is taken by its token, which nobody can guess.
+//! links, like those by which processes wake each other (`redrt_engine::doorbell`). But names of existing sockets are
+//! not secret, so a descriptor is claimed by a token that cannot be guessed.
 //!
-//! A copy of the process has none of these descriptors. The leader sends it all of them when it takes its place.
+//! A copy of the process has none of these descriptors. The leader sends it all of them when it joins.
 
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
@@ -36,13 +36,13 @@ pub type Token = [u8; TOKEN_BYTES];
 /// Length of a token in bytes.
 pub const TOKEN_BYTES: usize = 16;
 
-/// Least numbers of the library's descriptors; the second where fewer are allowed. They are out of the program's way,
-/// so that it gets the same numbers in all replicas.
+/// Lowest numbers of the library's descriptors; the second if the limit is lower. They are above the program's, which
+/// gets the same numbers in all replicas.
 const NUMBERS: [RawFd; 2] = [2048, 256];
 /// Maximum number of descriptors in one datagram; the kernel takes 253.
 const BATCH_COUNT: usize = 128;
-/// Maximum number of descriptors that came and were not asked for. Their calls are still to come, or never will. Beyond
-/// it the oldest is closed.
+/// Maximum number of descriptors that have come and were not claimed yet: their calls are still to come, or never will.
+/// Beyond it the oldest is closed.
 const UNCLAIMED_MAX: usize = 256;
 
 /// A descriptor of the library in one life of the process. In a copy its number is of another file.
@@ -53,7 +53,7 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// Makes a second descriptor of an open file; `None` if there is none left.
+    /// Duplicates a descriptor of an open file; `None` if no number is left.
     pub fn of(fd: RawFd) -> Option<Self> {
         // SAFETY: - touches no memory: F_DUPFD_CLOEXEC takes a number.
         let made = NUMBERS.map(|least| move || unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) });
@@ -75,16 +75,16 @@ impl Drop for Loan {
     }
 }
 
-/// A process, in one of its lives.
+/// A process in one of its lives.
 type Life = (ProcessIndex, Incarnation);
 
-/// Descriptors of this process, its own and siblings'.
+/// Descriptors that this process keeps, its own and those from siblings.
 #[derive(Default)]
 struct Store {
     /// Socket to which siblings send; `None` if it could not be made.
     socket: Option<Loan>,
     kept: BTreeMap<Token, Loan>,
-    /// Descriptors that came and were not asked for, the oldest first.
+    /// Descriptors that have come and were not claimed yet, the oldest first.
     unclaimed: Vec<(Token, Loan)>,
     /// Number of tokens that this process has made.
     count: u64,
@@ -102,7 +102,7 @@ fn with_store<T>(act: impl FnOnce(&mut Store) -> T) -> T {
     act(lock(&STORE).get_or_insert_default())
 }
 
-/// Derives a value that only processes of the job can know, for one life of a process; `None` outside of a job.
+/// Derives a value for one life of a process that only processes of the job can compute; `None` outside of a job.
 fn derived(life: Life, what: &str) -> Option<[u8; TOKEN_BYTES]> {
     let key = job()?.welcome.link_secret.derive(&format!("redrt {what} of {} incarnation {}", life.0.0, life.1.0));
     key.key()[..TOKEN_BYTES].try_into().ok()
@@ -119,15 +119,15 @@ fn name_of(life: Life) -> Option<Vec<u8>> {
 }
 
 /// Lets siblings send to this process from now on. Called again in a copy, which has none of its source's descriptors.
-/// If it fails the process gets nothing.
+/// If this fails, the process gets nothing.
 pub fn begin() {
     let Some(name) = own_life().and_then(name_of) else { return };
-    // In a copy this closes the files that hold the numbers of its source's descriptors.
+    // In a copy this closes the files that stand under the numbers of its source's descriptors.
     with_store(|store| *store = Store::bound(&name));
 }
 
-/// Sends descriptors with their tokens to a sibling. Returns false if the sibling has no room: it has yet to take
-/// others. A sibling that is gone, or on another host, gets nothing.
+/// Sends descriptors with their tokens to a sibling. Returns false if the sibling's queue is full. A sibling that has
+/// ended, or is on another host, gets nothing.
 fn send(socket: RawFd, to: Life, some: &[(Token, RawFd)]) -> bool {
     name_of(to).is_none_or(|name| send_to(socket, &name, some))
 }
@@ -147,11 +147,11 @@ fn send_to(socket: RawFd, name: &[u8], some: &[(Token, RawFd)]) -> bool {
     }
 }
 
-/// Descriptor that was not lent, with the reason.
+/// A descriptor that was not lent, with the reason.
 pub struct Refusal {
     /// The descriptor, given back.
     pub loan: Loan,
-    /// True if a sibling has no room for it now; false if it cannot be lent at all.
+    /// True if a sibling's queue is full now; false if the descriptor cannot be lent at all.
     pub is_full: bool,
 }
 
@@ -165,7 +165,8 @@ pub fn lend(loan: Loan) -> Result<Token, Refusal> {
         let (Some(token), Some(socket), Some(fd)) = (token, socket, loan.fd()) else {
             return Err(Refusal { loan, is_full: false });
         };
-        // On a failure, siblings that have got it get it again in the next attempt, and never claim the first one.
+        // After a failure, siblings that have the descriptor get it again in the next attempt, and never claim the
+        // first one.
         if !store.siblings.iter().all(|to| send(socket, *to, &[(token, fd)])) {
             return Err(Refusal { loan, is_full: true });
         }
@@ -174,7 +175,7 @@ pub fn lend(loan: Loan) -> Result<Token, Refusal> {
     })
 }
 
-/// Number of the descriptor with this token, kept or just received; `None` if none exists.
+/// Number of the descriptor with this token, kept or just received; `None` if it has not come.
 pub fn find(token: Token) -> Option<RawFd> {
     with_store(|store| store.find(token))
 }
@@ -196,7 +197,7 @@ pub fn meet(siblings: Vec<Life>, leads: bool) {
         store.siblings = siblings;
         let kept: Vec<_> = store.kept.iter().filter_map(|(token, loan)| Some((*token, loan.fd()?))).collect();
         if let Some(socket) = store.socket.as_ref().and_then(Loan::fd).filter(|_| leads) {
-            // A sibling without room opens the other files by name.
+            // A sibling whose queue is full opens the remaining files by name.
             for life in new {
                 let _ = kept.chunks(BATCH_COUNT).all(|some| send(socket, life, some));
             }
@@ -269,7 +270,7 @@ mod tests {
         [number; TOKEN_BYTES]
     }
 
-    /// It does whichever comes first, the descriptor or the call.
+    /// Both orders work: the descriptor first, or the call first.
     #[test]
     fn a_sibling_has_the_very_open_file_by_its_token() {
         let (leader, mut sibling) = (Store::bound(&name("leader")), Store::bound(&name("sibling")));
@@ -294,7 +295,7 @@ mod tests {
         assert!([1, 3].into_iter().all(|number| sibling.find(token(number)).is_some()));
     }
 
-    /// It has room again after it has taken.
+    /// The queue has room again once the sibling has taken descriptors.
     #[test]
     fn a_sibling_that_takes_nothing_has_no_room_in_the_end() {
         let (leader, mut sibling) = (Store::bound(&name("sender")), Store::bound(&name("sleeper")));

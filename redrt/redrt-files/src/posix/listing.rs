@@ -4,8 +4,8 @@
 //!   leader: read the directory ──▶ entries, by name ──▶ a piece of them: agreed ──▶ records ──▶ readdir, getdents64
 //! ```
 //! The entries are in the order of their names, and the names of each piece follow those of the piece before. A replica
-//! that succeeds the leader in the midst of a listing reads the directory again, and goes on behind the last name that
-//! was agreed. So no entry comes twice, and none that was there all the time is left out.
+//! that becomes the leader in the midst of a listing reads the directory again, and continues behind the last agreed
+//! name. So no entry comes twice, and no entry that existed all the time is left out.
 //!
 //! Agreed pieces are kept until the program rewinds or closes the directory. They are in the kernel's format, so that
 //! pointers to entries stay valid, and the program can go back to places in the listing.
@@ -85,21 +85,21 @@ pub struct Listing {
     records: Vec<(usize, usize, usize)>,
     /// Index of the next record.
     next: usize,
-    /// The last name that was agreed.
+    /// The last agreed name.
     last: Vec<u8>,
-    /// True once the last piece is there.
+    /// True once the last piece has come.
     is_whole: bool,
-    /// Entries that this process has read as the leader and that are not agreed yet.
+    /// Entries that this process has read as the leader, and that are not agreed on yet.
     ahead: VecDeque<Entry>,
 }
 
 impl Listing {
-    /// Position in the listing, as `telldir` returns it.
+    /// Position in the listing, the value of `telldir`.
     pub fn position(&self) -> usize {
         self.next
     }
 
-    /// Goes to a position that [`position`](Self::position) has returned. From the beginning the directory is read
+    /// Goes to a position that [`position`](Self::position) has returned. Going to the beginning reads the directory
     /// anew.
     pub fn seek(&mut self, position: usize) {
         if position == 0 {
@@ -109,14 +109,14 @@ impl Listing {
         }
     }
 
-    /// The next record, if it is known already; `None` if a piece is needed first, or the listing is over
+    /// The next record, if it is known; `None` if a further piece is needed, or at the end
     /// ([`is_over`](Self::is_over)).
     pub fn peek(&self) -> Option<Record> {
         let (piece, offset, length) = *self.records.get(self.next)?;
         Some(Record { address: self.pieces[piece].as_ptr().cast::<u8>().wrapping_add(offset), length })
     }
 
-    /// Goes behind the next record.
+    /// Moves behind the next record.
     pub fn advance(&mut self) {
         self.next += 1;
     }
@@ -126,8 +126,8 @@ impl Listing {
         self.is_whole && self.next >= self.records.len()
     }
 
-    /// Makes the next piece, in the leader, which can `read` the directory. Returns true with the last records, and the
-    /// records.
+    /// Makes the next piece, in the leader; `read` reads the directory. Returns the records, and true with the last
+    /// ones.
     pub fn look(&mut self, read: impl FnOnce() -> Result<Vec<Entry>, c_int>) -> Result<(bool, Vec<u8>), c_int> {
         let is_new = |entry: &Entry, last: &[u8]| last.is_empty() || *entry.name > *last;
         self.ahead.retain(|entry| is_new(entry, &self.last));
@@ -149,7 +149,7 @@ impl Listing {
         Ok((count == self.ahead.len(), records))
     }
 
-    /// Takes a piece that was agreed. Returns false if it is damaged.
+    /// Adds an agreed piece. Returns false if it is damaged.
     pub fn take(&mut self, is_last: bool, records: &[u8]) -> bool {
         let Some(entries) = Entry::decode_all(records) else { return false };
         if let Some(entry) = entries.last() {
@@ -224,7 +224,7 @@ mod tests {
         assert!(!is_last && records.len() < PIECE_BYTES + 300);
         assert!(leader.take(is_last, &records) && follower.take(is_last, &records));
         let told = leader.records.len();
-        // The leader has its rest; the follower finds that something has vanished and something has come.
+        // The former leader has the rest; the follower reads anew, after a removal and a creation.
         let whole = rest(&mut leader, || unreachable!("it has read it all"));
         assert_eq!(whole, all.iter().map(|entry| String::from_utf8_lossy(&entry.name)).collect::<Vec<_>>());
         let mut later: Vec<_> =

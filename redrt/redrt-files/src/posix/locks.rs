@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   leader    tries, again and again, without blocking others ────── has it ──▶ decision: the lock, and a token
-//!   follower  waits for that                                                       └──▶ keeps the leader's descriptor
+//!   follower  waits for the decision                                               └──▶ keeps the leader's descriptor
 //! ```
-//! The leader has the lock in the kernel, and no other replica ever asks for it there: siblings would lock each other
-//! out. The list of the program's locks is memory of the process: the same in all replicas, in copies, and in processes
-//! that go on from a line.
+//! The leader has the lock in the kernel. No other replica asks the kernel for it: siblings would lock each other out.
+//! The list of the program's locks is memory of the process: the same in all replicas, in copies, and in processes that
+//! go on from a line.
 //!
-//! In the kernel all are locks of open files. Locks of `flock` and of `F_OFD_…` are of the program's own open file.
-//! Locks of `fcntl` and `lockf` belong to the process, for any descriptor; in the kernel they are of an open file of
-//! the library, one for each file. Siblings on the same host have a descriptor of it (`lend`), so the locks outlive the
-//! leader. Without one, a process that becomes the leader takes the program's locks again, and does not touch the
-//! program's files before it has them ([`are_in_place`]).
+//! In the kernel all locks belong to open files. Locks of `flock` and of `F_OFD_…` belong to the program's own open
+//! file. Locks of `fcntl` and `lockf` belong to the process, for any descriptor; in the kernel they belong to an open
+//! file of the library, one for each file. Siblings on the same host have a descriptor of it (`lend`), so the locks
+//! outlive the leader. Without a descriptor, a process that becomes the leader takes the program's locks again, and
+//! does not access the program's files before it has them ([`are_in_place`]).
 
 use super::agree::{self, Found, observe, outcome};
 use super::identity::Identity;
@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, TryLockError};
 #[cfg(test)]
 mod tests;
 
-/// Owner of a lock, as the program sees it.
+/// Owner of a lock, for the program.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Key {
     /// The process, for a file.
@@ -55,11 +55,11 @@ struct Owner {
     ranges: Ranges,
     /// The lock of `flock`: true if it is exclusive; `None` if none exists.
     whole: Option<bool>,
-    /// Descriptor that has the locks in the kernel.
+    /// Descriptor to which the locks belong in the kernel.
     locker: Locker,
 }
 
-/// Descriptor that has an owner's locks in the kernel.
+/// Descriptor to which an owner's locks belong in the kernel.
 enum Locker {
     /// None in this process.
     None,
@@ -67,13 +67,13 @@ enum Locker {
     Lent(Token),
     /// A descriptor of this process.
     Own(Loan),
-    /// None any more: the locks are lost, which was reported.
+    /// The locks are lost, which was reported.
     Lost,
 }
 
 process_local! {
     static OWNERS: Mutex<Vec<Owner>> = const { Mutex::new(Vec::new()) };
-    /// Number of owners: programs without locks do not pay for the list.
+    /// Number of owners: programs without locks do not search the list.
     static COUNT: AtomicUsize = const { AtomicUsize::new(0) };
 }
 
@@ -132,8 +132,7 @@ impl Owner {
         self.ranges.is_empty() && self.whole.is_none()
     }
 
-    /// The descriptor that has the locks in the kernel; `None` if none exists, or it is of another life of the
-    /// process.
+    /// The descriptor to which the locks belong in the kernel; `None` without one, or in a later life of the process.
     fn fd(&self) -> Option<RawFd> {
         match &self.locker {
             Locker::Lent(token) => lend::find(*token),
@@ -156,13 +155,13 @@ impl Owner {
         }
     }
 
-    /// Takes over the token of the descriptor by which the leader has locked; it may be empty.
+    /// Records the token of the descriptor by which the leader has locked; it may be empty.
     fn follow(&mut self, token: &[u8]) {
         let token = Token::try_from(token).ok();
         if !matches!(self.locker, Locker::Lent(known) if token == Some(known)) {
             self.put(token.map_or(Locker::None, Locker::Lent));
         }
-        // Takes the sent descriptor from the queue, which has little room.
+        // Takes the sent descriptor out of the queue, which has little room.
         token.map(lend::find);
     }
 
@@ -173,7 +172,7 @@ impl Owner {
     }
 
     /// Takes all locks again, in a process that has none of them in the kernel. Returns false if another process has a
-    /// lock in the way: then this one has none of them. Locks that cannot be taken for another reason are lost.
+    /// conflicting lock: then this process has none of them. Locks that cannot be taken for another reason are lost.
     fn lock_again(&mut self) -> bool {
         let opened = reopen::open_by_name(&self.path, self.access).and_then(|file| {
             let is_it = Identity::of(file.as_raw_fd()) == Ok(self.identity);
@@ -210,8 +209,8 @@ fn with_owners<T>(act: impl FnOnce(&mut Vec<Owner>) -> T) -> T {
     done
 }
 
-/// Returns true if all locks of the program are in the kernel, so that this process may touch its files as the leader.
-/// Missing ones are taken again, if no other process has a lock in the way.
+/// Returns true if all locks of the program are in the kernel, so that this process may access its files as the leader.
+/// Missing locks are taken again, if no other process has a conflicting one.
 pub fn are_in_place() -> bool {
     if COUNT.load(Ordering::Acquire) == 0 {
         return true;
@@ -220,7 +219,7 @@ pub fn are_in_place() -> bool {
     with_owners(|owners| owners.iter_mut().filter(|owner| is_missing(owner)).all(|owner| owner.lock_again()))
 }
 
-/// Follows the renaming of a file.
+/// Records the new path of a renamed file.
 pub fn renamed(identity: Identity, path: &Path) {
     if COUNT.load(Ordering::Acquire) > 0 {
         let is_it = |owner: &&mut Owner| owner.identity == identity;
@@ -263,7 +262,7 @@ impl<'a> Subject<'a> {
         &mut owners[at]
     }
 
-    /// Makes the descriptor that will have the locks in the kernel. `None` while another thread uses the file.
+    /// Makes the descriptor to which the locks will belong in the kernel. `None` while another thread uses the file.
     fn make_locker(&self) -> Option<Result<Loan, c_int>> {
         let mut description = match self.shared.try_lock() {
             Ok(description) => description,
@@ -280,7 +279,7 @@ impl<'a> Subject<'a> {
         Some(made)
     }
 
-    /// The leader's part: makes the change in the kernel, and records it. `None` if it has to be tried again.
+    /// The leader's part: makes the change in the kernel, and records it. `None` if it has to be repeated.
     fn attempt(&self, change: Change, waits: bool) -> Option<Found> {
         with_owners(|owners| {
             let owner = self.owner(owners);
@@ -291,7 +290,7 @@ impl<'a> Subject<'a> {
                 }
             }
             let Some(fd) = owner.fd() else {
-                // No lock of the owner is in the kernel.
+                // The owner has no lock in the kernel.
                 owner.note(change);
                 return Some(Ok((0, Vec::new())));
             };
@@ -299,13 +298,13 @@ impl<'a> Subject<'a> {
                 Err(libc::EINTR) => return None,
                 Err(libc::EAGAIN | libc::EACCES) => {
                     if matches!(change, Change::Whole(_)) {
-                        // flock(2): the kernel gives the old lock back before it finds that the new one cannot be had.
+                        // flock(2): a conversion first removes the old lock, and may then fail to get the new one.
                         owner.note(Change::Whole(None));
                     }
                     return (!waits).then_some(Err(libc::EAGAIN));
                 }
                 Err(error) => return Some(Err(error)),
-                // At once: an image that is taken next has the same locks as the kernel.
+                // Recorded at once, so that the next image has the same locks as the kernel.
                 Ok(_) => owner.note(change),
             }
             if !change.locks() {
@@ -333,7 +332,8 @@ impl<'a> Subject<'a> {
         if is_silent() {
             return Ok(Done::Answered(0));
         }
-        // The process that asked the kernel has recorded the change. A copy that is made meanwhile has not asked it.
+        // The process that made the change in the kernel has recorded it. A copy that is made meanwhile has not made
+        // it.
         let locked_by = Cell::new(None);
         let found = agree::perform_once_possible(change.digest(), || {
             let found = self.attempt(change, waits)?;
@@ -373,7 +373,7 @@ pub fn lock_whole(call: &Call) -> Outcome {
     Subject::new(&shared, call.fd, false).set(Change::Whole(kind), waits)
 }
 
-/// Question or request of `fcntl`: a range and a kind of lock.
+/// Argument of `fcntl`: a range and a kind of lock.
 struct Question {
     start: i64,
     end: i64,
@@ -430,7 +430,7 @@ pub fn control(call: &Call) -> Outcome {
 }
 
 impl Subject<'_> {
-    /// Returns another owner's lock that is in the way of this one; `None` if none exists.
+    /// Another owner's lock that conflicts with this one; `None` if there is none.
     fn ask(&self, question: &Question) -> Result<Option<libc::flock>, c_int> {
         let description = std::cell::RefCell::new(lock(self.shared));
         let look = || {
@@ -452,8 +452,8 @@ impl Subject<'_> {
     }
 }
 
-/// Gives up locks when the program closes a descriptor: all that its process has on the file and, with the last
-/// descriptor of an open file, those of the open file.
+/// Releases locks when the program closes a descriptor: all locks of its process on the file and, with the last
+/// descriptor of an open file, that file's own locks.
 pub fn closed(shared: &Shared, is_last: bool) {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
@@ -472,7 +472,7 @@ pub fn closed(shared: &Shared, is_last: bool) {
         Ok((0, Vec::new()))
     };
     if with_owners(|owners| owners.iter().any(|owner| ends(owner) && !owner.is_idle())) {
-        // If that fails, the kernel unlocks when all siblings have closed their descriptors.
+        // If this fails, the kernel releases the locks once all siblings have closed their descriptors.
         let _ = agree::perform(|| Ok((0, Vec::new())), unlock);
     }
     with_owners(|owners| {
@@ -481,7 +481,7 @@ pub fn closed(shared: &Shared, is_last: bool) {
     });
 }
 
-/// Drops all locks of this replica: another one goes on alone.
+/// Drops all locks of this replica: another replica goes on alone.
 pub fn end() {
     with_owners(|owners| owners.clear());
     lend::end();

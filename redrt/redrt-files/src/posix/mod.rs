@@ -1,25 +1,25 @@
-//! POSIX files of the program in a replicated world: each is written by one replica of a rank, and all replicas get the
-//! outcomes of that one.
+//! POSIX files of the program in a replicated world: one replica of a rank writes them, and all replicas get its
+//! outcomes.
 //!
 //! ```text
 //!   program ── open, write, rename ──▶ preloaded library ── Call ──▶ answer() ──▶ open.rs, data.rs, names.rs, …
-//!                                                                                       │ what is to be done
+//!                                                                                       │ the operation
 //!   leader    observe ──▶ decision ──▶ all hold it ──▶ perform ──▶ decision             ▼
 //!   follower              takes it                                 takes it     agree.rs ──▶ decide::{outside, effect}
 //! ```
-//! An operation is done by the leader and its outcome is a decision, as with the files of MPI (`crate::file`). A change
-//! of the file system is an output, and committed like one: it is made only when all siblings hold every earlier
-//! decision. So a leader that dies leaves at most one change that its siblings do not know of, and its successor comes
-//! to that change next. The successor makes it again, and each change is such that twice is once. Bytes are written at
-//! a position that was agreed. A name is looked at first (agreed), and a replica that finds it changed afterwards knows
-//! that its predecessor did it.
+//! The leader does an operation and its outcome is a decision, as with the files of MPI (`crate::file`). A change of
+//! the file system is an output, and committed as one: it is made only when all siblings hold every earlier decision.
+//! So a leader that dies leaves at most one change that its siblings do not know, and its successor comes to that
+//! change next. The successor makes it again, and each change is idempotent. Bytes are written at an agreed position. A
+//! name is looked at first, which is agreed, and a replica that finds it changed afterwards knows that its predecessor
+//! has changed it.
 //!
-//! A follower has another descriptor under the same number, of memory that no process reads. The file takes its place
-//! when this replica becomes the leader (`table::Description::file`). If both are on one host, it is by a descriptor
-//! that the leader sent when it opened the file (`lend`); else the file is opened by its name. For that, renaming and
-//! removing an open file is followed.
+//! A follower has a stand-in under the same descriptor number: memory that no process reads. When this replica becomes
+//! the leader the file replaces it (`table::Description::file`): by a descriptor that the leader sent when it opened
+//! the file (`lend`), if both are on one host; else the file is opened by its name. For that, renaming and removing an
+//! open file is followed.
 //!
-//! After `MPI_Finalize` nothing can be agreed. The replica that led then writes alone, see `finish`.
+//! After `MPI_Finalize` nothing can be agreed on. The replica that led then writes alone, see `finish`.
 
 mod agree;
 mod alone;
@@ -51,9 +51,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// Before `MPI_Init`, and in jobs where files are left alone.
+/// Before `MPI_Init`, and in jobs that leave files alone.
 const ABSENT: u8 = 0;
-/// Outcomes are agreed.
+/// Replicas agree on outcomes.
 const AGREED: u8 = 1;
 /// After `MPI_Finalize`: this replica writes.
 const WRITER: u8 = 2;
@@ -64,17 +64,17 @@ process_local! {
     static PHASE: AtomicU8 = AtomicU8::new(ABSENT);
 }
 
-/// Nothing is ever agreed: the calls are only recorded.
+/// Replicas never agree: calls are only recorded.
 const ALONE: u8 = 4;
 
-/// Time for which a process that goes on from a line waits for its locks. The job's processes had them all at the line.
-/// If another program has one of them now, the job goes on, and the next call that touches a file waits.
+/// Time for which a process that goes on from a line waits for its locks, all of which the job had at the line. If
+/// another program has one of them now, the job goes on, and the next call that accesses a file waits.
 const LOCKING_TIME_MAX: Duration = Duration::from_secs(10);
 const LOCKING_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Handling of a call.
 enum Done {
-    /// The call is done, and returns this.
+    /// The call was done, with this result.
     Answered(i64),
     /// The C library carries out the call, in each replica.
     Left,
@@ -91,7 +91,7 @@ pub fn begin() {
         return;
     }
     if welcome.options.files == Files::All || welcome.world.degree(welcome.me.rank) < 2 {
-        // Only jobs that can be saved record changes.
+        // Only jobs that can be saved record changes of files.
         if std::env::var_os(CLONER_FD_VARIABLE).is_some() {
             PHASE.store(ALONE, Ordering::Release);
             preload::install_files(Some(answer), true);
@@ -110,9 +110,8 @@ pub fn begin() {
     }
 }
 
-/// Begins to record changes of files in a child of a process that belongs to the job, in the logs that the file at
-/// `path` names. Returns true if they are recorded. Only the preloaded library calls it, so the name is not one of
-/// MPI's.
+/// Begins to record changes of files in a child of a process of the job, in the logs that the file at `path` names.
+/// Returns true if they are recorded. Called by the preloaded library only, so it needs no name of MPI.
 ///
 /// # Safety
 /// `path` is a zero-terminated string.
@@ -128,14 +127,14 @@ unsafe extern "C" fn record_child(path: *const c_char) -> bool {
     is_recorded
 }
 
-/// Ends the agreement: flushes all streams, and chooses the replica that goes on writing. Called in `MPI_Finalize`.
+/// Ends the agreement: flushes all streams, and chooses the replica that continues to write. Called in `MPI_Finalize`.
 pub fn finish() {
     if PHASE.load(Ordering::Acquire) != AGREED {
         return;
     }
     {
         let _program = threads::call_back();
-        // SAFETY: - null is allowed: it stands for all streams.
+        // SAFETY: - null is allowed: it means all streams.
         unsafe { libc::fflush(std::ptr::null_mut()) };
     }
     table::remove_kept();
@@ -148,7 +147,7 @@ pub fn finish() {
     }
 }
 
-/// Follows a new view. If this process is the leader, new siblings get its open files. If it has just become the
+/// Handles a new view. If this process is the leader, new siblings get its open files. If it has just become the
 /// leader, it takes the locks of the program.
 pub fn meet() {
     let (siblings, leads) = engine::cell().siblings();
@@ -171,7 +170,7 @@ pub fn become_copy(leads: bool) {
     }
 }
 
-/// Returns true if outcomes are agreed now.
+/// Returns true if replicas agree on outcomes now.
 fn is_agreed() -> bool {
     PHASE.load(Ordering::Acquire) == AGREED
 }
@@ -181,13 +180,13 @@ fn writes_alone() -> bool {
     PHASE.load(Ordering::Acquire) == WRITER
 }
 
-/// Returns true after `MPI_Finalize` in replicas that do not write: their changes only seem done.
+/// Returns true after `MPI_Finalize` in replicas that do not write: they only simulate their changes.
 fn is_silent() -> bool {
     PHASE.load(Ordering::Acquire) == SILENT
 }
 
-/// Answers a call of the program, for the preloaded library, which has checked that it is not the library's own.
-/// Returns 0 if the C library has to carry it out; else see `alone`.
+/// Answers a call of the program, for the preloaded library, which has checked that the call is not the library's own.
+/// Returns 0 to leave the call to the C library; see `alone` for other values.
 unsafe extern "C" fn answer(call: *mut Call) -> c_int {
     // SAFETY: - valid and not shared during the call: the preloaded library passes a local variable.
     let call = unsafe { &mut *call };
@@ -260,8 +259,8 @@ fn carry_out(call: &Call) -> Outcome {
     }
 }
 
-/// A path of a call, made absolute. `None` for a path that the kernel has to judge: null, or empty, which means the
-/// descriptor.
+/// A path of a call, made absolute. `None` for a path that the kernel has to judge: null, or empty, which stands for
+/// the descriptor.
 fn path_of(directory: c_int, path: *const c_char) -> Option<PathBuf> {
     if path.is_null() {
         return None;

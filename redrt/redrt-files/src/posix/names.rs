@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   look at the name: agreed ──▶ change it
-//!                                  └── by a successor, who finds it changed already: its predecessor has done it
+//!                                  └── a successor that finds it changed: its predecessor has done it
 //! ```
-//! A file that is removed while the program has it open gets another name first: without one a successor could not open
-//! it. It is removed when the program closes it, as network file systems do it.
+//! A file that is removed while the program has it open gets another name first: without a name a successor could not
+//! open it. It is removed when the program closes it, as by network file systems.
 
 use super::agree::{Found, outcome, perform};
 use super::identity::Identity;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 const NOTHING: fn() -> Found = || Ok((0, Vec::new()));
 
-/// The changed path; `None` if it is not agreed upon.
+/// The path to change; `None` if replicas do not agree on it.
 fn subject(call: &Call) -> Option<PathBuf> {
     path_of(call.directory, call.path).filter(|path| paths::is_shared(path))
 }
@@ -57,7 +57,7 @@ pub fn unlink(call: &Call) -> Outcome {
     }))
 }
 
-/// Gives a file that is about to lose this name another one, if the program has it open.
+/// Gives a file that is about to lose this name another name, if the program has it open.
 fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     let is_it = |shared: &table::Shared| {
         let description = lock(shared);
@@ -78,7 +78,7 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
             linked => linked,
         }
     });
-    // A file system without links: the file is lost with this replica.
+    // A file system without links: the file ends with this replica.
     if linked.is_ok() {
         for shared in open {
             let mut description = lock(&shared);
@@ -90,8 +90,8 @@ fn keep_open_file(path: &Path, identity: Identity) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Moves files of redrt's own out of a directory that is about to be removed: the program does not see them there. The
-/// directory cannot be removed if one of them cannot be moved.
+/// Moves files of redrt's own out of a directory that is about to be removed, where the program does not see them. If
+/// one of them cannot be moved, the directory cannot be removed.
 fn move_kept_files(directory: &Path) {
     for shared in table::all() {
         let mut description = lock(&shared);
@@ -165,8 +165,7 @@ fn other(call: &Call) -> Option<PathBuf> {
     path_of(call.other, call.other_path).filter(|path| paths::is_shared(path))
 }
 
-/// The open file to which `linkat` gives a name: named by its descriptor alone, or by that descriptor's name in
-/// `/proc`.
+/// The open file to which `linkat` gives a name: it is passed as a descriptor, or as the descriptor's name in `/proc`.
 fn open_source(call: &Call) -> Option<(RawFd, table::Shared)> {
     if call.path.is_null() {
         return None;
@@ -281,7 +280,7 @@ pub fn make_directory(call: &Call) -> Outcome {
         let _passage = undo::before(Change::Name(&path));
         // SAFETY: - zero-terminated: name is a CString.
         let made = outcome(unsafe { libc::mkdir(name.as_ptr(), call.mode) }.into());
-        // It cannot be told from a directory that another rank has made in the moment of the leader's death.
+        // Cannot be distinguished from a directory that another rank has made at the moment of the leader's death.
         let is_ours = made == Err(libc::EEXIST) && author.is_another() && path.is_dir();
         if is_ours { NOTHING() } else { made }
     }))

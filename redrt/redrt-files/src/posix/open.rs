@@ -1,14 +1,14 @@
 //! Opening files.
 //!
 //! ```text
-//!   look: is it there? ──▶ a device, a pipe: each replica opens it for itself; a directory: directories.rs
+//!   look at the name ──▶ a device, a pipe: each replica opens it for itself; a directory: directories.rs
 //!     │ a file, or nothing
 //!     ▼
-//!   open, without O_EXCL ──▶ a descriptor; in followers, one that stands for it
+//!   open, without O_EXCL ──▶ a descriptor; in followers, a stand-in
 //!   with O_EXCL: make a file of a name of our own ─▶ link it to the name ─▶ remove the other name
 //! ```
-//! The trap: making a file with O_EXCL fails when it is done twice. A link fails as well if the name is taken, also by
-//! another rank. But a replica that finds the name taken can compare the file to the one that its predecessor linked.
+//! The trap: making a file with O_EXCL fails the second time. So does a link if the name is taken, also by another
+//! rank. But a replica that finds the name taken can compare the file with the one that its predecessor linked.
 
 use super::agree::{Author, Found, errno, observe, outcome, perform, perform_once_possible};
 use super::identity::Identity;
@@ -28,7 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// File that a name stands for.
+/// Kind of the file that a name leads to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Seen {
     /// Nothing.
@@ -94,7 +94,7 @@ impl Seen {
     }
 }
 
-/// Looks at a name: the agreed finding, and the process that made it. A predecessor may have gone on from there.
+/// Looks at a name. Returns the agreed finding, and the process that made it: a predecessor may have acted after it.
 pub fn look(path: &CStr, follows: bool) -> Result<(Seen, Author), c_int> {
     let (found, author) = observe(|| Seen::found(path, follows));
     Ok((Seen::decided(found?)?, author))
@@ -110,7 +110,7 @@ pub fn own_name(path: &Path) -> PathBuf {
     paths::parent(path).join(format!("{}{rank}-{:x}-{count}", own_prefix(), threads::number()))
 }
 
-/// Prefix of names that this job makes up.
+/// Prefix of the names of this job's own files.
 pub fn own_prefix() -> String {
     format!(".redrt-{:x}-", runtime::job().map_or(0, |job| job.welcome.job))
 }
@@ -121,7 +121,7 @@ pub fn open(call: &Call) -> Outcome {
     if flags & libc::O_PATH != 0 {
         return Ok(Done::Left);
     }
-    // A directory may be on another file system than the one above it.
+    // A directory may be on another file system than its parent.
     let is_shared = if flags & libc::O_DIRECTORY == 0 { paths::is_shared } else { paths::is_shared_directory };
     let Some(path) = path_of(call.directory, call.path) else { return Ok(Done::Left) };
     if paths::is_of_host(&path) {
@@ -138,7 +138,7 @@ pub fn open(call: &Call) -> Outcome {
     let exclusive = creates && flags & libc::O_EXCL != 0;
     let changes = creates || flags & (libc::O_TRUNC | libc::O_ACCMODE) != 0;
     if super::is_silent() {
-        // Another replica writes in its place. Files to read are there.
+        // Another replica writes. Files that are only read exist.
         return if changes { hand_out(None, path, flags, (Identity::default(), None)) } else { Ok(Done::Left) };
     }
     let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
@@ -161,13 +161,14 @@ pub fn open(call: &Call) -> Outcome {
     let made = made.fd;
     let handed_out = hand_out(made.get(), path, flags, lent_by(&opened?.1)?);
     if exclusive && let Some(shared) = made.get().and_then(table::find) {
-        // The file was opened by a name that is gone.
+        // The name by which the file was opened is gone.
         lock(&shared).refresh(&shared);
     }
     handed_out
 }
 
-/// Refuses a pipe: bytes that one replica takes from it the others miss, and each replica would write its bytes again.
+/// Refuses a pipe: bytes that one replica reads from it are missing in the others, and each replica would write its
+/// bytes again.
 fn refuse(path: &Path, author: Author) -> Outcome {
     if !author.is_another() {
         redrt_process::say(format_args!(
@@ -180,10 +181,10 @@ fn refuse(path: &Path, author: Author) -> Outcome {
     Err(libc::EOPNOTSUPP)
 }
 
-/// Name that stands for a file without one, in its directory.
+/// Name for a file without a name, in its directory.
 pub const UNNAMED: &str = ".redrt-unnamed";
 
-/// `O_TMPFILE`: opens a file without a name. Siblings have it by the leader's descriptor alone.
+/// `O_TMPFILE`: opens a file without a name. Siblings can get it by the leader's descriptor only.
 fn open_unnamed(call: &Call, directory: &Path) -> Outcome {
     let flags = call.flags & !libc::O_TMPFILE;
     let path = directory.join(UNNAMED);
@@ -195,13 +196,13 @@ fn open_unnamed(call: &Call, directory: &Path) -> Outcome {
     hand_out(made.fd.get(), path, flags, lent_by(&opened?.1)?)
 }
 
-/// Decodes the outcome of an open: the file's identity, and the token by which siblings have its descriptor.
+/// Decodes the outcome of an open: the file's identity, and the token by which siblings claim its descriptor.
 fn lent_by(opened: &[u8]) -> Result<(Identity, Option<Token>), c_int> {
     let identity = Identity::decode(opened).ok_or(libc::EIO)?;
     Ok((identity, opened.get(Identity::BYTES..).and_then(|token| token.try_into().ok())))
 }
 
-/// The descriptor that this replica has opened as the leader; `None` if it has not.
+/// The descriptor that this replica has opened as the leader; `None` in other replicas.
 #[derive(Default)]
 struct Made {
     fd: Cell<Option<RawFd>>,
@@ -215,7 +216,7 @@ impl Made {
     }
 
     /// Keeps a descriptor of a file that is written, and sends it to siblings, which may not be able to open the file
-    /// later. `None` if one of them has no room for it yet: then the leader tries again.
+    /// later. `None` if a sibling's queue is full: then the leader tries again.
     fn lend(&self, open: impl FnOnce() -> Result<RawFd, c_int>) -> Option<Found> {
         let (fd, identity) = match self.keep(self.fd.get().map_or_else(open, Ok)).map(|(_, identity)| identity) {
             Ok(identity) => (self.fd.get()?, identity),
@@ -230,17 +231,17 @@ impl Made {
     }
 }
 
-/// Enters the descriptor for the program in the table: the opened one, or one that stands for it.
+/// Enters the program's descriptor in the table: the opened one, or a stand-in.
 fn hand_out(made: Option<RawFd>, path: PathBuf, flags: c_int, file: (Identity, Option<Token>)) -> Outcome {
     let fd = made.map_or_else(|| table::stand_in(flags), Ok)?;
     let description = Description { is_here: made.is_some(), token: file.1, ..Description::new(path, flags, file.0) };
-    // Takes the sent descriptor from the queue, which has little room.
+    // Takes the sent descriptor out of the queue, which has little room.
     file.1.map(lend::find);
     table::insert(fd, Arc::new(Mutex::new(description)));
     Ok(Done::Answered(fd.into()))
 }
 
-/// Opens a file in this process, and records the change if it makes or cuts one.
+/// Opens a file in this process, and records the change if it makes or truncates the file.
 pub fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
     let passage = alone::opening(Path::new(OsStr::from_bytes(path.to_bytes())), flags);
     // SAFETY: - zero-terminated: path is a CStr.
@@ -277,8 +278,8 @@ fn open_exclusively(name: &CStr, call: &Call, author: Author, path: &Path, made:
     opened
 }
 
-/// Makes a file under the name `own` and links it to `name`. Fails if `name` is taken, except by such a link of the
-/// same file.
+/// Makes a file under the name `own` and links it to `name`. Fails if `name` is taken, except by a predecessor's link
+/// of this file.
 fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) -> Result<RawFd, c_int> {
     let fd = open_here(own, flags & !OPENING | libc::O_CREAT, mode)?;
     let linked = {
@@ -293,7 +294,7 @@ fn link_new(own: &CStr, name: &CStr, flags: c_int, mode: u32, author: Author) ->
         Err(_) => close_here(fd),
     }
     match linked {
-        // The file system has no links. Then a predecessor's file cannot be told from another rank's.
+        // Without links, a predecessor's file cannot be distinguished from another rank's.
         Err(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS) => match open_here(name, flags, mode) {
             Err(libc::EEXIST) if author.is_another() => open_here(name, flags & !libc::O_EXCL, mode),
             opened => opened,

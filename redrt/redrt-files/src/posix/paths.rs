@@ -1,9 +1,9 @@
-//! Paths that are agreed upon: those that all replicas of the rank share.
+//! Paths on which replicas agree: those on file systems that all replicas of the rank share.
 //!
-//! `/proc`, `/sys` and `/dev` are of the host. For any other file system the replicas find out if it is the same one,
-//! when its first file is named. The leader describes the directory as it sees it, and each sibling compares and votes.
-//! On one host it is the same if the device is. On several it is taken for the same if the directory has the same inode
-//! number, the same type of file system and the same time of birth, as far as that is known.
+//! `/proc`, `/sys` and `/dev` belong to the host. For any other file system the replicas find out if it is shared when
+//! they first use it. The leader describes the directory that it finds, and each sibling compares and votes. On one
+//! host it is the same directory if the device is the same. On several hosts it counts as the same if inode number,
+//! type of file system and time of birth are equal, as far as they are known.
 
 use super::agree::{Found, observe};
 use super::identity::boot_id;
@@ -43,7 +43,7 @@ pub fn absolute(directory: c_int, path: &CStr) -> Option<PathBuf> {
     Some(parts.collect())
 }
 
-/// Returns true if the path is in a directory that each host has for itself.
+/// Returns true if the path is in a directory of which each host has its own.
 pub fn is_of_host(path: &Path) -> bool {
     OF_THE_HOST.iter().any(|host| path.starts_with(host))
 }
@@ -59,7 +59,7 @@ pub fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-/// Description of a directory as a process sees it, or of the nearest one above it that exists.
+/// Description of a directory by one process, or of its nearest existing ancestor.
 #[derive(PartialEq, Eq)]
 struct Identity {
     /// Id of the running kernel: each numbers devices in its own way.
@@ -128,12 +128,13 @@ process_local! {
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 }
 
-/// Returns true if the file of this path is agreed upon.
+/// Returns true if replicas agree on the file of this path.
 pub fn is_shared(path: &Path) -> bool {
     !is_of_host(path) && is_shared_directory(parent(path))
 }
 
-/// Returns true if files in this directory are agreed upon. The first question for a file system is decided by a vote.
+/// Returns true if replicas agree on files in this directory. The first question for a file system is decided by a
+/// vote.
 pub fn is_shared_directory(directory: &Path) -> bool {
     if is_of_host(directory) {
         return false;
@@ -160,7 +161,7 @@ pub fn is_shared_directory(directory: &Path) -> bool {
     shared
 }
 
-/// Reports a file system that is not shared. Called once for each, and effective in one replica of the rank.
+/// Reports a file system that is not shared. Called once for each, in all replicas; one of them reports it.
 fn complain(directory: &Path) {
     if runtime::job().is_some_and(|job| job.welcome.me.index.0 == 0) {
         redrt_process::say(format_args!(

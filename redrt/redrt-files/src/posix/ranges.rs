@@ -1,6 +1,7 @@
-//! Ranges of a file that an owner has locked, by the rules of `fcntl`: a new lock replaces the parts that it overlaps.
+//! Ranges of a file that an owner has locked, by the rules of `fcntl`: a new lock replaces overlapping parts of old
+//! ones.
 
-/// End of a range that goes to the end of the file, however long that gets.
+/// End of a range that reaches to the end of the file, however large the file becomes.
 pub const END: i64 = i64::MAX;
 
 /// Locked ranges, in order; they do not overlap.
@@ -19,7 +20,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Number of bytes, as in `struct flock`: 0 stands for all up to the end.
+    /// Number of bytes, as in `struct flock`: 0 for all bytes up to the end.
     pub fn length(self) -> i64 {
         if self.end == END { 0 } else { self.end - self.start }
     }
@@ -54,7 +55,7 @@ impl Ranges {
     }
 }
 
-/// Start and end of the bytes that `struct flock` names. `base` is the position from which its start counts.
+/// Start and end of the range of a `struct flock`. `base` is the position to which its start is relative.
 pub fn resolve(base: i64, start: i64, length: i64) -> Result<(i64, i64), i32> {
     let start = base.checked_add(start).ok_or(libc::EOVERFLOW)?;
     let (start, end) = match length {

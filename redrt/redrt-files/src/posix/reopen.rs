@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Opens an existing file again. Without `O_APPEND`: appended bytes are written by position.
+/// Opens an existing file again, without `O_APPEND`: appended bytes are written by position.
 pub fn open_as_allowed(path: &Path, flags: c_int) -> Result<File, c_int> {
     let flags = flags & !(OPENING | libc::O_APPEND) | libc::O_CLOEXEC;
     // SAFETY: - zero-terminated: a CString, which lives through the call.
@@ -18,8 +18,8 @@ pub fn open_as_allowed(path: &Path, flags: c_int) -> Result<File, c_int> {
     if file < 0 { Err(errno()) } else { Ok(File::from(unsafe { OwnedFd::from_raw_fd(file) })) }
 }
 
-/// Opens an existing file again, also if its owner may no longer open it so, or never could: a file that was made for
-/// reading only is written by the descriptor that made it. Then the owner gets the permission for a moment.
+/// Opens an existing file again, also if its owner may not open it any more, or never could: a file that was made
+/// read-only is written by the descriptor that made it. The owner gets the permission for a moment.
 pub fn open_by_name(path: &Path, flags: c_int) -> Result<File, c_int> {
     let opened = open_as_allowed(path, flags);
     let Ok(status) = std::fs::metadata(path) else { return opened };
@@ -37,7 +37,7 @@ pub fn open_by_name(path: &Path, flags: c_int) -> Result<File, c_int> {
     opened
 }
 
-/// Opens the file of a descriptor another time, for reading and writing if that is allowed, else as `flags` say.
+/// Opens the file of a descriptor again: for reading and writing if that is allowed, else with `flags`.
 pub fn open_apart(fd: RawFd, flags: c_int) -> Option<File> {
     let path = format!("/proc/self/fd/{fd}");
     let open = |writes: bool, reads: bool| OpenOptions::new().read(reads).write(writes).open(&path).ok();

@@ -1,7 +1,7 @@
-//! Descriptors of files that are agreed upon.
+//! Descriptors of files on which replicas agree.
 //!
-//! Several descriptors may be of one *description* (open(2)): they share the position. It is kept here and agreed. The
-//! kernel's position follows only for processes that inherit the descriptor.
+//! Several descriptors may refer to one *description* (open(2)), and then share its position. The position is kept here
+//! and agreed on. The kernel's position is set only for processes that inherit the descriptor.
 
 use super::agree::{errno, outcome, perform};
 use super::identity::Identity;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Flags that count only while a file is being opened.
+/// Flags that matter only while a file is being opened.
 pub const OPENING: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 
 /// An open file.
@@ -33,17 +33,17 @@ pub const OPENING: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 pub struct Description {
     /// Present path of the file.
     pub path: PathBuf,
-    /// Flags that it was opened with, and those set since.
+    /// Flags with which it was opened, and flags set since.
     pub flags: c_int,
     /// Position in bytes.
     pub position: u64,
-    /// Identity of the file, as the leader saw it.
+    /// Identity of the file, found by the leader.
     pub identity: Identity,
-    /// True if its descriptors are of the file itself, not of memory that stands for it.
+    /// True if its descriptors refer to the file itself, not to a stand-in.
     pub is_here: bool,
-    /// True if the program has removed its name: the file is removed with its last descriptor.
+    /// True if the program has removed the file's name: the file is removed with its last descriptor.
     pub is_kept: bool,
-    /// True if the system counts in the file: each replica has its own descriptor.
+    /// True if the file has counts of the system: each replica has its own descriptor.
     pub is_of_system: bool,
     /// True once it was reported that every replica writes to the mapped file.
     pub was_mapped: bool,
@@ -54,7 +54,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// Description of a file that was just opened, whose descriptor stands for it.
+    /// Description of a file that was just opened, with a stand-in as descriptor.
     pub fn new(path: PathBuf, flags: c_int, identity: Identity) -> Self {
         let (is_here, is_kept, is_of_system, was_mapped) = (false, false, false, false);
         let flags = flags & !OPENING;
@@ -62,7 +62,7 @@ impl Description {
         Self { path, flags, position, identity, is_here, is_kept, is_of_system, was_mapped, listing, token }
     }
 
-    /// Description of a file in which the system counts, whose descriptor is this process's own.
+    /// Description of a file with counts of the system, which this process has opened itself.
     pub fn of_system(path: PathBuf, flags: c_int) -> Self {
         Self { is_here: true, is_of_system: true, ..Self::new(path, flags, Identity::default()) }
     }
@@ -77,20 +77,20 @@ impl Description {
         self.flags & libc::O_ACCMODE != libc::O_RDONLY
     }
 
-    /// Follows the renaming of the file.
+    /// Records the new path of the file.
     pub fn rename(&mut self, path: PathBuf) {
         locks::renamed(self.identity, &path);
         self.path = path;
     }
 
-    /// Returns `fd`, as a descriptor of the file itself. If it stands for the file so far, the descriptor that the
-    /// leader has sent takes its place, or the file is opened by name. Fails if neither is possible.
+    /// Returns `fd` as a descriptor of the file itself. A stand-in is replaced by the descriptor that the leader has
+    /// sent, or by the file opened by name. Fails if neither is possible.
     pub fn file(&mut self, shared: &Shared, fd: RawFd) -> Result<RawFd, c_int> {
         if !self.is_here {
             let lent = self.token.and_then(lend::find).map_or(Err(libc::ENOENT), |lent| put_in_place(shared, lent));
             lent.or_else(|_| self.replace(shared, open_by_name(&self.path, self.flags))).inspect_err(|error| {
                 match *error {
-                    // A directory may have been removed: that is not reported.
+                    // A directory may have been removed, which is not reported.
                     _ if self.listing.is_some() => {}
                     libc::ESTALE => self.complain("another file has its name"),
                     error => self.complain(&std::io::Error::from_raw_os_error(error).to_string()),
@@ -101,8 +101,8 @@ impl Description {
         Ok(fd)
     }
 
-    /// Replaces the descriptors by ones that were opened by the file's present name. The kernel keeps the name by which
-    /// each was opened, and the cloner carries no file whose name is gone. If that fails they stay as they are.
+    /// Reopens the descriptors by the file's present name. The kernel keeps the name by which each was opened, and the
+    /// cloner does not carry a file whose name is gone. On a failure they stay as they are.
     pub fn refresh(&self, shared: &Shared) {
         if self.is_here {
             let _ = self.replace(shared, open_as_allowed(&self.path, self.flags));
@@ -159,7 +159,7 @@ pub fn size(shared: &Shared, fd: RawFd) -> Result<i64, c_int> {
     super::agree::observe(look).0.map(|(size, _)| size)
 }
 
-/// Replaces the files of all descriptors of a description by this one.
+/// Replaces the files of all descriptors of a description by this file.
 fn put_in_place(shared: &Shared, file: RawFd) -> Result<(), c_int> {
     for number in numbers_of(shared) {
         // SAFETY: - touches no memory: F_GETFD takes no pointer.
@@ -178,7 +178,7 @@ pub type Shared = Arc<Mutex<Description>>;
 
 process_local! {
     static TABLE: Mutex<BTreeMap<RawFd, Shared>> = Mutex::new(BTreeMap::new());
-    /// A bit for each descriptor in the table: calls on others are left without a lock.
+    /// A bit for each descriptor in the table: calls on others are left without a look at the table.
     static BITS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 }
 const WORDS: usize = 1 << 10;
@@ -188,12 +188,12 @@ fn bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
     BITS.get(at / 64).map(|word| (word, 1 << (at % 64)))
 }
 
-/// Returns false if a descriptor is certainly not of an agreed file.
+/// Returns false if a descriptor is certainly not in the table.
 pub fn may_know(fd: RawFd) -> bool {
     fd >= 0 && bit(fd).is_none_or(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
-/// Description of a descriptor; `None` if it is not agreed upon.
+/// Description of a descriptor; `None` if replicas do not agree on its file.
 pub fn find(fd: RawFd) -> Option<Shared> {
     if may_know(fd) { lock(&TABLE).get(&fd).cloned() } else { None }
 }
@@ -219,7 +219,7 @@ fn numbers_of(shared: &Shared) -> Vec<RawFd> {
     lock(&TABLE).iter().filter(|(_, known)| Arc::ptr_eq(known, shared)).map(|(fd, _)| *fd).collect()
 }
 
-/// All open files, each once.
+/// All open files, without duplicates.
 pub fn all() -> Vec<Shared> {
     let mut found: Vec<Shared> = Vec::new();
     for shared in lock(&TABLE).values() {
@@ -230,8 +230,8 @@ pub fn all() -> Vec<Shared> {
     found
 }
 
-/// Makes memory that stands for a file in a replica that does not write it. Calls that are not intercepted do no harm
-/// there.
+/// Makes a stand-in: memory in place of a file, in a replica that does not write the file. Calls that are not
+/// intercepted do no harm there.
 pub fn stand_in(flags: c_int) -> Result<RawFd, c_int> {
     let closing = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
     // SAFETY: - zero-terminated: a C string literal.
@@ -270,8 +270,8 @@ fn is_executable(fd: RawFd) -> bool {
     unsafe { libc::fstat(fd, &raw mut status) == 0 && status.st_mode & 0o111 != 0 }
 }
 
-/// Waits until all siblings have come here. The program may have written a program that it runs now. The kernel runs
-/// none that is open for writing, and siblings that have yet to close it have descriptors of it.
+/// Waits until all siblings have come here. The program may have written the program that it runs now. The kernel does
+/// not run a file that is open for writing, and siblings have descriptors of it until they close them.
 pub fn await_siblings() {
     if is_agreed() {
         decide::unanimously(|| true);
@@ -298,7 +298,7 @@ pub fn duplicate(call: &Call) -> Outcome {
     if made < 0 {
         return Err(errno());
     }
-    // The former file of the number is closed, as by close(2).
+    // As by close(2): the number's former file is closed.
     if let Some(former) = remove(made) {
         let is_last = Arc::strong_count(&former) == 1;
         locks::closed(&former, is_last);
@@ -312,7 +312,7 @@ pub fn duplicate(call: &Call) -> Outcome {
     Ok(Done::Answered(made.into()))
 }
 
-/// `fcntl(F_GETFL)`: the flags of the file, not of memory that stands for it.
+/// `fcntl(F_GETFL)`: the flags of the file, not of its stand-in.
 pub fn flags(fd: RawFd) -> Outcome {
     let Some(shared) = find(fd) else { return Ok(Done::Left) };
     let flags = lock(&shared).flags & !(OPENING | libc::O_CLOEXEC | libc::O_NOCTTY);
@@ -355,7 +355,8 @@ pub fn remove_kept() {
     }
 }
 
-/// Enters regular files that were opened for writing before anything could be agreed. They are agreed upon from now on.
+/// Enters regular files that were opened for writing before replicas could agree. From now on they agree on these
+/// files.
 pub fn adopt_open_files() {
     const NUMBERS: RawFd = 1024;
     let mut known: Vec<(Identity, u64, Shared)> = Vec::new();
@@ -391,11 +392,11 @@ pub fn adopt_open_files() {
     }
 }
 
-/// Returns true if a descriptor shares its position with those of a description. It is found by moving the position.
+/// Returns true if a descriptor shares its position with those of a description. Found by moving the position.
 fn is_same(fd: RawFd, shared: &Shared) -> bool {
     let other = lock(&TABLE).iter().find(|(_, known)| Arc::ptr_eq(known, shared)).map(|(other, _)| *other);
     let Some(other) = other else { return false };
-    // No other thread uses the descriptors in MPI_Init, so the position can be moved.
+    // No other thread uses the descriptors during MPI_Init, so the position may be moved.
     // SAFETY: - touches no memory: lseek takes numbers.
     unsafe {
         let before = libc::lseek(fd, 0, libc::SEEK_CUR);

@@ -23,7 +23,7 @@ impl Rank {
     }
 
     fn enter<T>(&self, act: impl FnOnce() -> T) -> T {
-        // SAFETY: - no reference to process-local state is used later: the tests use no result of that kind.
+        // SAFETY: - no reference to process-local state is used later: results of the tests have none.
         unsafe { self.process.enter(act) }
     }
 
@@ -35,13 +35,13 @@ impl Rank {
         })
     }
 
-    /// Acts as a process that goes on from an image taken now, after the end of this one.
+    /// Continues as a process that goes on from an image taken now, after the end of this one.
     fn go_on_from_image(&self) {
         self.forget_kernel();
         assert!(self.is_in_place());
     }
 
-    /// Acts as another process that becomes this rank's leader, after the end of the first.
+    /// Continues as another process that becomes this rank's leader, after the end of the first.
     fn forget_kernel(&self) {
         self.enter(|| {
             with_owners(|owners| {
@@ -65,7 +65,7 @@ const fn range(start: i64, end: i64, is_exclusive: bool) -> Change {
     Change::Lock(Range { start, end, is_exclusive })
 }
 
-/// Changes that exclude each other in two ranks: for process or open file, the lock, and its release.
+/// Conflicting changes of two ranks: true for locks of the process, the lock, and its release.
 const CONFLICTS: [(bool, Change, Change); 4] = [
     (true, range(0, END, true), Change::Unlock(0, END)),
     (true, range(3, 9, true), Change::Unlock(2, 10)),
@@ -95,7 +95,7 @@ fn a_lock_of_another_rank_is_tried_until_it_is_given_back() {
     }
 }
 
-/// They do once nobody else has them.
+/// Once no other rank has them.
 #[test]
 fn locks_return_in_a_leader_that_had_none_in_the_kernel() {
     let (_directory, [one, other]) = ranks();
@@ -118,7 +118,7 @@ fn descriptors_share_locks_of_the_process_not_of_open_files() {
     let [first, second] = [true, false].map(|is_of_process| {
         one.set(is_of_process, range(0, 10, true), true).unwrap().unwrap();
         let fd = other.file.as_raw_fd();
-        // The other open file, in the same process.
+        // The other open file, of the same process.
         let found = one.enter(|| {
             let subject = Subject::new(&other.shared, fd, is_of_process);
             subject.attempt(range(5, 6, true), false)
@@ -129,8 +129,7 @@ fn descriptors_share_locks_of_the_process_not_of_open_files() {
     assert_eq!((first, second), (Some(Ok(())), Some(Err(libc::EAGAIN))));
 }
 
-/// The calls of the program have not returned yet.
-/// That holds however soon after a call the image was taken.
+/// While the program's calls have not returned yet. The image may be taken at any moment after a call.
 #[test]
 fn a_process_from_an_image_has_the_locks_that_the_kernel_had() {
     let (_directory, [one, other]) = ranks();
@@ -145,7 +144,7 @@ fn a_process_from_an_image_has_the_locks_that_the_kernel_had() {
     }
     let (shared, alone) = (Change::Whole(Some(false)), Change::Whole(Some(true)));
     assert_eq!([&one, &other].map(|rank| rank.set(false, shared, true)), [Some(Ok(())); 2]);
-    // The old lock was given back for the one that it waits for.
+    // The old lock was released for the one that it waits for.
     assert_eq!(one.set(false, alone, true), None);
     one.go_on_from_image();
     assert_eq!(other.set(false, alone, false), Some(Ok(())));
