@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard};
 
 /// Both directions of the control connection. Any thread may send; one receives.
 ///
-/// In a copy of the process the descriptor leads to another daemon. So no thread may be in the middle of a message when
+/// In a copy of the process the descriptor leads to another daemon, so no thread may be in the midst of a message when
 /// a copy is made: the thread that makes it holds both locks. The thread that receives waits without its lock.
 pub struct Control {
     daemon: Daemon,
@@ -20,7 +20,7 @@ pub struct Control {
 
 enum Daemon {
     Process(UnixStream),
-    /// Takes sent messages. Its own messages are handled in the call that makes them.
+    /// Receives the process's messages. The simulated daemon's messages are handled in the call that makes them.
     #[cfg(any(test, feature = "simulation"))]
     Simulated(Box<dyn Fn(&FromAgent) + Send + Sync>),
 }
@@ -100,8 +100,8 @@ impl Control {
         }
     }
 
-    /// Receives messages and hands them to `heed` until the stream ends. Returns the error that ended it. `idle` is
-    /// called before each wait and returns its limit in milliseconds; -1 for none.
+    /// Receives messages and passes them to `heed` until the stream ends. Returns the error that ended it. `idle` is
+    /// called before each wait, and returns the limit of the wait in milliseconds; -1 for none.
     pub fn serve(&self, mut idle: impl FnMut() -> i32, mut heed: impl FnMut(ToAgent)) -> io::Error {
         loop {
             if !self.wait_readable(idle()) {
@@ -109,7 +109,7 @@ impl Control {
             }
             let mut frames = self.reader.lock().expect("no thread panics while it receives");
             let mut bytes = [0; 4096];
-            // Must not block: the readable bytes may have been another daemon's, from before this process became a
+            // Must not block: the readable bytes may have been those of another daemon, before this process became a
             // copy.
             // SAFETY: - bytes is valid for writes of its length.
             let count = unsafe {
@@ -148,15 +148,15 @@ impl Control {
         (own, other)
     }
 
-    /// Waits until no message is being handled. The order of locks is this one, the engine, the writer: handlers of
-    /// messages lock the engine, and holders of the engine send.
+    /// Waits until no message is being handled. The order of locks is this lock, the engine, the writer: handlers of
+    /// messages lock the engine, and callers that have the engine locked send.
     pub fn deafen(&self) -> Deaf<'_> {
         Deaf { control: self, reader: self.reader.lock().expect("no thread panics while it receives") }
     }
 }
 
 impl<'a> Deaf<'a> {
-    /// Waits until no message is being sent either. A caller that needs the engine has locked it before.
+    /// Waits until no message is being sent either. A caller that needs the engine locks it before.
     pub fn hush(self) -> Hushed<'a> {
         let writer = self.control.writer.lock().expect("no thread panics while it sends");
         Hushed { control: self.control, _writer: writer, reader: self.reader, put_aside: Vec::new() }
@@ -164,7 +164,7 @@ impl<'a> Deaf<'a> {
 }
 
 impl Hushed<'_> {
-    /// Drops all that was received: the descriptor leads to another daemon now, and the last one's messages are void.
+    /// Drops all received bytes: the descriptor leads to another daemon now, and the former daemon's messages are void.
     pub fn begin_anew(&mut self) {
         *self.reader = FrameReader::default();
         self.put_aside.clear();
@@ -180,9 +180,9 @@ impl Hushed<'_> {
         self.control.read(&mut self.reader)
     }
 
-    /// Waits for the next message for at most `limit_ms` milliseconds; -1 for no limit. `None` when the time is over.
-    /// Fails with [`io::ErrorKind::ConnectionAborted`] when there is no message and the `asker` is readable: it has
-    /// gone.
+    /// Waits for the next message for at most `limit_ms` milliseconds; -1 for no limit. `None` at the end of that time.
+    /// Fails with [`io::ErrorKind::ConnectionAborted`] if there is no message and the `asker` is readable, which means
+    /// that it has ended.
     pub fn receive_within(&mut self, limit_ms: i32, asker: Option<RawFd>) -> io::Result<Option<ToAgent>> {
         if let Some(message) = self.reader.next().map_err(io::Error::other)? {
             return Ok(Some(message));
@@ -200,13 +200,13 @@ impl Hushed<'_> {
     }
 
     /// Lets other threads use the connection again. Returns the messages that the caller has to handle: those put
-    /// aside, and those in the buffer already. The trap: the thread that listens waits until the socket is readable. It
-    /// would not see a message that came together with the last one that was received here.
+    /// aside, and those in the buffer. The trap: the listening thread waits until the socket is readable, and would
+    /// miss a message that came together with the last one that was received here.
     #[must_use = "nobody else heeds these messages"]
     pub fn end(mut self) -> Vec<ToAgent> {
         let mut unheeded = std::mem::take(&mut self.put_aside);
         if !mutation::is_planted(Mutation::ReadTogetherLost) {
-            // A wrong frame stays in the buffer: the thread that listens meets it again.
+            // A damaged frame stays in the buffer: the listening thread reports it.
             unheeded.extend(std::iter::from_fn(|| self.reader.next().ok().flatten()));
         }
         unheeded
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(text(&control.deafen().hush().end()), text(&[]));
     }
 
-    /// The message that a line was given up may have been handled before this process was hushed for that line.
+    /// The message that gives the line up may have been handled before this process was hushed for the line.
     #[test]
     fn one_whose_asker_has_gone_waits_for_no_word_of_the_daemon() {
         let ((here, mut daemon), (asked, asker)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());

@@ -1,7 +1,7 @@
 //! Outcomes that depend on timing: which request completed, what a probe found, whether a receive was cancelled.
 //!
 //! In an unreplicated world they are simply looked up. In a replicated one the leader of the sphere decides. A follower
-//! takes the same outcome at the same point of the same thread, and waits until it has come true there too (design:
+//! takes the same outcome at the same point of the same thread, once the outcome has come true there too (design:
 //! output commit; `quiesce::decision`). A [`Question`] goes with each outcome: the kind of call, its arguments and its
 //! place in the program. An outcome of another question is not taken (`quiesce::path`).
 
@@ -28,11 +28,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Number of readings of clocks, or of questions to the outside, after which progress is made once.
 const READINGS_PER_POLL: u32 = 64;
 
-/// Greatest number of decisions that a leader which only asks outside is ahead of its followers. Their answers may be
-/// large.
+/// Limit on a leader's lead over its followers, in decisions, while it only asks outside: the answers may be large.
 const AHEAD_OUTSIDE_MAX: u64 = 16;
 
-/// Pause between two attempts at something outside that is not possible yet. It doubles from the one to the other.
+/// Shortest and longest pause between attempts at something outside that is not possible yet. The pause doubles.
 const ATTEMPT_PAUSE_NS_MIN: u64 = 100_000;
 const ATTEMPT_PAUSE_NS_MAX: u64 = 4_000_000;
 
@@ -81,7 +80,7 @@ pub struct Probed {
     pub message: usize,
 }
 
-/// Returns true if the request has completed. A persistent one has if it is not started, or its round is complete.
+/// Returns true if the request has completed. A persistent request has if it is inactive, or if its round is complete.
 pub fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
     match engine.requests.get(id).operation {
         Operation::Persistent { round: Some(round), .. } => engine.requests.is_complete(round),
@@ -90,8 +89,8 @@ pub fn is_complete(engine: &mut Engine, id: RequestId) -> bool {
     }
 }
 
-/// Runs one decision. `find` looks for an outcome (the leader's part); `follow` returns the result of a decided outcome
-/// once it has come true here. With `wait`, the leader goes on looking until there is an outcome.
+/// Runs one decision. `find` looks for an outcome, which is the leader's part; `follow` returns the result of a decided
+/// outcome once it has come true here. With `wait`, the leader looks until there is an outcome.
 fn decide<T>(
     cell: &Cell,
     ask: Ask,
@@ -111,7 +110,7 @@ fn decide<T>(
         match ahead {
             Ahead::Nothing => return None,
             Ahead::Decided(outcome) => decided = Some(outcome),
-            // A test must make progress itself: the program may do nothing but test.
+            // A test must make progress itself: a program may consist of tests only.
             Ahead::Unknown => {}
         }
         cell.poll_once();
@@ -149,8 +148,8 @@ fn decide<T>(
     found
 }
 
-/// Panics: the outcome is of another kind than the question. That cannot happen, since an outcome that does not fit its
-/// question is refused when it arrives.
+/// Panics: the outcome is of another kind than the question. Cannot happen, since such an outcome is refused on
+/// arrival.
 fn mistaken(asked: Ask, outcome: &Outcome) -> ! {
     unreachable!("{outcome:?} was decided for {asked:?}")
 }
@@ -159,7 +158,8 @@ fn needs_decisions(polling: bool) -> bool {
     engine::cell().lock().needs_decisions(polling)
 }
 
-/// Looks without a decision: until `find` finds something with `wait`, else once before and once after making progress.
+/// Looks without a decision. With `wait` it looks until `find` succeeds; otherwise once before progress and once after
+/// it.
 fn simply<T>(wait: bool, mut find: impl FnMut(&mut Engine) -> Option<T>) -> Option<T> {
     let cell = engine::cell();
     if wait {
@@ -233,8 +233,8 @@ pub fn all(ids: &[RequestId]) -> bool {
     condition(ids.len(), |engine| ids.iter().all(|id| is_complete(engine, *id)))
 }
 
-/// Returns true if a condition holds. It has to be one that stays true until this thread acts on it. `arguments` tell
-/// it apart from other conditions.
+/// Returns true if a condition holds. Once true, the condition must stay true until this thread acts on it. `arguments`
+/// distinguish it from other conditions.
 pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> bool {
     let find = |engine: &mut Engine| holds(engine).then_some(());
     if !needs_decisions(true) || mutation::is_planted(Mutation::TestByItself) {
@@ -251,8 +251,7 @@ pub fn condition(arguments: impl Hash, holds: impl Fn(&mut Engine) -> bool) -> b
 /// The oldest message that a receive with this pattern would take; `None` if there is none and `wait` is not set. With
 /// `take` it leaves the unexpected queue.
 pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wait: bool) -> Option<Probed> {
-    // Without decisions replicas find messages at different moments, so threads need not agree on what was found
-    // before.
+    // Without decisions replicas find messages at different moments, and threads need not agree on earlier findings.
     let takes_turn = take || needs_decisions(true);
     let look = |engine: &mut Engine, source, tag| {
         let found = engine.probe(context, source, tag)?;
@@ -292,9 +291,9 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
     found
 }
 
-/// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`).
-/// A message that it finds decides what is received, so that is agreed; a probe in vain is not. A follower without the
-/// leader's outcome finds nothing, and its program asks again.
+/// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`). A
+/// message that is found decides what the program receives, so replicas agree on it; they do not agree on a probe
+/// without a finding. A follower without the leader's outcome finds nothing, and its program asks again.
 fn look_for_any(
     context: u64,
     tag: Option<i32>,
@@ -308,7 +307,7 @@ fn look_for_any(
             engine.pass_outcome(stream);
             Some(probed)
         }
-        // The outcome is of another probe, or of a call that this thread has yet to come to.
+        // The outcome is of another probe, or of a later call of this thread.
         Some(_) => None,
         None if !engine.is_deciding() => None,
         None => {
@@ -345,8 +344,8 @@ fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64>
     })
 }
 
-/// The leader's value of a number that is there after a while. The leader looks for it until it finds it, and is woken
-/// to do so ([`Cell::tell_waiting`]). A replica that becomes the leader meanwhile looks for it too.
+/// The leader's value of a number that becomes available later. The leader calls `find` until it returns the number,
+/// and is woken for that ([`Cell::tell_waiting`]). A replica that becomes the leader meanwhile does the same.
 pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
     let cell = engine::cell();
     if !needs_decisions(false) || mutation::is_planted(Mutation::LineByItself) {
@@ -358,17 +357,17 @@ pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
     found.expect("it was waited for")
 }
 
-/// The answer of something outside, which the leader asks: files are read by one replica.
+/// The answer of something outside, which only the leader asks: files are read by one replica.
 ///
-/// `act` runs with the engine locked, so no copy of this process is made in the midst of it. When the leader dies
-/// before its siblings hold the answer, the next one acts again. No consequence of the first time has left (output
-/// commit). So `act` has to be short, the same when it is done twice, and invisible to others.
+/// `act` runs with the engine locked, so no copy of this process is made meanwhile. If the leader dies before its
+/// siblings hold the answer, its successor acts again; no consequence of the first answer has left (output commit). So
+/// `act` has to be short, repeatable, and invisible to others.
 pub fn outside(arguments: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     outside_once_possible(arguments, || Some(act()))
 }
 
-/// The answer of something outside that may not answer yet. The leader asks again, in intervals, and makes progress for
-/// others meanwhile.
+/// The answer of something outside that may not be able to answer yet. The leader asks again at intervals, and makes
+/// progress meanwhile.
 pub fn outside_once_possible(arguments: u64, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
     let ask = Ask { call: Call::Observe, arguments, data: 0 };
     ask_outside(ask, |engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
@@ -376,17 +375,17 @@ pub fn outside_once_possible(arguments: u64, act: impl Fn() -> Option<Vec<u8>>) 
 
 /// Changes something outside, in the leader: files are written by one replica.
 ///
-/// A change is an output, as a message is, and committed as one: `act` runs when all siblings hold every earlier
-/// decision. If the leader dies now, the next one comes here with the same decisions behind it, and acts again. So
-/// doing `act` twice has to be the same as doing it once.
+/// A change is an output, as a message is, and is committed as one: `act` runs when all siblings hold every earlier
+/// decision. If the leader dies during `act`, its successor comes here with the same decisions behind it, and acts
+/// again. So `act` has to be idempotent.
 ///
-/// In a rank of three replicas or more it runs when a majority asks for the same change, unless the job has
-/// `--files=leader`. `arguments` is a digest of the change, `data` one of the bytes that are written.
+/// In a rank of three replicas or more, `act` runs once a majority asks for the same change, unless the job has
+/// `--files=leader`. `arguments` is a digest of the change, `data` a digest of the written bytes.
 pub fn effect(arguments: u64, data: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
     effect_once_possible(arguments, data, || Some(act()))
 }
 
-/// Makes a change, as [`effect`] does, that may not be possible yet, such as a lock of a file that another process has.
+/// Makes a change, as [`effect`] does, that may not be possible yet, such as a lock that another process has.
 pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
     let change = || {
         let answer = act()?;
@@ -396,8 +395,8 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
     let cell = engine::cell();
     threads::tell_siblings();
     if cell.lock().is_replicated() {
-        // With several threads no votes are asked for. The trap: of two threads that use one file, one may have it here
-        // and the other in a sibling. Each would wait for the vote of a thread that waits for the file.
+        // With several threads there are no votes. The trap: of two threads that use one file, one may have it here and
+        // the other in a sibling. Each would wait for the vote of a thread that waits for the file.
         let votes = threads::is_one() && job().is_some_and(|job| job.welcome.options.files != Files::Leader);
         cell.lock().vote_on_changes(votes);
     }
@@ -428,7 +427,8 @@ struct Attempts {
 }
 
 impl Attempts {
-    /// Calls `act` if it is time. Else, or in vain, sets the alarm that wakes the waiting thread for the next attempt.
+    /// Calls `act` if the pause is over. Without a result it sets the alarm that wakes the waiting thread for the next
+    /// attempt.
     fn attempt<T>(&self, engine: &mut Engine, act: impl FnOnce() -> Option<T>) -> Option<T> {
         let now = monotonic_ns();
         if now >= self.next_ns.get() {
@@ -448,11 +448,12 @@ fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -
     if !cell.lock().is_replicated() {
         return std::iter::from_fn(|| Some(act())).flatten().next().expect("it has an answer in the end");
     }
-    // The engine is locked during `act`, so that no copy is made in the midst of it.
+    // Locked during `act`, so that no copy is made meanwhile.
     if !needs_decisions(false) {
         return cell.wait_for(|engine| attempts.attempt(engine, &act));
     }
-    // A program may do nothing but ask; without progress the acknowledgements of its followers would fill its inbox.
+    // A program may consist of such questions only: without progress its followers' acknowledgements would fill its
+    // inbox.
     process_local! {
         static COUNT: AtomicU32 = AtomicU32::new(0);
     }
@@ -481,14 +482,14 @@ fn ask_outside(ask: Ask, may_act: impl Fn(&mut Engine) -> bool, act: impl Fn() -
     found.expect("an answer is there at once")
 }
 
-/// Returns true if `holds` returns true in all replicas. Waits until all have come here.
+/// Returns true if `holds` returns true in all replicas. Waits until all replicas have come here.
 pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
     let holds = holds();
     let stream = threads::stream();
     let cell = engine::cell();
     let mut has_voted = false;
     let all = cell.wait_for(|engine| {
-        // Readings come first that the leader made and this replica did not: else the ballot would be for another
+        // First skips readings of the leader that this replica did not make: otherwise the ballot would be for another
         // outcome.
         engine.skip_readings(stream);
         let ask = Ask::new(Call::Agreement, ());

@@ -6,7 +6,7 @@ use redrt_process::simulation;
 use redrt_wire::control::FromAgent;
 use redrt_wire::lack::Lack;
 
-/// Ends this process, which lacks a resource of its host. The job goes on if its rank has another replica.
+/// Ends this process, which lacks a resource of its host. The job goes on if the rank has another replica.
 pub fn unable<T>(lack: Lack) -> T {
     last_words(&lack.to_string(), FromAgent::Unable(lack));
     exit(1)
@@ -31,7 +31,7 @@ fn last_words(message: &str, words: FromAgent) {
     {
         if control.send(&words).is_ok() {
             simulation::end_process();
-            // The daemon ends this process. If the daemon is gone, the agent thread notices that.
+            // The daemon ends this process. The agent thread notices if the daemon is gone.
             loop {
                 std::thread::park();
             }
@@ -43,7 +43,7 @@ fn last_words(message: &str, words: FromAgent) {
     }
 }
 
-/// Prints why nothing can be sent to the daemon, if the reason is that the program has closed the descriptor.
+/// Reports the reason if nothing can be sent to the daemon because the program has closed the descriptor.
 pub fn say_if_closed(control: &Control) {
     if super::is_closed(control.fd()) {
         redrt_process::say(

@@ -1,4 +1,4 @@
-//! The process in its job: what the MPI calls of a program stand on.
+//! The process in its job: the base of a program's MPI calls.
 //!
 //! ```text
 //!   a call ──▶ threads           its number and order, signals that are due
@@ -7,8 +7,8 @@
 //!   daemon ──▶ control ──▶ job   the welcome; the end by `leave`
 //!   peers  ──▶ links             connections that are opened and accepted
 //! ```
-//! Beside them: `undo` for changes of files, `scrub` for comparisons of memory, `faults` that are injected, and
-//! `callbacks` into the program. Nothing here knows communicators, windows or files of MPI.
+//! Beside them: `undo` for changes of files, `scrub` for comparisons of memory, `faults` to inject, and `callbacks`
+//! into the program. Nothing here depends on communicators, windows or files of MPI.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
@@ -56,8 +56,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Returns true if processes may open each other's memory. They may not where replicas of a rank are on different
-    /// hosts, nor where each process is in a process-id namespace of its own, to be saved.
+    /// Returns true if processes may open each other's memory. Not if replicas of a rank are on different hosts, nor if
+    /// each process is in a process-id namespace of its own, for checkpoints.
     pub fn may_share_memory(&self) -> bool {
         !self.welcome.world.is_replicated() && !self.welcome.options.is_saved
     }
@@ -67,8 +67,8 @@ impl Job {
         self.may_share_memory() || self.welcome.windows.is_some() && !self.refuses_windows()
     }
 
-    /// Returns true if no window may span several ranks. The reason is deferred verification: ranks go on with a
-    /// message of one replica while the leader of its rank may be behind.
+    /// Returns true if no window may span several ranks. With deferred verification, ranks go on with a message of one
+    /// replica while the leader of its rank may be behind.
     pub fn refuses_windows(&self) -> bool {
         self.welcome.world.is_replicated() && self.welcome.options.verification == Verification::Deferred
     }
@@ -102,7 +102,7 @@ pub fn set_job(job: Job) -> &'static Job {
     job
 }
 
-/// Returns true if the number is a valid one of a descriptor, and none is open under it.
+/// Returns true if the number could be a descriptor's, and no file is open under it.
 pub fn is_closed(fd: RawFd) -> bool {
     // SAFETY: - touches no memory: F_GETFD takes no pointer, and an invalid number is an error.
     fd >= 0 && unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0

@@ -1,15 +1,15 @@
 //! Order of the program's locks: the same in all replicas of a rank.
 //!
-//! With that, a program without data races behaves the same in all replicas: between two locks, a thread does not
+//! With this order, a program without data races behaves the same in all replicas: between two locks, a thread does not
 //! depend on others. The preloaded library counts each operation, and reports those that matter to other threads
 //! (`redrt/redrt-preload/src/ordered`). The machine is `thread-order`. Its batches are outcomes of a stream of their
-//! own, so an output waits until the siblings hold the order that it depends on.
+//! own, so an output waits until the siblings hold the order on which it depends.
 //!
 //! Threads that may call MPI at once (`MPI_THREAD_MULTIPLE`) post their sends and receives in one order as well: a
 //! communicator is a channel of that machine.
 //!
 //! A leader sends the operations of its threads before each MPI call and each change of a file, and every millisecond
-//! while there are any. A follower's thread waits with its operation until the leader's has arrived.
+//! while there are any. A follower's thread waits with an operation until the leader's has arrived.
 
 use crate::lock_events::{
     ADOPTS, AHEAD, BEFORE, BEGINS, BEGUN, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation,
@@ -36,7 +36,7 @@ const QUESTION: Question = Question { call: Call::Turn, arguments: 0, data: 0, p
 /// Channel of all calls on the process's descriptors. No communicator has it: their contexts are hashes.
 const DESCRIPTORS: u64 = u64::from_be_bytes(*b"descript");
 
-/// Longest time for which a leader that does not call MPI keeps operations to itself.
+/// Longest time for which a leader that does not call MPI delays its operations.
 const TELL_INTERVAL: Duration = Duration::from_millis(1);
 
 process_local! {
@@ -44,7 +44,7 @@ process_local! {
     static ORDER: Mutex<Option<Order>> = const { Mutex::new(None) };
     /// True from the first ordered thread until [`finish`].
     static IS_ON: AtomicBool = AtomicBool::new(false);
-    /// Counts the threads that wait for their turn, and notes operations that siblings do not have yet. The preloaded
+    /// Counts the threads that wait for their turn, and marks operations that siblings do not have yet. The preloaded
     /// library reads it.
     static NOTES: Notes = const { Notes::new() };
     /// True while the thread that sends operations sleeps.
@@ -82,7 +82,7 @@ pub fn finish() {
     }
 }
 
-/// Makes a copy follow, whatever its source did.
+/// Makes a copy follow, in whatever role its source was.
 pub fn become_copy() {
     if let Some(order) = &mut *order() {
         order.join();
@@ -90,7 +90,7 @@ pub fn become_copy() {
     preload::stir_waiters();
 }
 
-/// Sends siblings the operations that they do not have yet. To be called before something leaves that may depend on
+/// Sends siblings the operations that they do not have yet. To be called before anything leaves that may depend on
 /// them.
 #[inline]
 pub fn tell() {
@@ -112,7 +112,7 @@ pub fn tell_in(engine: &mut Engine) {
     }
 }
 
-/// Waits while followers are many operations behind. A thread that would wait in vain goes on.
+/// Waits while followers are many operations behind. A thread whose wait would never end goes on.
 fn await_followers(thread: u64) {
     let cell = redrt_engine::cell();
     let mut patience = Patience::default();
@@ -206,7 +206,7 @@ fn held(engine: &mut Engine) -> Option<Batch> {
     loop {
         let outcome = engine.peek_outcome(STREAM)?;
         engine.pass_outcome(STREAM);
-        // A sound leader decides nothing but batches: anything else is skipped.
+        // A sound leader decides batches only: anything else is skipped.
         if let Outcome::Bytes(bytes) = outcome
             && let Ok(batch) = postcard::from_bytes(&bytes)
         {
@@ -215,7 +215,7 @@ fn held(engine: &mut Engine) -> Option<Batch> {
     }
 }
 
-/// Answer to a thread about its next operation, by the batches that have arrived; `None` while it has to wait.
+/// Answer to a thread about its next operation, from the batches that have arrived; `None` while it has to wait.
 fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
     if engine.is_deciding() {
         while let Some(batch) = held(engine) {
@@ -240,7 +240,7 @@ fn answer(step: Step) -> Option<u64> {
     }
 }
 
-/// A thread that another one waits for: it has yet to take a lock which it took in the leader.
+/// A thread for which another one waits: it has not taken a lock yet that it took in the leader.
 struct Behind {
     thread: u64,
     pulse: u64,
@@ -249,7 +249,7 @@ struct Behind {
     patience: Patience,
 }
 
-/// Time between two looks at such a thread, and the time for which it may stand still.
+/// Time between two looks at such a thread, and the longest time for which it may stand still.
 const LOOK_NS: u64 = 1_000_000_000;
 const STILL_NS_MAX: u64 = 10 * LOOK_NS;
 
@@ -258,8 +258,8 @@ impl Behind {
         Self { thread, pulse: 0, since_ns: now, next_ns: now, patience: Patience::default() }
     }
 
-    /// Looks at the thread, if it is time. Returns true if it will not come to that lock: it has stood still for long,
-    /// or has run for longer than the leader's thread in vain.
+    /// Looks at the thread, if the time has come. Returns true if it will not reach that lock: it has stood still for
+    /// long, or has run for longer than the leader's thread without reaching it.
     fn look(&mut self, engine: &mut Engine, now: u64) -> bool {
         if now < self.next_ns {
             return false;
@@ -276,7 +276,7 @@ impl Behind {
     }
 }
 
-/// Number of times that a thread yields the processor before it sleeps until another one has made an operation.
+/// Number of times that a thread yields the processor before it sleeps until another thread has made an operation.
 const YIELDS_MAX: u32 = 64;
 
 /// Waits until a thread may make its next operation. Returns the answer for the preloaded library; 0 if threads are no
@@ -365,8 +365,8 @@ fn orders_channels() -> bool {
 }
 
 /// Takes the calling thread's turn on a communicator, if it has come. Returns true if it has: then the thread has to
-/// make its operation (post a send or a receive, find a message) before it unlocks the engine. Siblings are told before
-/// the operation leaves.
+/// make its operation (post a send or a receive, find a message) before it unlocks the engine. Siblings get the turn
+/// before the operation's message leaves.
 pub fn takes_turn(engine: &mut Engine, context: u64) -> bool {
     if !orders_channels() {
         return true;
@@ -406,7 +406,7 @@ pub fn engine_in_turn(context: u64) -> Locked<'static> {
     engine
 }
 
-/// Guard of a thread that waits for its turn in another way than [`engine_in_turn`]: others wake it.
+/// Guard of a thread that waits for its turn by other means than [`engine_in_turn`]: other threads wake it.
 pub struct Waiting(());
 
 impl Waiting {
@@ -431,11 +431,11 @@ fn part() {
     redrt_engine::cell().lock().report_divergence(Parting::Locks);
 }
 
-/// Copies what the leader's call found that a thread is about to repeat.
+/// Copies the findings of the leader's call, which a thread is about to repeat.
 fn copy_found(thread: u64, found: &mut Found) {
     found.length = 0;
     if let Some(order) = &*order() {
-        // More than there is room for was never recorded.
+        // Longer findings were never recorded.
         found.push(order.found(thread));
     }
 }

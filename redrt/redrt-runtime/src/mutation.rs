@@ -1,4 +1,5 @@
-//! Bugs that simulations plant to show that they would be found. The library that programs load can have none.
+//! Bugs that simulations plant, to show that they would be found. They cannot be planted in the library that programs
+//! load.
 
 /// A planted bug.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -6,31 +7,31 @@
 pub enum Mutation {
     /// A barrier leaves out its last round.
     BarrierShort,
-    /// A member of the tree of a broadcast does not wait for its parent before it sends on.
+    /// A member of the tree of a broadcast forwards without waiting for its parent's data.
     BroadcastEarly,
     /// A reduction leaves out the last child of a member.
     ReduceChildLost,
     /// A scan combines with one member too few.
     ScanShort,
-    /// An allgather puts the first piece that it has received where its own belongs.
+    /// An allgather stores the first piece that it receives in its own piece's place.
     GatherMisplaced,
-    /// An alltoall waits for its receives, and not for its sends.
+    /// An alltoall waits for its receives, but not for its sends.
     AlltoallUnawaited,
     /// Nonblocking collectives have one context and one tag.
     NonblockingMixed,
-    /// A duplicate has the context of the communicator that it was made from.
+    /// A duplicate has its parent's context.
     ContextShared,
-    /// A number of a freed communicator is used again before all members have freed it.
+    /// A freed communicator's number is reused before all members have freed it.
     ContextReusedEarly,
     /// A fence does not wait for the operations of others.
     FenceUncounted,
     /// Exclusive locks are given while others have the lock.
     LockIgnored,
-    /// An accumulate replaces the target's elements in place of combining them.
+    /// An accumulate replaces the target's elements instead of combining them.
     AccumulateReplaces,
     /// An access epoch of groups begins before its targets have posted.
     PostIgnored,
-    /// A follower takes the request that is complete here, not the one that was complete at its leader.
+    /// A follower takes the request that completed first here, not the one that completed first at its leader.
     FirstByItself,
     /// A follower tests by itself.
     TestByItself,
@@ -40,17 +41,17 @@ pub enum Mutation {
     CancelByItself,
     /// A line is cut while messages without numbers are in flight.
     LineUnquiet,
-    /// A line has any replica of a rank, not the one that has made the rank's changes outside.
+    /// A line has any replica of a rank, instead of the one that has made the rank's changes outside.
     LineOfFollowers,
-    /// Siblings of saved processes are not told to begin new records of changes of files.
+    /// Siblings of saved processes are not told to begin new records of changes.
     SiblingsUntold,
-    /// Messages that a daemon sends together with the one that a line goes are lost.
+    /// Messages that a daemon sends together with the one to go on are lost.
     ReadTogetherLost,
     /// A process that goes on from a line does not report again that it is in `MPI_Finalize`.
     FinalizingOnce,
-    /// A job that goes back to a line does not send its view.
+    /// A job that goes back to a line does not send its view again.
     ViewUnsaid,
-    /// A process that has asked for a line, and goes on from it, does not know that it was taken.
+    /// A process that has asked for a line, and goes on from it, assumes that it was not taken.
     LineUntold,
     /// Each replica asks for a line by itself.
     LineByItself,
@@ -58,7 +59,7 @@ pub enum Mutation {
     SignalByItself,
     /// A follower that has reported its place goes on before the call of a signal is decided.
     SignalUnwaited,
-    /// A process does not look whether hosts answer.
+    /// A process does not check if hosts answer.
     SilenceUnheard,
 }
 

@@ -34,8 +34,8 @@ pub struct Hooks {
 }
 
 impl Hooks {
-    /// Hooks that answer for clocks, for the order of an interpreter's threads, for that of locks, and for what the
-    /// system counts.
+    /// Hooks that answer for clocks, for the order of an interpreter's threads, for the order of locks, and for counts
+    /// of the system.
     pub const fn new(clock: ClockHook, turn: TurnHook, lock: LockHook, count: CountHook) -> Self {
         let (clock, turn, lock, count) = (Some(clock), Some(turn), Some(lock), Some(count));
         Self { size_bytes: size_of::<Self>(), clock, random: None, turn, lock, count }
@@ -97,7 +97,7 @@ fn functions() -> Option<&'static Functions> {
     FUNCTIONS.get_or_init(find).as_ref()
 }
 
-/// Address of a function of the preloaded library, by which its mapping is found; `None` without the library.
+/// Address of a function of the preloaded library, which identifies its mapping; `None` without the library.
 pub fn address() -> Option<usize> {
     functions().map(|functions| functions.install as usize)
 }
@@ -116,7 +116,7 @@ pub fn install(hooks: Option<&'static Hooks>) {
 }
 
 /// Installs the function that answers calls about files; `None` removes it. With `only_looks` the C library still makes
-/// the calls. Returns true if streams are covered as well; `None` without the preloaded library.
+/// the calls. Returns true if streams are covered too; `None` without the preloaded library.
 pub fn install_files(answer: Option<Answer>, only_looks: bool) -> Option<bool> {
     // SAFETY: - the function stays valid: this library is never unloaded, since it has threads.
     functions().map(|functions| unsafe { (functions.files)(answer, only_looks) })

@@ -1,8 +1,8 @@
-//! A thread that makes progress while the program computes, for windows: origins reach memory of this process while
+//! A thread that makes progress while the program computes, for windows: origins access memory of this process while
 //! its program makes no MPI call.
 //!
-//! It runs only in a world that is not replicated. Memory of replicas must change at the same points of their
-//! programs, and these are in MPI calls.
+//! It runs only in a world that is not replicated. Memory of replicas must change at the same points of their programs,
+//! and these points are MPI calls.
 
 use super::{job, workers};
 use redrt_engine as engine;
@@ -13,15 +13,15 @@ use std::time::Duration;
 const INTERVAL: Duration = Duration::from_millis(1);
 
 process_local! {
-    /// Number of windows that want help; the thread waits for the first one on the condition variable.
+    /// Number of windows that need progress; the thread waits for the first one on the condition variable.
     static WANTED: (Mutex<u32>, Condvar) = (Mutex::new(0), Condvar::new());
 }
 
 /// Guard: progress is made for one window until it is dropped.
 pub struct Helped(());
 
-/// Starts to make progress for one more window. `None` in a replicated world, in a program started by itself, or if no
-/// thread can be started: then only MPI calls make progress.
+/// Makes progress for one more window. `None` in a replicated world, in a program that was not started by redrun, or if
+/// no thread can be started: then only MPI calls make progress.
 pub fn help() -> Option<Helped> {
     process_local! {
         static STARTED: OnceLock<bool> = OnceLock::new();

@@ -4,10 +4,10 @@
 //!   agent thread:  Orders ──▶ WANTED = number of a collective that has not begun
 //!   main thread:   each blocking collective: number = ++COLLECTIVES ≥ WANTED? ──▶ digests of pages ──▶ redrun
 //! ```
-//! Replicas are in the same state at the same call, except for operations in the background: a receive may have taken
-//! its message in one of them and not in the other. So memory is read only while the program has no open request, which
-//! is true at the same calls in all replicas. Threads of the program besides the main one change memory whenever they
-//! run: with them nothing is compared.
+//! Replicas are in the same state at the same call, except for operations in the background: a receive may have its
+//! message in one replica and not in another. So memory is read only while the program has no open request, which is
+//! true at the same calls in all replicas. Other threads of the program change memory whenever they run, so programs
+//! with several threads are not compared.
 
 use crate::{job, threads};
 use redrt_abi::program_memory;
@@ -25,7 +25,7 @@ process_local! {
     static IS_ON: AtomicBool = AtomicBool::new(false);
     /// Blocking collectives that the main thread has begun.
     static COLLECTIVES: AtomicU64 = AtomicU64::new(0);
-    /// Number of the collective at which, or at the next that fits, the order is to be carried out.
+    /// Number of the collective at which the order is carried out, or at the next suitable one.
     static WANTED: AtomicU64 = AtomicU64::new(NONE);
     static ORDER: Mutex<Option<(u64, Order)>> = Mutex::new(None);
 }
@@ -35,12 +35,12 @@ pub fn begin() {
     IS_ON.store(true, Ordering::Release);
 }
 
-/// Counts a blocking collective that begins, and carries out the order that is due. Other threads than the main one do
-/// not count.
+/// Counts a blocking collective at its begin, and carries out an order that is due. Only collectives of the main thread
+/// count.
 #[inline]
 pub fn at_collective() {
     if IS_ON.load(Ordering::Relaxed) && threads::number() == 0 {
-        // Sequentially consistent with `heed`: the agent sees this collective, or this thread sees the order.
+        // Sequentially consistent with `heed`: either the agent sees this collective, or this thread sees the order.
         let number = COLLECTIVES.fetch_add(1, Ordering::SeqCst) + 1;
         let wanted = WANTED.load(Ordering::SeqCst);
         if number >= wanted {
@@ -91,7 +91,7 @@ fn carry_out(number: u64, wanted: u64) {
     answer(round, Answer::Pages { collective: number, stretches, next });
 }
 
-/// Digests of the memory of an order, and the address at which the next order has to go on; 0 at the end of memory.
+/// Digests of the memory of an order, and the address from which the next order continues; 0 at the end of memory.
 fn digests(order: &Order, seed: u64) -> (Vec<Stretch>, u64) {
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut left = order.bytes_max / PAGE_BYTES;

@@ -1,11 +1,10 @@
-//! The application's threads: their numbers, which agree between replicas, and the number of MPI calls each has begun.
+//! The application's threads: their numbers, which agree between replicas, and their numbers of MPI calls.
 //!
 //! While a thread is in an MPI call it is *internal*: it gets real clocks and random bytes. The library and its
-//! allocator ask for them below the call, in every replica at another time, and not for the application.
+//! allocator use them below the call, at different times in each replica and not on behalf of the application.
 //!
-//! A callback of the program counts as the application again: it runs at a place of its thread's order that all
-//! replicas agree on. Callbacks of nonblocking collectives do not: any thread that makes progress may run them, at any
-//! time.
+//! A callback of the program counts as the application again: all replicas agree on its place in the thread's order.
+//! Callbacks of nonblocking collectives do not count: any thread that makes progress may run them, at any time.
 
 mod signals;
 
@@ -49,7 +48,7 @@ pub fn stream() -> StreamId {
 }
 
 process_local! {
-    /// Flags, below, of the work at the begin and end of each call; 0 for none.
+    /// Flags (below) for work at the begin and end of each call; 0 for none.
     static WATCHED: AtomicU8 = AtomicU8::new(0);
     /// Delivers events to tools of the program.
     static DELIVER: OnceLock<fn()> = OnceLock::new();
@@ -69,13 +68,13 @@ const TIMES: u8 = 4;
 const TELLS_SIBLINGS: u8 = 8;
 
 /// Marks and counts calls from now on. `end_of_thread` is called at the end of each thread that has made a call, by
-/// that thread; not for the main one.
+/// that thread, except for the main thread.
 pub fn watch(end_of_thread: fn(StreamId)) {
     END_OF_THREAD.get_or_init(|| end_of_thread);
     WATCHED.fetch_or(AGREES, Ordering::Release);
 }
 
-/// Calls `deliver` at the ends of calls from now on. There the program may be told of events.
+/// Calls `deliver` at the ends of calls from now on, where the program may get events.
 pub fn deliver_events(deliver: fn()) {
     DELIVER.get_or_init(|| deliver);
     WATCHED.fetch_or(DELIVERS, Ordering::Release);
@@ -87,8 +86,8 @@ pub fn tell_before_calls(tell: fn()) {
     WATCHED.fetch_or(TELLS_SIBLINGS, Ordering::Release);
 }
 
-/// Returns true if an outcome has to be agreed on here. The rank has several replicas, the job's options ask for it
-/// (`option`), and the calling thread is at a place that all replicas of its rank come to.
+/// Returns true if replicas have to agree on an outcome here: the rank has several replicas, the job's options ask for
+/// it (`option`), and all replicas come to this place of the calling thread.
 pub fn agrees(option: impl FnOnce(&Options) -> bool) -> bool {
     redrt_abi::phase::is_active()
         && !is_aside()
@@ -98,7 +97,7 @@ pub fn agrees(option: impl FnOnce(&Options) -> bool) -> bool {
         })
 }
 
-/// Sends siblings the operations of threads that they do not have yet. To be called before something leaves that may
+/// Sends siblings the operations of threads that they do not have yet. To be called before anything leaves that may
 /// depend on them.
 pub fn tell_siblings() {
     if let Some(tell) = TELL.get() {
@@ -120,7 +119,7 @@ process_local! {
     static PROVIDED: AtomicI32 = AtomicI32::new(MPI_THREAD_SINGLE);
 }
 
-/// Records the level of thread support that the program was given. The highest of several levels counts.
+/// Records a level of thread support that the program was given. The highest level counts.
 pub fn provide(level: c_int) {
     PROVIDED.fetch_max(level, Ordering::AcqRel);
 }
@@ -139,7 +138,7 @@ process_local! {
     static ARE_ORDERED: AtomicBool = AtomicBool::new(false);
 }
 
-/// Sets whether threads are ordered. If they are, threads that call no MPI may wait in the library, for their turns.
+/// Sets if threads are ordered: then threads that do not call MPI may wait in the library, for their turns.
 pub fn order_threads(are_ordered: bool) {
     ARE_ORDERED.store(are_ordered, Ordering::Relaxed);
 }
@@ -150,13 +149,13 @@ pub fn mpi_thread_count(own: u32) -> u32 {
     if !are_allowed() && !ARE_ORDERED.load(Ordering::Relaxed) {
         return 1;
     }
-    // If the threads cannot be listed, the result is above any real number: the process is never taken for passive.
+    // If the threads cannot be listed, the number is above any real one: the process is never taken for passive.
     tasks().map_or(u32::MAX, |tasks| (tasks.len() as u32).saturating_sub(own))
 }
 
 /// Number of threads that are neither the main one nor the library's; `None` if they cannot be listed.
 pub fn strangers() -> Option<usize> {
-    // The threads of this process are those of many simulated processes, which have one each.
+    // In a simulation the listed threads are those of many processes, which have one thread each.
     if simulation::now_ns().is_some() {
         return Some(0);
     }
@@ -169,7 +168,7 @@ pub fn strangers() -> Option<usize> {
     Some(tasks()?.iter().filter(|task| is_strange(task)).count())
 }
 
-/// The ids of all threads; `None` if they cannot be listed. Not by the C library's `opendir`: its buffer is in the
+/// The ids of all threads; `None` if they cannot be listed. The C library's `opendir` is avoided: its buffer is in the
 /// program's heap, which would differ between replicas from then on.
 fn tasks() -> Option<Vec<u32>> {
     let directory = std::fs::File::open("/proc/self/task").ok()?;
@@ -194,7 +193,7 @@ fn tasks() -> Option<Vec<u32>> {
 
 struct Thread {
     number: u64,
-    /// MPI calls begun; [`Place::ENDED`] when there will be no more.
+    /// MPI calls begun; [`Place::ENDED`] if no more will come.
     calls: AtomicU64,
     /// Kind of the last call, plus one; 0 if it was not an MPI call.
     kind: AtomicU16,
@@ -205,15 +204,15 @@ struct Thread {
 }
 
 impl Thread {
-    /// Place of the thread in the program. The kind of a call is written before the call is counted. So a reader may
-    /// get the kind of the next call, which the thread is about to begin.
+    /// Place of the thread in the program. A call's kind is written before the call is counted, so a reader may get the
+    /// kind of a call that the thread is about to begin.
     fn place(&self) -> Place {
         let calls = self.calls.load(Ordering::Acquire);
         Place { thread: self.number, calls, kind: self.kind.load(Ordering::Relaxed) }
     }
 
-    /// A number that changes as long as this thread runs, or may do something: its processor time outside of MPI
-    /// calls; the current time within them, or if the processor time is unknown.
+    /// A number that changes as long as this thread runs or may act: outside of MPI calls its processor time; within
+    /// them, or if the processor time is unknown, the current time.
     fn pulse(&self) -> u64 {
         let is_outside = self.calls.load(Ordering::Acquire) == self.ended.load(Ordering::Acquire);
         is_outside.then(|| self.ran_ns()).flatten().unwrap_or_else(monotonic_ns)
@@ -221,7 +220,7 @@ impl Thread {
 
     /// Processor time of the thread in nanoseconds; `None` if it has ended.
     fn ran_ns(&self) -> Option<u64> {
-        // proc(5): time spent on the processor, time spent waiting for one, and how often it was there.
+        // proc(5): time on the processor, time waiting for one, and number of time slices.
         let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", self.task)).ok()?;
         text.split_whitespace().next()?.parse().ok()
     }
@@ -236,8 +235,8 @@ pub fn ran_ns_of(number: u64) -> u64 {
     known(number).and_then(Thread::ran_ns).unwrap_or_default()
 }
 
-/// Pulse of the thread with this number. Two equal pulses mean that the thread has stood still between them, outside of
-/// MPI calls. The pulse of an unknown thread is 0.
+/// Pulse of the thread with this number. Two equal pulses mean that the thread has not run between them, outside of MPI
+/// calls. The pulse of an unknown thread is 0.
 pub fn pulse_of(number: u64) -> u64 {
     known(number).map_or(0, Thread::pulse)
 }
@@ -250,7 +249,7 @@ fn threads() -> std::sync::MutexGuard<'static, Vec<&'static Thread>> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Marks the thread's end by its drop. The destructors that run later, such as the allocator's, are not the
+/// Marks the thread's end when it is dropped. Destructors that run later, such as the allocator's, are not the
 /// application.
 struct End(Cell<Option<&'static Thread>>);
 
@@ -260,7 +259,7 @@ impl Drop for End {
             thread.calls.store(Place::ENDED, Ordering::Release);
             thread.ended.store(0, Ordering::Release);
             preload::set_internal(true);
-            // The end of the main thread is that of the process.
+            // The main thread ends with the process.
             if thread.number != 0
                 && redrt_abi::phase::is_active()
                 && let Some(tell) = END_OF_THREAD.get()
@@ -285,7 +284,7 @@ pub fn task() -> u32 {
 fn register() -> &'static Thread {
     let number = number();
     let mut threads = threads();
-    // The record outlives its thread: a follower that is behind may ask for it. It is small.
+    // The record outlives its thread, since a follower that is behind may ask for it. It is small.
     let thread: &'static Thread =
         Box::leak(Box::new(Thread { number, calls: 0.into(), kind: 0.into(), ended: 0.into(), task: task() }));
     threads.push(thread);
@@ -310,8 +309,8 @@ pub fn make_known() {
 /// Guard: the calling thread is in an MPI call until it is dropped.
 pub struct Inside {
     was_internal: Option<bool>,
-    /// Further work at the end of the call; 0 in all programs but those that are timed or have tools. It is one word
-    /// and not a richer type, since every call writes and reads it.
+    /// Further work at the end of the call; 0 in most programs, without timing and tools. It is one word and not a
+    /// richer type, since every call writes and reads it.
     extra: u32,
 }
 
@@ -371,10 +370,10 @@ fn enter_as(kind: u16) -> Inside {
     if !is_watched() || is_aside() {
         return Inside { was_internal: None, extra: 0 };
     }
-    // First of all: the lines below may allocate.
+    // First, since the following lines may allocate.
     let was_internal = preload::set_internal(true);
     let thread = THREAD.get().unwrap_or_else(register);
-    // Load and store instead of an addition: only this thread writes these fields.
+    // Load and store in place of an addition: only this thread writes these fields.
     thread.kind.store(kind, Ordering::Relaxed);
     thread.calls.store(thread.calls.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
     Inside { was_internal: Some(was_internal), extra: 0 }
@@ -428,14 +427,14 @@ pub struct CallingBack {
     before: Option<(bool, bool)>,
 }
 
-/// Begins a callback of the program. On the side, and where calls are not watched, this changes nothing.
+/// Begins a callback of the program. Has no effect on the side, and where calls are not watched.
 #[inline]
 pub fn call_back() -> CallingBack {
     if !is_watched() || is_aside() {
         return CallingBack { before: None };
     }
     if ARE_ORDERED.load(Ordering::Relaxed) {
-        // The moment of the callback is not the same in all replicas.
+        // The moment of the callback differs between replicas.
         preload::pause_order(true);
     }
     CallingBack { before: Some((preload::set_internal(false), IN_CALLBACK.replace(true))) }

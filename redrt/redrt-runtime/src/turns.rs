@@ -1,9 +1,9 @@
 //! Order of an interpreter's threads at its global lock (CPython): the same in all replicas of a rank.
 //!
-//! With that, programs of several threads behave the same in all replicas as far as one thread runs at a time: a thread
-//! runs in one piece between two gaps, and the next thread was decided. The preloaded library reports the events of the
-//! lock (`redrt/redrt-preload/src/interpreter.rs`). The machine is `order`. Its items are outcomes of a stream of
-//! their own, so an output waits until the siblings hold the order that it depends on.
+//! With this order, programs of several threads behave the same in all replicas, to the extent that one thread runs at
+//! a time: a thread runs in one piece between two gaps, and the next thread is decided. The preloaded library reports
+//! the events of the lock (`redrt/redrt-preload/src/interpreter.rs`). The machine is `order`. Its items are outcomes of
+//! a stream of their own, so an output waits until the siblings hold the order on which it depends.
 
 mod order;
 
@@ -23,10 +23,10 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 /// The stream of the order. No thread has this number: numbers of threads are 0 or hashes.
 const STREAM: StreamId = StreamId::Thread(u64::from_be_bytes(*b"turns   "));
 
-/// Processor time, in milliseconds, that the holder runs while a thread waits before it has to give way. It gives way
-/// in the midst of its segment, at another place in each replica, so this is long.
+/// Processor time, in milliseconds, that the holder may use while a thread waits, before it has to give way. Long,
+/// since it gives way in the midst of its segment, at another place in each replica.
 const PATIENCE_MS: c_int = 500;
-/// Number of others' segments, one each 5 ms, that a waiting thread sees before it is the next one.
+/// Number of segments of other threads, of 5 ms each, after which a waiting thread is the next one.
 const STARVES_AFTER: c_int = 10;
 
 process_local! {
@@ -49,7 +49,7 @@ impl Log for Engine {
             {
                 return Some(turn);
             }
-            // No sound leader decides that: it is skipped.
+            // A sound leader does not decide that: it is skipped.
             self.pass_outcome(STREAM);
         }
     }
@@ -104,7 +104,7 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
                 if !waits_here {
                     return Outlook::Done(permit);
                 }
-                // A semaphore may be taken only after a second question, MAY_TAKE, with the lock's mutex in hand.
+                // A semaphore may be taken only after a second question, MAY_TAKE, while the lock's mutex is held.
                 match engine.front() {
                     Some(turn) if is_semaphore && turn.thread == thread => Outlook::Done(Permit::Next(turn)),
                     None if is_semaphore && engine.leads() => Outlook::Done(Permit::Free),
@@ -182,7 +182,7 @@ fn answer(wanted: Turn, permit: Permit) -> c_int {
     }
 }
 
-/// Functions of CPython that give the lock up because the program asked for it.
+/// Functions of CPython that give the lock up on request of the program.
 const GIVING_UP: [&CStr; 5] = [
     c"PyEval_SaveThread",
     c"PyEval_ReleaseThread",
@@ -190,7 +190,7 @@ const GIVING_UP: [&CStr; 5] = [
     c"PyGILState_Release",
     c"PyThreadState_DeleteCurrent",
 ];
-/// The function that runs the program, and may give way in the midst of it.
+/// The function that runs the program, and may give way within it.
 const RUNNING: &CStr = c"_PyEval_EvalFrameDefault";
 
 /// Maximum number of frames between those functions and this one.

@@ -3,16 +3,16 @@
 //! ```text
 //!   a change ── before() ──▶ nothing, or a record ──▶ Passage: the change is made ──▶ dropped
 //!                                                        ▲
-//!   the agent, at a line ── still() ─────────────────────┘ waits until nobody has one ──▶ begin(): since this line
+//!   the agent, at a line ── still() ─────────────────────┘ waits until no thread has one ──▶ begin(): since this line
 //! ```
 //! A line falls between changes, never between a record and its change: a thread that changes something has a passage,
 //! and no image is taken while a thread has one. Before the first line there is nothing to go back to, and no record is
 //! made. A thread that uses a descriptor of the library has a passage too ([`inside`]): in a process that goes on from
-//! an image the descriptor is gone, or its number is another's. A program that only appends makes one record of each
-//! file between two lines.
+//! an image the descriptor is gone, or its number belongs to another file. A program that only appends makes one record
+//! of each file between two lines.
 //!
-//! Where each host has a log of its own, there is one more for file systems that other hosts see too ([`SharedLog`]):
-//! changes there outlive this host.
+//! Where each host has a log of its own, there is one more for file systems that are shared with other hosts
+//! ([`SharedLog`]): changes there outlive this host.
 //!
 //! Changes by children of the program are recorded as well (`children.rs`).
 
@@ -35,30 +35,32 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 process_local! {
     /// True while changes are recorded: there is a line to go back to, and recording has not failed.
     static RECORDS: AtomicBool = AtomicBool::new(false);
-    /// Held for reading by passages, for writing while an image is taken. Releasing it takes no other lock: a stopped
-    /// thread might hold that.
+    /// Held for reading by passages, for writing while an image is taken. Releasing it takes no other lock, which a
+    /// stopped thread might hold.
     static GATE: RwLock<()> = RwLock::new(());
-    /// True while the agent waits for the gate: new passages wait, so that it gets its turn.
+    /// True while the agent waits for the gate: new passages wait, so that the agent gets its turn.
     static IS_CLOSING: AtomicBool = AtomicBool::new(false);
     static STATE: Mutex<Option<State>> = Mutex::new(None);
 }
 
 per_thread! {
-    /// True while the calling thread has a passage. Other changes of the thread meanwhile are part of the change, or
-    /// are made by a handler of a signal.
+    /// True while the calling thread has a passage. Further changes of the thread meanwhile are part of its change, or
+    /// are made by a signal handler.
     static IS_INSIDE: Cell<bool> = Cell::new(false);
-    /// True while the calling thread makes a record, with signals blocked: its changes meanwhile are those of the log.
+    /// True while the calling thread makes a record, with signals blocked: its changes meanwhile are changes of the
+    /// log.
     static IS_WRITING: Cell<bool> = Cell::new(false);
 }
 
-/// Longest wait for passages to end. A change that takes longer does not hold up the whole job: no image is taken then.
+/// Longest wait for passages to end. A change that takes longer does not delay the whole job: no image is taken then.
 const STILL_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_micros(200);
 
 struct State {
     place: UndoPlace,
     own: Log,
-    /// The log for file systems that other hosts see, and the test for them; `None` if all changes go to `own`.
+    /// The log for file systems that are shared with other hosts, and the test for them; `None` if all changes go to
+    /// `own`.
     shared: Option<(Log, Sharing)>,
 }
 
@@ -66,13 +68,13 @@ struct Log {
     directory: Directory,
     disk: Disk,
     recorder: Recorder,
-    /// No process puts files back while this is open. `None` if no descriptor was left: then putting back does not wait
-    /// for this process.
+    /// No process puts files back while this is open. `None` if no descriptor was available: then putting back does not
+    /// wait for this process.
     _presence: Option<Presence>,
 }
 
-/// Descriptor by which this process attends a log. It has a high number, out of the program's way, and the same one in
-/// all replicas.
+/// Descriptor by which this process attends a log. Its number is high, above the program's, and the same in all
+/// replicas.
 struct Presence(OwnedFd);
 
 const PRESENCE_FD_MIN: RawFd = 768;
@@ -97,8 +99,8 @@ impl Drop for Presence {
     }
 }
 
-/// Guard: no image of the process is taken until it is dropped. `None` inside if another one covers it, or none is
-/// needed.
+/// Guard: no image of the process is taken while it exists. `None` inside if another passage covers this one, or none
+/// is needed.
 pub struct Passage(Option<RwLockReadGuard<'static, ()>>);
 
 impl Passage {
@@ -116,7 +118,7 @@ impl Passage {
 impl Drop for Passage {
     fn drop(&mut self) {
         if self.0.is_some() {
-            // A handler that comes now has a passage of its own.
+            // A signal handler that runs from here on has a passage of its own.
             IS_INSIDE.set(false);
             self.0 = None;
         }
@@ -141,7 +143,7 @@ pub fn inside() -> Passage {
     if is_inside() || children::is_child() { Passage(None) } else { Passage::new() }
 }
 
-/// Records a change before it is made. The caller makes it before it drops the passage. A change within another one
+/// Records a change before it is made. The caller makes it before it drops the passage. A change within another change
 /// needs no passage of its own.
 pub fn before(change: Change<'_>) -> Passage {
     if !is_recording() {
@@ -156,7 +158,7 @@ pub fn before(change: Change<'_>) -> Passage {
 }
 
 /// Makes a record. Signals of the program are blocked meanwhile: their handlers may change files too, and would wait
-/// for the lock that their own thread has.
+/// for the lock that their own thread holds.
 fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
     let blocked = workers::block_signals();
     IS_WRITING.set(true);
@@ -169,7 +171,7 @@ fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
     workers::restore_signals(&blocked);
 }
 
-/// Notes that a change has made this file, by a name that was recorded. Called with a passage.
+/// Records that a change has made this file, by a name that was recorded. Called with a passage.
 pub fn note_made(fd: RawFd) {
     write_down(|state| {
         let log = state.log_of(Subject::Open(fd))?;
@@ -216,7 +218,7 @@ process_local! {
     pub static SIMULATED_SINCE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 }
 
-/// Returns true in a simulated process. It changes no files; only the line since which it would record is noted.
+/// Returns true in a simulated process. It changes no files; only the line since which it would record is kept.
 fn is_simulated(place: &UndoPlace) -> bool {
     #[cfg(any(test, feature = "simulation"))]
     if redrt_process::simulation::now_ns().is_some() {
@@ -243,8 +245,8 @@ pub fn still() -> Option<Still> {
     still
 }
 
-/// Means by which files of the program are read. The program keeps its record locks: none of its files is opened or
-/// closed in its process. Called while its signals are blocked.
+/// Functions by which files of the program are read. No file of the program is opened or closed in its process, so it
+/// keeps its record locks. Called while signals are blocked.
 const MEANS: Means = Means { lend, apart: apart::run };
 
 /// Borrows a descriptor of the program; `None` unless any number of bytes can be read from it.
@@ -278,7 +280,8 @@ impl Log {
 }
 
 impl State {
-    /// Opens the logs of this place. The recorders, of the own log and of the shared one, know the records made so far.
+    /// Opens the logs of this place. `own` and `shared` are the recorders of the two logs, with the records made so
+    /// far.
     fn new(place: UndoPlace, (own, shared): (Recorder, Recorder)) -> Self {
         if let Some(job) = job().filter(|_| !children::is_child()) {
             children::tell(job.welcome.job, &author(), &place);
@@ -309,7 +312,7 @@ fn new_recorders(is_of_host: bool) -> (Recorder, Recorder) {
     (Recorder::new(if is_of_host { 1 } else { file_undo::BLOCK_BYTES }), Recorder::default())
 }
 
-/// Makes the directories of the records. An error here is reported by the first record.
+/// Makes the directories of the records. The first record reports an error here.
 fn make_room(place: &UndoPlace) {
     let _ = Directory::at(place.directory.clone()).begin(place.since.0);
     if let Some(shared) = &place.shared {
@@ -317,13 +320,13 @@ fn make_room(place: &UndoPlace) {
     }
 }
 
-/// Does the same as [`begin`] in a process that is not held: one that goes on from a line, or whose sibling is the
-/// source of its rank and changes the rank's files until this process takes its place.
+/// Does the same as [`begin`] in a process that is not held. It goes on from a line, or is a sibling of a source; the
+/// source changes the rank's files until the sibling takes its place.
 pub fn begin_here(place: &UndoPlace) {
     if is_simulated(place) {
         return;
     }
-    // Perhaps no process of this host was saved, so no helper has made the directories.
+    // If no process of this host was saved, no helper has made the directories.
     make_room(place);
     begin(place);
 }
@@ -336,16 +339,16 @@ pub fn begin(place: &UndoPlace) {
     }
     let mut state = lock(&STATE);
     if state.as_ref().is_some_and(|state| state.place.since > place.since) {
-        // The message was for a sibling of a source, and is older than the line at which this process was saved itself.
+        // The message was for a sibling of a source, and is older than the line in which this process was saved.
         return;
     }
-    // Dropped first: in a process that goes on from a line, no other file has got the number of its descriptor yet.
+    // Dropped first: in a process that goes on from a line, no other file has the number of its descriptor yet.
     drop(state.take());
     *state = Some(State::new(place.clone(), new_recorders(place.is_of_host)));
     RECORDS.store(true, Ordering::Release);
 }
 
-/// In a copy: keeps the source's recorders, whose records exist, and records under a name of its own, in the place of
+/// In a copy: keeps the source's recorders, whose records exist, and records under a name of its own: in the place of
 /// its host, or in the source's if `place` is `None`.
 pub fn become_copy(place: Option<&UndoPlace>) {
     let mut state = lock(&STATE);
@@ -373,8 +376,8 @@ mod tests {
         i32::from(range.l_type)
     }
 
-    /// Returns true if this process has a record lock on a file. The lock of an open file description asks, since it
-    /// has another owner.
+    /// Returns true if this process has a record lock on a file. The question comes from an open file description,
+    /// which is another owner.
     fn is_locked(path: &Path) -> bool {
         let ask = || {
             let other = OpenOptions::new().read(true).write(true).open(path)?;

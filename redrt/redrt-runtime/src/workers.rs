@@ -16,13 +16,13 @@ pub fn count() -> u32 {
 
 /// Starts a thread of the library's own, which gets no signals of the program. It has begun to run when this returns.
 ///
-/// The trap: the C library keeps the data of a thread in the program's heap, and maps an arena at the first allocation
-/// of the thread. Later allocations of the program then have other addresses. So threads are started one after the
-/// other, in calls that all replicas make at the same place, and allocate nothing from the C library later.
+/// The trap: the C library keeps a thread's data in the program's heap, and maps an arena at the thread's first
+/// allocation. Later allocations of the program then have other addresses. So threads are started one after the other,
+/// in calls that all replicas make at the same place, and allocate nothing from the C library later.
 pub fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     COUNT.fetch_add(1, Ordering::Relaxed);
     let masked = block_signals();
-    // Not by a channel: the C library would keep one more block for this thread.
+    // Not by a channel, for which the C library would keep one more block for this thread.
     let begun = Arc::new((Mutex::new(false), Condvar::new()));
     let theirs = begun.clone();
     let begin = move || {
@@ -41,7 +41,7 @@ pub fn spawn(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
 }
 
 /// Blocks all signals for the calling thread, and returns the previous mask for [`restore_signals`]. Signals of the
-/// application are for its own threads, and stay pending meanwhile.
+/// application go to its own threads, and stay pending meanwhile.
 pub fn block_signals() -> libc::sigset_t {
     // SAFETY: - an all-zero set is a valid value to be overwritten.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };

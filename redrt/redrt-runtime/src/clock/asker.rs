@@ -1,8 +1,8 @@
 //! The asker of a reading: the function of the program that calls the C library to read a clock, and its callers.
 //!
-//! It is a few functions deep. So a collection of garbage is told apart from the program's own reading through the same
-//! function of its runtime, and is one asker wherever in the program memory runs short. Of each return address the
-//! place within its page counts: address-space randomization does not change that.
+//! It covers a few functions. So a collection of garbage differs from the program's own reading through the same
+//! function of its runtime, and is one asker at whatever place of the program memory runs short. Of each return address
+//! the offset within its page counts, which address-space randomization does not change.
 
 use crate::preload;
 use quiesce::Question;

@@ -1,7 +1,7 @@
 //! Counts of the system: used memory, faults, switches, load, the processor that a thread runs on.
 //!
 //! They differ between replicas as clocks do, programs send them as they send times, and runtimes of languages ask for
-//! them at moments of their own. So they are agreed as a reading of a clock is.
+//! them at moments of their own. So replicas agree on them as on readings of clocks.
 
 use super::{asker, is_agreed};
 use crate::decide;
@@ -21,7 +21,7 @@ pub(super) unsafe extern "C" fn hook(of: c_int, bytes: *mut u8, length: usize) -
     let own = unsafe { std::slice::from_raw_parts_mut(bytes, length) };
     let ask = || decide::counted(of, asker::here(of), || own.to_vec());
     let agreed = if threads::is_in_callback() { tasks::hold(ask) } else { ask() };
-    // If no sibling asks, this process's own value stays.
+    // If no sibling asks, this process's own value is used.
     if let Some(agreed) = agreed.filter(|agreed| agreed.len() == length) {
         own.copy_from_slice(&agreed);
     }

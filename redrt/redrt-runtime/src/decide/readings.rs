@@ -11,7 +11,7 @@ use redrt_process::clock::monotonic_ns;
 use redrt_wire::event::Parting;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Error of a clock that is injected: one hour.
+/// Error of an injected falsified clock: one hour.
 const FALSIFIED_BY_NS: u64 = 3_600_000_000_000;
 
 /// The leader's reading, in nanoseconds, of a clock that the program reads by a call of MPI. `here` reads this
@@ -21,8 +21,8 @@ pub fn time_of_call(clock: i32, here: impl Fn() -> u64) -> u64 {
     if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns }
 }
 
-/// Makes progress now and then: a program may do nothing but read clocks until something has come, and the
-/// acknowledgements of its followers would fill its inbox.
+/// Makes progress in some readings: a program may consist of readings only until a message comes, and its followers'
+/// acknowledgements would fill its inbox.
 fn poll_for_reading(cell: &Cell) {
     process_local! {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -33,7 +33,7 @@ fn poll_for_reading(cell: &Cell) {
 }
 
 /// The leader's reading, in nanoseconds, of a clock that the program reads past MPI; `None` if no sibling makes this
-/// reading. `asker` tells the reading function of the program apart from others; `here` reads this machine's clock.
+/// reading. `asker` identifies the reading function of the program; `here` reads this machine's clock.
 pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
     let read = || match read_by(asker, clock, || Outcome::Clock { clock, ns: here() })? {
         Outcome::Clock { ns, .. } => Some(ns),
@@ -43,9 +43,9 @@ pub fn reading(clock: i32, asker: u64, here: impl Fn() -> u64) -> Option<u64> {
     ns.map(|ns| if faults::is_falsified(Shown::Clock) { ns + FALSIFIED_BY_NS } else { ns })
 }
 
-/// The leader's value of something that the system counts; `None` if no sibling asks for it. `of` is its number
-/// (`redrt_wire::event::is_count`); `asker` tells the asking function of the program apart from others; `here` returns
-/// this machine's value.
+/// The leader's value of a count of the system; `None` if no sibling asks for it. `of` is its number
+/// (`redrt_wire::event::is_count`); `asker` identifies the asking function of the program; `here` returns this
+/// machine's value.
 pub fn counted(of: i32, asker: u64, here: impl Fn() -> Vec<u8>) -> Option<Vec<u8>> {
     match read_by(asker, of, || Outcome::Bytes(here()))? {
         Outcome::Bytes(bytes) => Some(bytes),

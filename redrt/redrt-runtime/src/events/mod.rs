@@ -1,13 +1,13 @@
-//! Events of this process and its job, for tools (MPI-5.0 §15.3.8): noted when they happen, delivered to callbacks
+//! Events of this process and its job, for tools (MPI-5.0 §15.3.8): recorded when they happen, delivered to callbacks
 //! later.
 //!
 //! ```text
 //!   engine, its lock held ── raise ──▶ waiting ── deliver ──▶ callbacks of the registrations
 //!                                      (bounded)   at the end of an MPI call, no lock held
 //! ```
-//! Without registrations no event is noted. A thread of the program calls callbacks as its MPI call ends, so they may
-//! call any function: `MPI_T_CB_REQUIRE_NONE`. Events and the moments of their delivery differ between the replicas of
-//! a rank. So callbacks are on the side (`threads::aside`): they get real clocks, and in them files are each replica's
+//! Without registrations no event is recorded. A thread of the program calls callbacks as its MPI call ends, so they
+//! may call any function: `MPI_T_CB_REQUIRE_NONE`. Events and the moments of their delivery differ between the replicas
+//! of a rank. So callbacks are on the side (`threads::aside`): they get real clocks, and their files are each replica's
 //! own.
 
 mod registry;
@@ -24,7 +24,7 @@ use std::sync::Mutex;
 /// Maximum number of events that wait for delivery. Later ones are counted and dropped.
 const WAITING_MAX: usize = 256;
 
-/// Size of an element of an event in bytes: all are signed numbers, one after the other.
+/// Size of an event's element in bytes: all are signed 64-bit numbers, one after the other.
 pub const ELEMENT_BYTES: usize = size_of::<i64>();
 
 /// A type of events.
@@ -33,13 +33,13 @@ pub const ELEMENT_BYTES: usize = size_of::<i64>();
 pub enum Kind {
     /// A replica is gone.
     ReplicaLost,
-    /// A copy, or a replica that came later, takes part.
+    /// A copy, or another newcomer, takes part.
     ReplicaJoined,
     /// Replicas of a sender were found to differ.
     MismatchFound,
     /// The replicas of this rank took different paths.
     PathsParted,
-    /// A connection was made anew.
+    /// A connection was restored.
     LinkRestored,
 }
 
@@ -63,7 +63,7 @@ pub struct Event {
 #[derive(Default)]
 struct Waiting {
     events: VecDeque<Event>,
-    /// Number of events of each kind that found no room.
+    /// Number of events of each kind that were dropped.
     dropped: [u64; Kind::ALL.len()],
 }
 
@@ -81,7 +81,7 @@ impl Waiting {
     }
 }
 
-/// Notes an event, if there is a registration for its kind.
+/// Records an event, if there is a registration for its kind.
 fn raise(kind: Kind, elements: Vec<i64>) {
     if registry::is_wanted(kind) {
         lock(&WAITING).get_or_insert_default().push(Event { kind, at_ns: monotonic_ns(), elements });
@@ -98,7 +98,7 @@ fn of_replica(replica: ReplicaId) -> [i64; 2] {
     [replica.rank.0.into(), replica.index.0.into()]
 }
 
-/// Notes the replicas that a new view has lost and gained.
+/// Records the replicas that a new view has lost and gained.
 pub fn view_changed(world: &World, before: &View, after: &View) {
     for replica in world.replicas() {
         let (old, new) = (before.member(replica), after.member(replica));
@@ -112,7 +112,7 @@ pub fn view_changed(world: &World, before: &View, after: &View) {
     }
 }
 
-/// Notes a comparison that was not unanimous.
+/// Records a comparison that was not unanimous.
 pub fn mismatch_found(mismatch: &Mismatch) {
     let finding = match mismatch.finding {
         Finding::ReplicaCorrupt => 0,
@@ -131,12 +131,12 @@ pub fn mismatch_found(mismatch: &Mismatch) {
     raise(Kind::MismatchFound, elements.to_vec());
 }
 
-/// Notes that this replica's path is not that of its siblings.
+/// Records that this replica's path differs from its siblings'.
 pub fn paths_parted(own: ReplicaId) {
     raise(Kind::PathsParted, of_replica(own).to_vec());
 }
 
-/// Notes that a connection with this peer was made anew.
+/// Records that a connection with this peer was restored.
 pub fn link_restored(peer: ReplicaId) {
     raise(Kind::LinkRestored, of_replica(peer).to_vec());
 }

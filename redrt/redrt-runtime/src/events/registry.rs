@@ -14,7 +14,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Levels of safety, from the least that a callback has to stand to the most.
+/// Levels of safety, from the least restrictive for a callback to the most.
 const SAFETIES: [c_int; 4] = [
     MPI_T_CB_REQUIRE_NONE,
     MPI_T_CB_REQUIRE_MPI_RESTRICTED,
@@ -41,7 +41,7 @@ pub struct Handler {
 pub struct Registration {
     /// Kind of the events.
     pub kind: Kind,
-    /// Callbacks by level of safety. The numbers of levels are in the order of what callbacks have to stand.
+    /// Callbacks by level of safety. The numbers of the levels are in the order of their restrictions.
     callbacks: Mutex<BTreeMap<c_int, Handler>>,
     dropped: Mutex<Option<Callback>>,
 }
@@ -50,9 +50,9 @@ process_local! {
     static REGISTRATIONS: HandleTable<Registration> = HandleTable::new();
     /// Number of registrations of each kind.
     static COUNTS: [AtomicU32; Kind::ALL.len()] = [const { AtomicU32::new(0) }; Kind::ALL.len()];
-    /// Events that callbacks are called for now.
+    /// Events whose callbacks run now.
     static INSTANCES: HandleTable<Event> = HandleTable::new();
-    /// Freed registrations with the function to call when no callback of them runs any more.
+    /// Freed registrations, each with the function to call once no callback of it runs.
     static FREED: Mutex<Vec<(ToolHandle, Handler)>> = Mutex::new(Vec::new());
 }
 
@@ -76,7 +76,7 @@ impl Registration {
         handle
     }
 
-    /// Frees a registration. `function` is called when no callback of it runs any more.
+    /// Frees a registration. `function` is called once no callback of it runs.
     pub fn free(handle: ToolHandle, function: Callback, user_data: usize) {
         if let Some(gone) = REGISTRATIONS.remove(handle.0) {
             COUNTS[gone.kind as usize].fetch_sub(1, Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl Registration {
         }
     }
 
-    /// Sets the callback for contexts of this level of safety, or takes it away.
+    /// Sets the callback for this level of safety; null removes it.
     pub fn set_callback(&self, safety: c_int, function: Callback, user_data: usize) {
         let mut callbacks = lock(&self.callbacks);
         if function == Callback::NULL {
@@ -106,7 +106,7 @@ impl Registration {
         *lock(&self.dropped) = Some(function).filter(|function| *function != Callback::NULL);
     }
 
-    /// The callback for the lowest level of safety: delivery needs no more.
+    /// The callback for the lowest level of safety, which suffices for delivery.
     fn callback(&self) -> Option<Handler> {
         lock(&self.callbacks).values().next().copied()
     }
@@ -122,7 +122,8 @@ pub fn deliver() {
     process_local! {
         static IS_DELIVERING: AtomicBool = AtomicBool::new(false);
     }
-    // One thread at a time, so that events come in order. Events that are raised meanwhile wait for the next call.
+    // One thread at a time, so that events come in order. Events that are raised meanwhile are delivered after the next
+    // call.
     if IS_DELIVERING.swap(true, Ordering::Acquire) {
         return;
     }
@@ -161,7 +162,7 @@ fn of_kind(kind: Kind) -> impl Iterator<Item = (ToolHandle, Arc<Registration>)> 
 fn tell(event: Arc<Event>) {
     let instance = ToolHandle(INSTANCES.insert(Arc::clone(&event)));
     for (handle, registration) in of_kind(event.kind) {
-        // Unless a callback has freed it.
+        // Skipped if a callback has freed the registration.
         if let Some(handler) = registration.callback().filter(|_| REGISTRATIONS.get(handle.0).is_some()) {
             callbacks::call_event(handler.function, instance, handle, MPI_T_CB_REQUIRE_NONE, handler.user_data);
         }

@@ -24,7 +24,7 @@ process_local! {
     static CHANGES: AtomicU64 = AtomicU64::new(0);
     /// Frames with decisions that this process has sent.
     static DECISIONS: AtomicU64 = AtomicU64::new(0);
-    /// Pieces of files that this process has read for its rank.
+    /// Pieces of files that this process has read on behalf of its rank.
     static READS: AtomicU64 = AtomicU64::new(0);
     /// Faults that have falsified their outcome: bits by the fault's index, modulo 64.
     static FALSIFIED: AtomicU64 = AtomicU64::new(0);
@@ -32,7 +32,7 @@ process_local! {
     static NEXT_WIRE: AtomicI64 = AtomicI64::new(-1);
     /// Index of the fault that hits the next payload in the retention log; -1 for none.
     static NEXT_LOG: AtomicI64 = AtomicI64::new(-1);
-    /// The host that corrupts data; one send in `SICK_PERIOD` is hit. A period of 0 means that none exists.
+    /// The host that corrupts data: one send in `SICK_PERIOD` is hit. A period of 0 means that there is none.
     static SICK_HOST: AtomicU32 = AtomicU32::new(0);
     static SICK_PERIOD: AtomicU64 = AtomicU64::new(0);
 }
@@ -54,14 +54,13 @@ pub fn arm(faults: &[ProcessFault], host: u32) {
     set_has_faults(armed);
 }
 
-/// In a copy: disarms all faults, which were meant for the source, except that of a sick host, if this process is now
-/// on it.
+/// In a copy: disarms all faults, which were meant for the source, except a sick host's, if this process is on it now.
 pub fn become_copy(host: u32) {
     let is_sick = SICK_PERIOD.load(Ordering::Acquire) > 0 && SICK_HOST.load(Ordering::Acquire) == host;
     set_has_faults(is_sick);
 }
 
-/// Called before each message to another rank that the application or a collective sends.
+/// Called before each message of the application or a collective to another rank.
 #[inline(always)]
 pub fn before_send(payload: &Payload) {
     if has_faults() {
@@ -120,7 +119,7 @@ fn end_this_process() -> ! {
     }
 }
 
-/// Called when this process has changed a file for its rank, and before any sibling knows of it.
+/// Called when this process has changed a file for its rank, before any sibling has the outcome.
 #[inline]
 pub fn after_change() {
     if has_faults() {
@@ -139,7 +138,7 @@ fn die_after_change() {
     }
 }
 
-/// Flips a bit in one send of each period, on a sick host. Each process has another send hit.
+/// On a sick host: flips a bit in one send of each period. Processes have different sends hit.
 fn be_sick(job: &Job, payload: &[u8], number: u64) {
     let period = SICK_PERIOD.load(Ordering::Acquire);
     let me = job.welcome.me;
@@ -154,21 +153,21 @@ fn be_sick(job: &Job, payload: &[u8], number: u64) {
     }
 }
 
-/// Flips a bit of the program's memory, in a word that is not zero: memory that was never used is of no interest.
+/// Flips a bit of the program's memory, in a word that is not zero, since memory that was never used is of no interest.
 /// `drawn` chooses the word and the bit. Returns the word's address, the bit's number in it and the kind of memory;
 /// `None` if there is no such word.
 fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
     let regions = program_memory::small_regions();
     let words = || regions.iter().flat_map(|region| (region.start..region.end).step_by(8).map(move |at| (at, region)));
-    // SAFETY: - readable: mapped so a moment ago, and mappings of the heap and of static data stay while the program is
-    //           in a send.
+    // SAFETY: - readable: mapped a moment ago; mappings of the heap and of static data stay while the program is in a
+    //           send.
     //         - aligned: mappings begin at pages, and the step is 8.
     let value = |at: u64| unsafe { (at as *const u64).read_volatile() };
     let used = words().filter(|(at, _)| value(*at) != 0).count() as u64;
     let wanted = drawn.checked_rem(used)?;
     let (at, region) = words().filter(|(at, _)| value(*at) != 0).nth(wanted as usize)?;
     let bit = (drawn >> 58) as u32;
-    // SAFETY: - writable: mapped so a moment ago, and still there, as for the reads above.
+    // SAFETY: - writable: mapped a moment ago, and still mapped, as for the reads above.
     //         - the program's data may change: that is the purpose of the fault.
     unsafe { (at as *mut u64).write_volatile(value(at) ^ 1 << bit) };
     Some((at, bit, region.kind))
@@ -187,15 +186,15 @@ fn flip(payload: &[u8], bit: u64) -> bool {
 }
 
 /// Bit to flip in the copy of a payload of `length` bytes that is about to be transmitted; `None` if no fault is due.
-/// To be called once for each payload. Another thread's message may come first: then it is hit.
+/// To be called once for each payload. If another thread's message comes first, it is hit.
 pub fn take_wire_bit(length: usize) -> Option<u64> {
     let (asked, bit) = take(&NEXT_WIRE, length)?;
     report(asked, format!("bit {bit} of a payload of {length} bytes flipped in flight"));
     Some(bit)
 }
 
-/// Bit to flip in a frame of `length` bytes with decisions, after its checksum was taken; `None` if no fault is due. To
-/// be called once for each frame.
+/// Bit to flip in a frame of `length` bytes with decisions, whose checksum was taken already; `None` if no fault is
+/// due. To be called once for each frame.
 pub fn take_decision_bit(length: usize) -> Option<u64> {
     let (asked, bit, number) = numbered(&DECISIONS, length, |fault| match fault {
         ProcessFault::FlipDecision { frame, bit } => Some((frame, bit)),
@@ -206,7 +205,7 @@ pub fn take_decision_bit(length: usize) -> Option<u64> {
 }
 
 /// Flips a bit of a piece of a file, if a fault asks for it. Called when this process has read the piece for its rank,
-/// and before its siblings have it.
+/// before its siblings have it.
 pub fn after_read(bytes: &mut [u8]) {
     let hit = numbered(&READS, bytes.len(), |fault| match fault {
         ProcessFault::FlipRead { read, bit } => Some((read, bit)),
@@ -218,7 +217,7 @@ pub fn after_read(bytes: &mut [u8]) {
     }
 }
 
-/// An outcome that the program is about to be given.
+/// An outcome that is about to be returned to the program.
 pub enum Shown<'a> {
     /// A test, or a probe that does not wait, has found something.
     Found,
@@ -230,8 +229,7 @@ pub enum Shown<'a> {
     Read(&'a mut [u8]),
 }
 
-/// Returns true if the program has to be given something else instead of this outcome. In bytes that were read a bit
-/// has been flipped then.
+/// Returns true if the program has to get another outcome instead. In bytes that were read, a bit was flipped then.
 #[inline]
 pub fn is_falsified(shown: Shown<'_>) -> bool {
     has_faults() && falsify(shown)
@@ -265,8 +263,8 @@ fn falsify(shown: Shown<'_>) -> bool {
     true
 }
 
-/// Counts something of `length` bytes, and finds the fault that hits it. Returns the fault, the bit, and the number
-/// counted. `of` returns the number and the bit that a fault of the right kind names.
+/// Counts an item of `length` bytes, and finds the fault that hits it. Returns the fault, the bit, and the item's
+/// number. `of` returns the number and the bit of a fault of the right kind.
 fn numbered(
     counter: &AtomicU64,
     length: usize,
@@ -293,7 +291,7 @@ fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
     Some((asked, bit % (length as u64 * 8)))
 }
 
-/// For a payload that was sent and goes to the retention log: the copy to keep in its place, with a bit flipped; `None`
+/// For a payload that was sent and goes to the retention log: the copy with a flipped bit to keep in its place; `None`
 /// if no fault is due. The bytes in flight stay as they are.
 pub fn logged(payload: &Payload) -> Option<Payload> {
     let (asked, bit) = take(&NEXT_LOG, payload.len())?;

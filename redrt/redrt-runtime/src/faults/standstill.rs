@@ -1,4 +1,4 @@
-//! A thread that stands still until the daemon's helper holds it by ptrace: the helper lets it go on by single steps
+//! A thread that stands still until the daemon's helper holds it by ptrace. The helper lets it go on by single steps
 //! and flips a bit of its registers or its stack (`ProcessFault::FlipThread`).
 
 use crate::{job, threads};
@@ -14,19 +14,19 @@ const STANDS: u32 = 0;
 /// Written by the helper when it holds the thread.
 const GOES: u32 = 1;
 
-/// Time between two looks at the word. No wake-up comes: the helper stops the thread and writes the word.
+/// Time between two looks at the word. There is no wake-up: the helper stops the thread and writes the word.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 process_local! {
-    /// [`STANDS`] while a thread stands still. That thread waits on this word alone, so that the instructions which
-    /// follow are the same whenever the helper comes.
+    /// [`STANDS`] while a thread stands still. The thread waits on this word alone, so that the same instructions
+    /// follow whenever the helper comes.
     static WORD: AtomicU32 = AtomicU32::new(GOES);
-    /// Faults that have had their thread: bits by the fault's index, modulo 64.
+    /// Faults whose thread has stood still: bits by the fault's index, modulo 64.
     static DONE: AtomicU64 = AtomicU64::new(0);
 }
 
-/// Makes the calling thread stand still for a fault, if it is one of the program's and no other thread has stood still
-/// for this fault. `send` is the number of the thread's send, at or after that of the fault; `at` is the fault's index.
+/// Makes the calling thread stand still for a fault, if it is a thread of the program and no other has stood still for
+/// this fault. `send` is the number of the thread's send, at or after the fault's; `at` is the fault's index.
 pub(super) fn once(asked: ProcessFault, at: usize, send: u64) {
     let bit = 1 << (at % 64);
     if threads::place() == Place::NOWHERE || DONE.load(Ordering::Acquire) & bit != 0 {
@@ -40,7 +40,7 @@ pub(super) fn once(asked: ProcessFault, at: usize, send: u64) {
     let (thread, word) = (threads::task() as i32, WORD.as_ptr() as u64);
     // If the daemon is gone, so is the job.
     let _ = control.send(&FromAgent::AwaitsFlip { asked, send, thread, word });
-    // The loop ends in a copy of this process: it has no faults, and its daemon does not know of the thread.
+    // The loop ends in a copy of this process, which has no faults, and whose daemon does not know of the thread.
     while WORD.load(Ordering::Acquire) == STANDS && has_faults() {
         futex_wait(&WORD, STANDS, LOOK_INTERVAL);
     }

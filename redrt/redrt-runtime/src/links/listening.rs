@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 process_local! {
-    /// The listening socket; -1 when none exists.
+    /// The listening socket; -1 for none.
     static LISTENER: AtomicI32 = AtomicI32::new(-1);
-    /// Address at which links are accepted; `None` until they are.
+    /// Address at which links are accepted; `None` before.
     static LISTENS_AT: Mutex<Option<SocketAddr>> = Mutex::new(None);
 }
 
@@ -23,7 +23,7 @@ pub fn open(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// In a copy: opens a socket under the descriptor that its source's had. `None` if the source had none.
+/// In a copy: opens a socket under its source's descriptor number. `None` if the source had none.
 pub fn open_again(address: SocketAddr) -> io::Result<Option<TcpListener>> {
     let fd = LISTENER.load(Ordering::Relaxed);
     if fd < 0 {
@@ -50,7 +50,7 @@ fn serve_at(place: &mut Option<SocketAddr>, listener: TcpListener) -> io::Result
 }
 
 /// Address at which this process accepts links. A process that needs none in its own job begins to accept at the first
-/// question. The thread that is started then moves the program's memory, which does not matter without replicas.
+/// question. The thread that this starts moves the program's memory, which does not matter without replicas.
 pub fn address() -> io::Result<SocketAddr> {
     let mut place = LISTENS_AT.lock().unwrap_or_else(PoisonError::into_inner);
     match (*place, job()) {

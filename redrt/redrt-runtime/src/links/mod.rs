@@ -1,10 +1,9 @@
-//! The thread that opens links to other processes and admits the links of others. All handshakes run at once; the
+//! The thread that opens links to other processes and admits links of others. All handshakes run at once, and the
 //! thread blocks on none of them.
 //!
-//! It is one thread, from the beginning, for the sake of the program's memory. A thread needs a stack, and the C
-//! library keeps its data in the program's heap. A thread that was started when a link is opened, or opened again,
-//! would move the program's later allocations, in this replica and not in its siblings; and a program may send
-//! addresses.
+//! One thread, started at the beginning, keeps the program's memory the same in all replicas. A thread needs a stack,
+//! and the C library keeps its data in the program's heap. A thread that is started when a link is opened, or opened
+//! again, would move the program's later allocations in one replica only; and programs may send addresses.
 
 pub mod listening;
 pub mod networks;
@@ -24,16 +23,16 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of connections that have not proved themselves yet. Beyond it one is closed: see
+/// Maximum number of connections whose peers have not proved that they know the secret. Beyond it one is closed: see
 /// [`redrt_wire::crowd`].
 const GUESTS_MAX: usize = 64;
-/// Maximum number of connections accepted before this thread does something else.
+/// Maximum number of connections accepted before this thread does other work.
 const ACCEPTED_AT_ONCE: usize = 32;
 
 /// Pause between attempts to reach a host that does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A host that has not answered for so long is reported as silent. Only redrun decides that it is lost.
+/// A host that has not answered for this time is reported as silent. Only redrun decides that it is lost.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// Time for which a process may be short of descriptors or memory for its links before it ends.
@@ -43,12 +42,12 @@ const SHORTAGE_TIME_MAX: Duration = Duration::from_secs(3);
 struct Dial {
     opening: Opening,
     stage: Stage,
-    /// Time since when the host has not answered.
+    /// Time of the host's last answer, or of the first attempt.
     silent_since: Instant,
 }
 
 enum Stage {
-    /// Paused until then.
+    /// Paused until this time.
     Paused(Instant),
     Underway(Box<Dialling>),
 }
@@ -64,7 +63,7 @@ impl Dial {
     /// process has been short of descriptors or memory for too long.
     fn advance(self, shortage: &mut Shortage) -> io::Result<Option<Self>> {
         let Self { opening, stage, silent_since } = self;
-        // A copy does not want the links that its source wanted.
+        // A copy does not need the links that its source wanted.
         if !opening.is_wanted() {
             return Ok(None);
         }
@@ -89,7 +88,7 @@ impl Dial {
             Ok(ControlFlow::Break(result)) => result,
             Err(error) => Err(error),
         };
-        // A silent host may be cut off for a while. A host that refuses no longer has the process.
+        // A silent host may be cut off for a while. A host that refuses the connection no longer has the process.
         let refused = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied)
         };
@@ -118,13 +117,13 @@ impl Dial {
     }
 }
 
-/// Begins to open a connection. An address that does not parse counts as one that refuses.
+/// Begins to open a connection. An invalid address counts as a refusal.
 fn dial(opening: &Opening) -> io::Result<Dialling> {
     let address = opening.address.parse().map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
     Dialling::begin(address, &opening.secret, opening.name)
 }
 
-/// A connection that has not proved itself yet.
+/// A connection whose peer has not proved yet that it knows the secret.
 struct Guest {
     number: u64,
     address: IpAddr,
@@ -146,7 +145,7 @@ impl Guests {
             match Connection::accept(listener) {
                 Ok((stream, address)) => {
                     shortage.is_over();
-                    // An error means that the peer is gone already.
+                    // On an error the peer is gone already.
                     if let Ok(admitting) = Admitting::begin(stream, secret) {
                         self.add(address, admitting);
                     }
@@ -182,11 +181,11 @@ impl Guests {
     }
 }
 
-/// Serves wishes for links and incoming connections, until the process ends. A lasting shortage ends this process
+/// Serves requests for links and incoming connections, until the process ends. A lasting shortage ends this process
 /// alone.
 fn serve(wishes: &Wishes, listener: &TcpListener) {
     if let Err(error) = serve_all(wishes, listener) {
-        // This thread may meet closed descriptors before the connection with redrun does.
+        // This thread may meet closed descriptors before the thread of redrun's connection does.
         let lack = match error.raw_os_error().unwrap_or(libc::EIO) {
             libc::EBADF => Lack::Closed,
             errno => Lack::Connection { errno },
@@ -202,7 +201,7 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
         dials.extend(wishes.take().into_iter().map(Dial::begin));
         dials =
             dials.into_iter().filter_map(|dial| dial.advance(&mut shortage).transpose()).collect::<io::Result<_>>()?;
-        // Only if a connection waits: without a free descriptor, accepting fails even if none does.
+        // Only if a connection waits: without a free descriptor, accepting fails even if none waits.
         if let Some(job) = job().filter(|_| is_knocked_at) {
             guests.accept(listener, &job.welcome.link_secret, &mut shortage)?;
         }
@@ -222,23 +221,23 @@ fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-/// A shortage of descriptors or memory; `None` without one. The program may soon give some back, but a replica that
-/// stays without links would hold up the job.
+/// A shortage of descriptors or memory; `None` without one. The program may free some soon, but a replica that stays
+/// without links would delay the job.
 #[derive(Default)]
 struct Shortage(Option<Want>);
 
 struct Want {
     since: Instant,
-    /// No connection is accepted before then.
+    /// No connection is accepted before this time.
     until: Instant,
 }
 
 impl Shortage {
-    /// Returns true if the error is a shortage, and notes it. Fails when the shortage has lasted too long.
+    /// Returns true if the error is a shortage, and records it. Fails when the shortage has lasted too long.
     fn note(&mut self, error: &io::Error, now: Instant) -> io::Result<bool> {
         let wants = |error: &i32| [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(error);
         let Some(number) = error.raw_os_error().filter(wants) else { return Ok(false) };
-        // A shortage that was not met for a while is over.
+        // A shortage that did not recur for a while is over.
         let before = self.0.take().filter(|want| now < want.until + 4 * PAUSE);
         let since = before.map_or(now, |want| want.since);
         if now - since > SHORTAGE_TIME_MAX {
@@ -269,11 +268,11 @@ pub fn closed() -> MutexGuard<'static, ()> {
     ADMITTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Advances the handshake as far as possible. `None` when it is over: the engine has the link, or the peer was refused,
-/// since it does not know the secret.
+/// Advances the handshake as far as possible. `None` when it is over: the engine has the link, or the peer was refused
+/// because it does not know the secret.
 fn advance(guest: Guest) -> Option<Guest> {
     let _closed = closed();
-    // A guest that a copy finds in its memory is its source's.
+    // In a copy, a guest in memory is its source's.
     if !guest.admitting.is_current() {
         return None;
     }
@@ -288,7 +287,7 @@ fn advance(guest: Guest) -> Option<Guest> {
     }
 }
 
-/// Starts the thread. Fails if none can be had.
+/// Starts the thread. Fails if no thread can be started.
 pub fn start(wishes: &'static Wishes, listener: TcpListener) -> io::Result<()> {
     workers::spawn("redrt-links", Box::new(move || serve(wishes, &listener)))
 }

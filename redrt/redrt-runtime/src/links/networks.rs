@@ -1,5 +1,5 @@
-//! The networks over which processes may be reached. To add one, write a module with `redrt_transport`'s traits and a
-//! line in [`all`].
+//! The networks over which processes may be reached. To add one, write a module with the traits of `redrt_transport`
+//! and a line in [`all`].
 
 use redrt_transport::network::Network;
 use redrt_transport::tcp::Tcp;
@@ -22,7 +22,7 @@ pub fn tcp() -> &'static Tcp {
     &TCP
 }
 
-/// All networks of this process. The card of another process names the network and the address to reach it by
+/// All networks of this process. Another process's card has the network and the address at which it is reached
 /// ([`redrt_wire::card::Card`]).
 pub fn all() -> Arc<[Arc<dyn Network>]> {
     #[cfg(any(test, feature = "simulation"))]

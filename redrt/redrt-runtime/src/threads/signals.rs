@@ -1,5 +1,5 @@
-//! Raises the user's signals in the program. In a replicated world that is done at calls that the replicas agree on
-//! (`redrt_engine::signals`). Elsewhere the daemon sends them to the process, and this module does nothing.
+//! Raises the user's signals in the program. In a replicated world they are raised at calls on which the replicas agree
+//! (`redrt_engine::signals`). Elsewhere the daemon sends them to the process, and this module has no effect.
 
 use super::{call_count, is_in_callback, number};
 use crate::mutation::{self, Mutation};
@@ -20,7 +20,7 @@ pub fn look() {
 
 #[cold]
 fn raise_due() {
-    // Only the main thread raises signals, and not within a callback: that runs in the middle of a call.
+    // Only the main thread raises signals, and not in a callback, which runs in the middle of a call.
     if number() != 0 || is_in_callback() {
         return;
     }
@@ -36,14 +36,15 @@ fn raise_due() {
     }
 }
 
-/// Runs the program's handler, as if outside of MPI.
+/// Runs the program's handler, as outside of MPI.
 fn raise(signal: i32, call: u64) {
     if simulation::raise(signal, call) {
         return;
     }
     let was_internal = preload::set_internal(false);
-    // Not by `raise`, which signals one thread: another thread of the program may wait for the signal. This one gets it
-    // if it has not blocked it. The system call returns the real process id, which `getpid` hides from replicas.
+    // Not by `raise`, which signals one thread: another thread of the program may wait for the signal. The calling
+    // thread gets it if it has not blocked it. The system call returns the real process id, which `getpid` hides from
+    // replicas.
     // SAFETY: - touches no memory: getpid takes no arguments.
     let process = unsafe { libc::syscall(libc::SYS_getpid) };
     // SAFETY: - touches no memory: kill takes two numbers. The handler is the program's, as for any signal of the user.

@@ -1,17 +1,17 @@
 //! The order in which threads take an interpreter's lock, as a machine: pure, for one process.
 //!
 //! A thread of an interpreter alternates between *segments*, in which it holds the lock, and *gaps*, in which it has
-//! given it up by itself to wait or to compute outside. The program chooses the end of a segment, so siblings end it at
-//! the same place. Time chooses the thread that begins the next one. This order is recorded by the leader and followed
-//! by the others, with an item for each begin.
+//! given the lock up by itself to wait or to compute outside. The program chooses the end of a segment, so siblings end
+//! it at the same place. Timing chooses the thread that begins the next segment. The leader records this order, with an
+//! item for each begin, and the others follow it.
 //!
 //! A thread that waits very long may ask the holder to give way in the midst of a segment, at a place that differs
-//! between replicas. The item of the thread that waited says so ([`Turn::is_forced`]). The thread that gave way has an
-//! item of its own when it goes on ([`Turn::resumes`]). In a follower it may come to the end of its segment before it
-//! is asked to give way: then there is nothing to resume, and that item is passed over.
+//! between replicas. The item of the waiting thread is marked then ([`Turn::is_forced`]). The thread that gave way has
+//! an item of its own when it goes on ([`Turn::resumes`]). In a follower it may reach the end of its segment before it
+//! is asked to give way: then there is nothing to resume, and that item is skipped.
 //!
-//! In a gap a thread may wait for a semaphore, which is a lock of the program's. Others try it in their segments, so it
-//! is taken between two segments, and that is an item ([`Turn::is_semaphore`]).
+//! In a gap a thread may wait for a semaphore, which is a lock of the program. Other threads try it in their segments,
+//! so it is taken between two segments, and that is an item ([`Turn::is_semaphore`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,13 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Turn {
     /// The thread's number, the same in all replicas.
     pub thread: u64,
-    /// The thread goes on with a segment in the midst of which it had given way.
+    /// The thread resumes a segment in which it had given way.
     pub resumes: bool,
-    /// The holder had to give way for it.
+    /// The holder had to give way for this thread.
     pub is_forced: bool,
-    /// The semaphore for which it waited in its gap had not come in time.
+    /// The semaphore for which the thread waited in its gap had not come in time.
     pub has_timed_out: bool,
-    /// The thread takes a semaphore in its gap, and not the lock.
+    /// The thread takes a semaphore in its gap, not the lock.
     pub is_semaphore: bool,
 }
 
@@ -46,7 +46,7 @@ impl Turn {
         [&self.thread.to_le_bytes()[..], &[flags]].concat()
     }
 
-    /// Decodes an item; `None` if the bytes are not one.
+    /// Decodes an item; `None` if the bytes are invalid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (thread, [flags]) = bytes.split_first_chunk()? else { return None };
         let has = |flag: u8| flags & flag != 0;
@@ -80,14 +80,14 @@ pub trait Log {
     fn decide(&mut self, turn: Turn);
 }
 
-/// Answer to a thread that wants the lock or a semaphore.
+/// Answer to a thread that needs the lock or a semaphore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Permit {
     /// It has to wait.
     Wait,
-    /// It may try: the first thread to get it is the next one.
+    /// The thread may try: the first one to succeed is the next.
     Free,
-    /// It is the next one, by this item.
+    /// The thread is the next one, by this item.
     Next(Turn),
 }
 
@@ -96,23 +96,23 @@ pub enum Permit {
 pub struct Order {
     /// Threads that have given up the lock by themselves.
     in_gap: BTreeSet<u64>,
-    /// Segments that threads have begun before their turn: they were on their way when the order began.
+    /// Number of segments that each thread has begun before its turn: it was on its way when the order began.
     early: BTreeMap<u64, u32>,
-    /// The thread that has the lock.
+    /// The thread that holds the lock.
     holder: Option<u64>,
     /// True if the last holder has given way in the midst of its segment.
     has_given_way: bool,
     /// Thread of the latest item.
     latest: u64,
-    /// Threads that have given way in the leader and have no item yet with which they go on.
+    /// Threads that have given way in the leader and do not have the item yet with which they resume.
     interrupted: BTreeSet<u64>,
     ended: BTreeSet<u64>,
-    /// A thread that waits for the lock while others have it again and again; only in a process that leads.
+    /// A thread that waits for the lock while others get it again and again; only in a process that leads.
     starving: Option<u64>,
 }
 
 impl Order {
-    /// Updates the state by an item that is about to be passed or decided.
+    /// Updates the state for an item that is about to be passed or decided.
     fn note(&mut self, turn: Turn) {
         if turn.is_semaphore {
             return;
@@ -136,10 +136,11 @@ impl Order {
         log.decide(turn);
     }
 
-    /// Passes over items for which no thread has to come any more.
+    /// Skips items whose threads will not come any more.
     fn settle(&mut self, log: &mut impl Log) {
         while let Some(turn) = log.front() {
-            // A thread that has ended here and goes on in the leader has seen something else, which is not ordered.
+            // A thread that ended here, and goes on in the leader, has found other data by a race, which is not
+            // ordered.
             let is_over = self.ended.contains(&turn.thread);
             if is_over || turn.resumes && self.in_gap.contains(&turn.thread) {
                 self.pass(log, turn);
@@ -153,7 +154,7 @@ impl Order {
             }
             self.pass(log, turn);
         }
-        // These threads had given way in a leader that was lost. Here they have come to the end of their segments.
+        // These threads had given way in a leader that was lost. Here they have reached the end of their segments.
         // Siblings in which they have given way as well wait for their items.
         if !self.interrupted.is_empty() && log.leads() {
             let ended: Vec<_> = self.interrupted.intersection(&self.in_gap).copied().collect();
@@ -163,13 +164,12 @@ impl Order {
         }
     }
 
-    /// Answers a thread that wants the lock, wants to go on after it has given way in the midst of a segment, or wants
-    /// a semaphore.
+    /// Answers a thread that needs the lock, wants to resume a segment in which it has given way, or needs a semaphore.
     pub fn ask(&mut self, log: &mut impl Log, wanted: Turn) -> Permit {
         self.settle(log);
         // False in the midst of a segment, also of one that was interrupted.
         let is_between = self.holder.is_none() && !self.has_given_way;
-        // A thread that begins a segment lets the one that starves go first.
+        // A thread that begins a segment lets a starving thread go first.
         let begins = !wanted.resumes && !wanted.is_semaphore;
         match log.front() {
             None if begins && self.starving.is_some_and(|starving| starving != wanted.thread) => Permit::Wait,
@@ -177,9 +177,9 @@ impl Order {
             Some(turn) if turn.is_for(wanted) && (self.holder.is_none() || !wanted.is_semaphore) => Permit::Next(turn),
             // The thread has given way here and not in the leader: it ends its segment before the next one of its own.
             Some(turn) if turn.thread == wanted.thread && wanted.resumes => Permit::Free,
-            // That semaphore may be one that this thread has yet to give back.
+            // The semaphore may be one that this thread has not given back yet.
             Some(turn) if turn.is_semaphore && wanted.resumes => Permit::Free,
-            // The thread goes on without the semaphore: it had not come in time, or a signal came.
+            // The thread goes on without the semaphore, which had not come in time, or a signal came.
             Some(turn) if turn.thread == wanted.thread && wanted.is_semaphore && !turn.is_semaphore => {
                 Permit::Next(turn)
             }
@@ -187,7 +187,7 @@ impl Order {
         }
     }
 
-    /// Returns true if a thread that was let in may still take the lock. It may in a process that leads. In a copy of
+    /// Returns true if a thread that was let in may still take the lock. In a process that leads it may. In a copy of
     /// it, which follows, it waits for its turn.
     pub fn may_still(&mut self, log: &mut impl Log, wanted: Turn) -> bool {
         log.front().is_none() && log.leads() || self.ask(log, wanted) != Permit::Wait
@@ -207,15 +207,15 @@ impl Order {
         match log.front() {
             Some(front) if front.is_for(turn) => self.pass(log, front),
             None if log.leads() => self.decide(log, turn),
-            // It goes on with a segment in which it has given way here only.
+            // It resumes a segment in which it has given way here only.
             _ if turn.resumes || turn.is_semaphore => return false,
             _ => *self.early.entry(turn.thread).or_default() += 1,
         }
         true
     }
 
-    /// Records that a thread gives the lock up. With `gives_way` it does so in the midst of a segment, since another
-    /// thread asked for that.
+    /// Records that a thread gives the lock up. With `gives_way` it does so in the midst of a segment, at the request
+    /// of another thread.
     pub fn dropped(&mut self, thread: u64, gives_way: bool) {
         (self.holder, self.has_given_way) = (None, gives_way);
         if !gives_way {
@@ -223,25 +223,25 @@ impl Order {
         }
     }
 
-    /// Records that a thread has ended: others do not wait for it.
+    /// Records that a thread has ended: other threads do not wait for it.
     pub fn ended(&mut self, thread: u64) {
         self.ended.insert(thread);
         self.starving = self.starving.filter(|starving| *starving != thread);
     }
 
-    /// Makes a thread the next one, in a process that leads: it waits for the lock, which others have had again and
-    /// again meanwhile. No holder has to give way for that in the midst of its segment.
+    /// Makes a thread the next one, in a process that leads, because other threads get the lock again and again. The
+    /// holder need not give way for it in the midst of its segment.
     pub fn starves(&mut self, log: &mut impl Log, thread: u64) {
         if log.front().is_none() && log.leads() {
             self.starving.get_or_insert(thread);
         }
     }
 
-    /// Returns true if a thread that waits for the lock may ask the holder to give way now. `is_patient` says that the
-    /// holder's segment is not very long yet.
+    /// Returns true if a thread that waits for the lock may ask the holder to give way now. `is_patient` is true while
+    /// the holder's segment is not very long.
     pub fn may_force(&mut self, log: &mut impl Log, thread: u64, is_patient: bool) -> bool {
         match log.front() {
-            // In the leader the thread of the item before this one gave way.
+            // In the leader, the thread of the item before this one gave way.
             Some(turn) if turn.thread == thread && !turn.is_semaphore => {
                 turn.is_forced && self.holder == Some(self.latest)
             }

@@ -1,11 +1,11 @@
-//! Children of the program, whose changes of files are recorded in the same logs as the program's.
+//! Children of the program, whose changes of files are recorded in the program's logs.
 //!
 //! ```text
 //!   a rank, since a line ── UndoPlace ──▶ file of this job on this host (REDRT_UNDO names it)
-//!   a child, before its first change of a file ◀── it loads this library, and reads that
+//!   a child, before its first change of a file ◀── it loads this library, and reads the file
 //! ```
-//! No image is taken of a process that has children. So a child's records need no passage: no line falls between one
-//! and its change.
+//! No image is taken of a process that has children. So a child's records need no passage: no line falls between a
+//! record and its change.
 
 use super::{IS_CLOSING, RECORDS, STATE, State, is_inside, new_recorders};
 use redrt_wire::frame::{decode_body, encode_body};
@@ -18,11 +18,11 @@ use std::sync::TryLockError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 process_local! {
-    /// True in a child of a process that belongs to the job.
+    /// True in a child of a process of the job.
     static IS_CHILD: AtomicBool = AtomicBool::new(false);
 }
 
-/// Returns true in a child of a process that belongs to the job.
+/// Returns true in a child of a process of the job.
 pub fn is_child() -> bool {
     IS_CHILD.load(Ordering::Relaxed)
 }
@@ -32,7 +32,7 @@ pub fn tell(job: u64, author: &str, place: &UndoPlace) {
     let path = told_to_children(job, user());
     let mut new = path.clone().into_os_string();
     new.push(format!(".{author}"));
-    // A file of this name is a leftover of this process, or of an author that is not trusted.
+    // A file of this name is a leftover of this process, or made by a process that is not trusted.
     let _ = fs::remove_file(&new);
     let write = || {
         let mut options = OpenOptions::new();
@@ -58,15 +58,15 @@ fn read(path: &Path) -> io::Result<UndoPlace> {
     decode_body(&bytes).map_err(io::Error::other)
 }
 
-/// Begins to record changes in a child of a process that belongs to the job, in the logs that the file at `path` names.
-/// Returns true if they are recorded.
+/// Begins to record changes in a child of a process of the job, in the logs that the file at `path` names. Returns true
+/// if they are recorded.
 pub fn begin(path: &Path) -> bool {
     let Ok(place) = read(path) else { return false };
     let mut state = match STATE.try_lock() {
         Ok(state) => state,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        // A thread of the parent was recording when this process was forked. This process does not have that thread, so
-        // the lock stays taken.
+        // A thread of the parent was recording when this process was forked. This process lacks that thread, so the
+        // lock stays taken.
         Err(TryLockError::WouldBlock) => return false,
     };
     if is_inside() {

@@ -1,5 +1,5 @@
 //! Threads of an interpreter in three replicas, each with a schedule of its own. A leader records, the others follow.
-//! When the leader is lost, one of them leads, and a copy of one that is left takes the free place.
+//! When the leader is lost, one follower leads, and a copy of a remaining replica takes the free place.
 
 use super::*;
 use fastrand::Rng;
@@ -8,21 +8,21 @@ use std::collections::VecDeque;
 const THREADS: u64 = 4;
 const SEGMENTS: u32 = 12;
 
-/// A mistake that is planted in all replicas, and that the simulation has to find.
+/// A mistake planted in all replicas, which the simulation has to find.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Mistake {
     None,
-    /// Followers take the lock as they come.
+    /// Followers take the lock in any order.
     AsTheyCome,
     /// A follower waits for a thread to resume that has ended its segment.
     ResumesForEver,
-    /// A new leader begins before it has followed what is known.
+    /// A new leader begins before it has followed all known items.
     LeadsAtOnce,
-    /// Semaphores are taken in gaps, whatever others do meanwhile.
+    /// Semaphores are taken in gaps at any time.
     SemaphoreAtAnyTime,
-    /// A thread that starves waits on.
+    /// A starving thread keeps waiting.
     StarvesOn,
-    /// Threads that a leader has let in go on in its copy, which follows, as they come.
+    /// In a leader's copy, which follows, threads that the leader has let in go on in any order.
     CopyKeepsPermits,
 }
 
@@ -52,7 +52,7 @@ struct Process {
     states: Vec<State>,
     /// Number of segments that each thread has begun.
     begun: Vec<u32>,
-    /// Threads that began segments, with the segment's number and whether the thread had the semaphore: the order that
+    /// Threads that began segments, with the segment's number, and true if the thread had the semaphore: the order that
     /// programs see.
     seen: Vec<(u64, u32, bool)>,
     /// The thread that has the semaphore.
@@ -61,7 +61,7 @@ struct Process {
     leads: bool,
     /// True if the holder was asked to give way.
     is_asked: bool,
-    /// The thread that starves in a process that leads, and the number of segments that others have begun since.
+    /// The starving thread in a process that leads, and the number of other threads' segments since.
     starving: Option<(u64, u64)>,
 }
 
@@ -105,8 +105,8 @@ impl Process {
         self.states.iter().all(|state| *state == State::Ended)
     }
 
-    /// Lets one thread, chosen at random, make one step. Returns false if it could not. `known` is the number of items
-    /// that this process has received.
+    /// Makes one step of a randomly chosen thread. Returns false if it could not make one. `known` is the number of
+    /// items that this process has received.
     fn step(&mut self, random: &mut Rng, log: &mut Vec<Turn>, known: usize, mistake: Mistake) -> bool {
         let thread = random.usize(..THREADS as usize);
         let number = thread as u64;
@@ -194,7 +194,7 @@ impl Process {
                 if mistake == Mistake::ResumesForEver {
                     self.order.in_gap.remove(&number);
                 }
-                // A thread that has tried in vain waits for the semaphore.
+                // A thread that has tried without success waits for the semaphore.
                 let wants = self.begun[thread].is_multiple_of(3) && self.begun[thread] < SEGMENTS;
                 let waits = wants && self.has_semaphore != Some(number);
                 self.states[thread] = if waits { State::WaitsForSemaphore } else { State::Gap };
@@ -212,7 +212,8 @@ impl Process {
     }
 }
 
-/// Runs one seed to the end. Fails if no thread goes on, a thread starves, or the replicas have seen different orders.
+/// Runs one seed to the end. Fails if no thread can go on, a thread starves, or the replicas have seen different
+/// orders.
 fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
     let mut random = Rng::with_seed(seed);
     let mut log = Vec::new();
@@ -224,7 +225,8 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
     while !leader.has_ended() || followers.iter().any(|follower| !follower.has_ended()) {
         now += 1;
         if now == dies_at && followers.len() == 2 {
-            // Items that no other replica has received are lost with the leader; the others send each other theirs.
+            // Items that no other replica has received are lost with the leader; the remaining replicas exchange
+            // theirs.
             leader = followers.pop_front().expect("there are two");
             leader.leads = true;
         }
@@ -239,7 +241,7 @@ fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
             Some(follower) => followers[follower].step(&mut random, &mut log, known, mistake),
         };
         idle = if has_moved { 0 } else { idle + 1 };
-        // Threads that were let in before may go first, so a few segments of others are in order.
+        // Threads that were let in before may go first, so a few segments of other threads are allowed.
         if leader.starving.is_some_and(|(_, others)| others >= THREADS) {
             return Err(format!("seed {seed}: {:?} starves", leader.starving));
         }
