@@ -10,7 +10,7 @@ use redrt_wire::control::{FromAgent, Passive};
 use redrt_wire::event;
 use std::collections::BTreeMap;
 
-/// What processes wait for, asked in waves. A wave is one question to all.
+/// Waits of processes, asked for in waves. A wave is one question to all.
 #[derive(Debug, Default)]
 pub(super) struct Waves {
     number: u64,

@@ -47,7 +47,6 @@ process_local! {
 
 /// No program sends with this tag.
 const STRAY_TAG: i32 = 99;
-/// Content of a stray message.
 static STRAY_WORDS: [u64; 3] = [1, 2, 3];
 
 impl Leaves {

@@ -34,7 +34,6 @@ pub enum Pause {
 
 /// Limit on looks without a sleep: a process that exceeds it would never sleep.
 const LOOKS_MAX: u64 = 1_000_000;
-/// Size of a program's stack.
 const STACK_BYTES: usize = 1 << 20;
 
 /// Payload with which a lost process unwinds.

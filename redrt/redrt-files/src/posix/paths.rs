@@ -21,7 +21,6 @@ use std::sync::Mutex;
 use std::time::UNIX_EPOCH;
 use std::{env, fs};
 
-/// Directories of the host.
 const OF_THE_HOST: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// The path from the root, without empty and `.` components. `None` if the path is empty, or its directory is unknown.

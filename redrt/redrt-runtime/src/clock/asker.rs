@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 const DEPTH: u32 = 4;
 /// Maximum number of frames to look at: frames of this library come first.
 const FRAMES_MAX: u32 = 64;
-/// Offsets within a page.
+/// Mask of the offset within a page.
 const IN_PAGE: usize = 0xfff;
 
 process_local! {

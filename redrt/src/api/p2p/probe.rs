@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex};
 struct Taken {
     /// Number of the message in the engine.
     message: usize,
-    /// Communicator of the message.
     comm: Arc<Comm>,
 }
 

@@ -165,7 +165,6 @@ impl Meeting for Wait {
 /// A communicator's board with the settings of its collectives.
 pub struct SharedBoard {
     pub(crate) board: Arc<Board>,
-    /// Context of the communicator.
     context: u64,
     /// True if some member has no core of its own.
     shares_core: bool,
