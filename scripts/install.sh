@@ -158,7 +158,7 @@ done
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || true)
 echo "${commit:-unknown}" >"$work/commit"
 put 644 "$work/commit" "$place/share/redrt/commit"
-# For who runs a site (docs/admin.md).
+# For administrators (docs/admin.md).
 (cd admin && find . -type f ! -name README.md | LC_ALL=C sort) >"$work/admin"
 while read -r file; do
     file=${file#./}
