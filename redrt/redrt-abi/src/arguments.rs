@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 pub struct Callback(pub usize);
 
 impl Callback {
-    /// No function.
+    /// The null pointer, in place of a function.
     pub const NULL: Self = Self(0);
 
     /// The function itself.
@@ -47,7 +47,7 @@ impl<T> Input<T> {
         self.0.is_null()
     }
 
-    /// The bare pointer.
+    /// The pointer, which may be null.
     #[must_use]
     pub fn as_ptr(&self) -> *const T {
         self.0
@@ -152,7 +152,7 @@ impl<T> Output<T> {
         self.0.is_null()
     }
 
-    /// The bare pointer.
+    /// The pointer, which may be null.
     #[must_use]
     pub fn as_ptr(&self) -> *mut T {
         self.0

@@ -114,12 +114,12 @@ pub enum Scope {
     /// No object: `MPI_COMM_SELF`; `MPI_COMM_WORLD` if the program has set a handler there and none on `MPI_COMM_SELF`;
     /// before `MPI_Init` the initial error handler.
     Default,
-    /// A communicator.
+    /// Handler of this communicator.
     Comm(CommHandle),
-    /// A window.
+    /// Handler of this window.
     Win(WinHandle),
     /// A file; without one, the handler of `MPI_FILE_NULL`.
     File(FileHandle),
-    /// A session.
+    /// Handler of this session.
     Session(SessionHandle),
 }

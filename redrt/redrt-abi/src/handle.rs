@@ -64,9 +64,9 @@ handles! {
 /// An object in use by a call. Counting references takes as long as a short message: predefined objects live forever
 /// and need no count.
 pub enum Held<T: 'static> {
-    /// A predefined object.
+    /// A predefined object, which is never freed.
     Forever(&'static Arc<T>),
-    /// Any other object.
+    /// Any other object, with a reference for the call.
     Counted(Arc<T>),
 }
 
@@ -137,7 +137,7 @@ struct Free {
 }
 
 impl<T> HandleTable<T> {
-    /// An empty table.
+    /// A table without objects.
     #[must_use]
     pub const fn new() -> Self {
         let chunks = [const { OnceLock::new() }; CHUNK_COUNT];

@@ -19,7 +19,7 @@ const STRANGE_PAGES_MAX: u64 = 512;
 /// A stretch of memory that the program may write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
-    /// First address.
+    /// Address of the first byte.
     pub start: u64,
     /// One past the last address.
     pub end: u64,
