@@ -140,7 +140,7 @@ pub fn call_user_operation(
 /// Arguments of a conversion function.
 #[derive(Clone, Copy, Debug)]
 pub struct Conversion {
-    /// The program's buffer.
+    /// The program's buffer (`userbuf` of MPI-5.0 §14.5.3).
     pub memory: *mut c_void,
     /// Type of the elements.
     pub handle: DatatypeHandle,

@@ -1,7 +1,7 @@
 //! Bugs that simulations plant, to show that they would be found. They cannot be planted in the library that programs
 //! load.
 
-/// A planted bug.
+/// A bug of the library that simulations can plant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[cfg_attr(not(any(test, feature = "simulation")), allow(dead_code))]
 pub enum Mutation {
@@ -64,7 +64,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// All mutations.
+    /// All mutations, for tests that plant each of them.
     #[cfg(any(test, feature = "simulation"))]
     pub const ALL: [Self; 28] = [
         Self::BarrierShort,

@@ -62,7 +62,7 @@ process_local! {
 const AGREES: u8 = 1;
 /// Events are delivered to tools at the ends of calls.
 const DELIVERS: u8 = 2;
-/// Calls are timed.
+/// Time in calls is measured by kind of call.
 const TIMES: u8 = 4;
 /// Operations of threads are sent to siblings before each call.
 const TELLS_SIBLINGS: u8 = 8;
@@ -197,7 +197,7 @@ struct Thread {
     calls: AtomicU64,
     /// Kind of the last call, plus one; 0 if it was not an MPI call.
     kind: AtomicU16,
-    /// MPI calls ended.
+    /// MPI calls that have ended.
     ended: AtomicU64,
     /// Id of the thread in the kernel.
     task: u32,
