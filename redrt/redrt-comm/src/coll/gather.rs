@@ -70,7 +70,6 @@ pub async fn allgather(peers: Peers, mine: Option<Region>, pieces: Vec<Region>) 
 
 /// Contribution of a member. Other members get it from the program's buffer, and meanwhile it is copied to its place.
 pub(super) struct Mine {
-    /// The bytes.
     pub bytes: Region,
     place: Region,
 }

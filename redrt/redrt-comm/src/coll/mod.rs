@@ -99,7 +99,7 @@ pub struct Peers {
     pub tag: i32,
     /// Rank of this process.
     pub rank: usize,
-    /// The members.
+    /// Members of the communicator, by rank.
     pub members: Arc<[VirtualRank]>,
     /// The other group in a collective of two groups; messages between them have another context.
     pub across: Option<Arc<Peers>>,
@@ -108,7 +108,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Number of members.
+    /// Number of members, with this one.
     pub fn size(&self) -> usize {
         self.members.len()
     }

@@ -225,7 +225,7 @@ impl Ledger {
 }
 
 impl Origin {
-    /// The number.
+    /// Number that the parent has given.
     pub fn number(&self) -> u64 {
         self.number
     }

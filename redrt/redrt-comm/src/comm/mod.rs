@@ -560,7 +560,7 @@ const WINDOW_CONTEXTS: u64 = 4;
 
 /// The context of a communicator to be made. If it is dropped unused, its number counts as finished here.
 pub struct NewContext {
-    /// The context.
+    /// Context of the messages of the new communicator.
     pub context: u64,
     origin: Option<Origin>,
 }

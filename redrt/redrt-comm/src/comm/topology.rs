@@ -3,7 +3,7 @@
 /// The virtual topology of a communicator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Topology {
-    /// A Cartesian grid.
+    /// A Cartesian grid (`MPI_Cart_create`).
     Cartesian(Grid),
     /// A graph that every member knows.
     Graph(Graph),
@@ -82,7 +82,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Number of positions.
+    /// Number of positions, the product of the dimensions.
     pub fn size(&self) -> usize {
         self.dimensions.iter().product()
     }

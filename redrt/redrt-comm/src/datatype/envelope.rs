@@ -15,7 +15,7 @@ pub struct Envelope {
     pub addresses: Vec<isize>,
     /// Counts and displacements of large-count constructors.
     pub counts: Vec<i64>,
-    /// Datatypes.
+    /// Datatypes passed to the constructor.
     pub datatypes: Vec<Arc<Datatype>>,
     wide: bool,
 }
@@ -28,7 +28,7 @@ impl Envelope {
         Self { combiner, integers, addresses, counts: Vec::new(), datatypes: Vec::new(), wide }
     }
 
-    /// Adds an `int`.
+    /// Adds an argument of type `int`.
     #[must_use]
     pub fn integer(mut self, value: c_int) -> Self {
         self.integers.push(value);
@@ -47,7 +47,7 @@ impl Envelope {
         self
     }
 
-    /// Adds byte displacements.
+    /// Adds byte displacements; large-count constructors have them among their counts.
     #[must_use]
     pub fn address(mut self, values: &[i64]) -> Self {
         if self.wide {
@@ -58,7 +58,7 @@ impl Envelope {
         self
     }
 
-    /// Adds a datatype.
+    /// Adds a datatype passed to the constructor.
     #[must_use]
     pub fn datatype(mut self, datatype: &Arc<Datatype>) -> Self {
         self.datatypes.push(Arc::clone(datatype));

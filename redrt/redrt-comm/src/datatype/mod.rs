@@ -33,7 +33,7 @@ pub struct Datatype {
     first_handle: OnceLock<DatatypeHandle>,
     committed: AtomicBool,
     name: Mutex<String>,
-    /// Cached attributes.
+    /// Attributes that the program has cached on the datatype.
     pub attributes: AttributeSet,
 }
 
@@ -103,7 +103,7 @@ impl Datatype {
         self.name.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Sets the name.
+    /// Sets the name that `MPI_Type_get_name` returns.
     pub fn set_name(&self, name: String) {
         *self.name.lock().unwrap_or_else(PoisonError::into_inner) = name;
     }

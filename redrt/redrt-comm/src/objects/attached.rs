@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Debug)]
 pub struct Attached {
     errhandler: RwLock<Arc<Errhandler>>,
-    /// Cached attributes.
+    /// Attributes that the program has cached on the object.
     pub attributes: AttributeSet,
 }
 
@@ -25,7 +25,7 @@ impl Attached {
         Self { errhandler: RwLock::new(errhandler), attributes: AttributeSet::new() }
     }
 
-    /// The error handler.
+    /// The error handler in force.
     #[must_use]
     pub fn errhandler(&self) -> Arc<Errhandler> {
         Arc::clone(&self.errhandler.read().unwrap_or_else(PoisonError::into_inner))

@@ -10,11 +10,11 @@ fn is_automatic(address: usize) -> bool {
     address == redrt_abi::MPI_BUFFER_AUTOMATIC as usize
 }
 
-/// An attached buffer.
+/// A buffer that the program has attached for buffered sends (MPI-5.0 §3.6).
 pub struct Attachment {
     /// Address of the buffer.
     pub address: usize,
-    /// Length in bytes.
+    /// Length of the buffer in bytes.
     pub size: i64,
     /// Sends that use the buffer, with the number of bytes of each.
     pub pending: Vec<(RequestId, i64)>,

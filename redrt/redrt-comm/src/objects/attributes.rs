@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Kind of object on which an attribute may be cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectKind {
-    /// A communicator.
+    /// For keys of `MPI_Comm_create_keyval`.
     Comm,
-    /// A datatype.
+    /// For keys of `MPI_Type_create_keyval`.
     Datatype,
-    /// A window.
+    /// For keys of `MPI_Win_create_keyval`.
     Win,
 }
 
@@ -51,7 +51,7 @@ process_local! {
     static KEYVALS: HandleTable<Keyval> = HandleTable::new();
 }
 
-/// A new key.
+/// Makes a key and returns its value.
 pub fn create_keyval(kind: ObjectKind, copy: Callback, delete: Callback, extra_state: usize) -> c_int {
     KEYVALS.insert(Arc::new(Keyval { kind, copy, delete, extra_state, use_of: Mutex::default() })) as c_int
 }
@@ -117,7 +117,7 @@ impl Drop for Attribute {
 }
 
 impl AttributeSet {
-    /// No attributes.
+    /// A set without attributes.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -31,13 +31,13 @@ pub enum Errhandler {
 /// The kind of object that a user's error handler is for: the type of its first argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ErrhandlerKind {
-    /// Communicators.
+    /// Made by `MPI_Comm_create_errhandler`.
     Comm,
-    /// Windows.
+    /// Made by `MPI_Win_create_errhandler`.
     Win,
-    /// Files.
+    /// Made by `MPI_File_create_errhandler`.
     File,
-    /// Sessions.
+    /// Made by `MPI_Session_create_errhandler`.
     Session,
 }
 

@@ -76,7 +76,7 @@ fn add(class: impl FnOnce(c_int) -> c_int) -> c_int {
     code
 }
 
-/// A new class.
+/// Adds an error class and returns it (`MPI_Add_error_class`).
 pub fn add_class() -> c_int {
     add(|code| code)
 }

@@ -91,7 +91,7 @@ impl Group {
         self.session
     }
 
-    /// Number of processes.
+    /// Number of processes in the group.
     #[must_use]
     #[inline]
     pub fn size(&self) -> u32 {

@@ -115,7 +115,7 @@ impl Info {
         }
     }
 
-    /// An independent copy.
+    /// A copy that shares nothing with the original (`MPI_Info_dup`).
     #[must_use]
     pub fn duplicate(&self) -> Self {
         Self { pairs: Mutex::new(self.pairs()) }

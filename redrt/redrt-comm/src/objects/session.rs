@@ -9,7 +9,7 @@ use redrt_abi::handle::{HandleTable, SessionHandle};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A session.
+/// A session of the program (MPI-5.0 §11.3).
 pub struct Session {
     /// Error handler of the session.
     pub attached: Arc<Attached>,

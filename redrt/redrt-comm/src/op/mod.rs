@@ -17,7 +17,7 @@ use redrt_runtime::callbacks::UserFunction;
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock};
 
-/// A reduction operation.
+/// A reduction operation, predefined or made by the program (MPI-5.0 §6.9).
 #[derive(Debug)]
 pub struct Op {
     kind: Kind,

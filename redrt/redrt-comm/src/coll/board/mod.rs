@@ -184,7 +184,7 @@ pub struct SharedBoard {
 /// kernel would copy a piece once for each, the board has one copy for all.
 const COPIED_MAX: usize = 8 << 10;
 
-/// Pieces of members.
+/// Pieces of a buffer or buffers, one for each member.
 pub trait Pieces: Send + Sync {
     /// The piece of a member.
     fn piece(&self, member: usize) -> Region;
@@ -212,7 +212,7 @@ impl<F: Fn() -> Peers + Send + Sync> MakePeers for F {}
 
 /// A collective over a board.
 pub struct Call<'a, P, A> {
-    /// The board.
+    /// Board of the communicator.
     pub table: &'a SharedBoard,
     /// Maker of the members; see [`MakePeers`].
     pub peers: P,
@@ -227,7 +227,7 @@ impl<'a, P: MakePeers, A: Algorithm> Call<'a, P, A> {
         Self { table, peers, arguments }
     }
 
-    /// Runs the collective.
+    /// Starts the collective. The future ends with its outcome.
     #[inline(always)]
     pub fn run(&self) -> impl Future<Output = Outcome> + Send {
         A::run(self)
@@ -283,7 +283,7 @@ impl SharedBoard {
         self.board.rank()
     }
 
-    /// Number of members.
+    /// Number of members of the communicator.
     #[inline]
     pub fn size(&self) -> usize {
         self.board.size()

@@ -11,7 +11,7 @@ use std::ops::Range;
 /// An operation in which members have posted short operands of `length` bytes each. The bytes from `offset` on are
 /// combined.
 pub struct Posts<'a> {
-    /// The board.
+    /// Board of the communicator, which has the operands.
     pub table: &'a SharedBoard,
     /// Number of the operation.
     pub number: u64,
@@ -114,7 +114,7 @@ impl Read {
 /// combination is in this member's memory.
 #[derive(Default)]
 pub struct Operands {
-    /// The remaining operands.
+    /// Operands and combinations that are not combined yet, in order.
     pub places: SmallVec<[Operand; 8]>,
 }
 

@@ -24,7 +24,7 @@ pub struct Call {
     pub takes: Pieces,
 }
 
-/// The root argument.
+/// The `root` argument of a rooted collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Root {
     /// A rank, of the own group, or of the remote one in an intercommunicator.
@@ -38,7 +38,7 @@ pub enum Root {
 /// Messages to or from others.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Pieces {
-    /// No messages.
+    /// No messages with other members.
     #[default]
     Nothing,
     /// The same for each other member.

@@ -212,7 +212,7 @@ pub struct Later(Arc<OnceLock<Verdict>>);
 type Verdict = std::result::Result<(), (i32, String)>;
 
 impl Later {
-    /// Begins the check.
+    /// Starts the check as a task; it goes on while other calls make progress.
     pub fn new(comm: &Arc<Comm>, call: Call) -> Self {
         let later = Self(Arc::default());
         let (check, verdict) = (start(comm, call), later.0.clone());
