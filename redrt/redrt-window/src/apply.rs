@@ -18,7 +18,7 @@ pub type Done<T = ()> = Result<T, c_int>;
 pub enum Reach {
     /// `size` bytes from an address on, with displacements in units.
     Fixed {
-        /// First byte.
+        /// Address of the first byte.
         start: u64,
         /// Number of bytes.
         size: u64,
@@ -79,14 +79,14 @@ fn stretches(regions: &[(u64, u64)]) -> Vec<(i128, i128)> {
 /// Arrangement of an operation's bytes in memory.
 #[derive(Clone)]
 pub enum Form {
-    /// Side by side.
+    /// One contiguous block.
     Block {
         /// Offset of the first byte.
         offset: i64,
         /// Number of bytes.
         size: usize,
     },
-    /// In several blocks.
+    /// Several blocks, with gaps or in another order.
     Spread(Layout),
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// An access epoch: the targets that this process may reach.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Access {
-    /// No target.
+    /// No target: there is no access epoch.
     #[default]
     Closed,
     /// All targets, until the next fence.
@@ -88,7 +88,7 @@ fn not_exposed<T>() -> Result<T> {
 }
 
 impl Epochs {
-    /// The access epoch.
+    /// Targets that this process may reach now.
     pub fn access(&self) -> &Access {
         &self.access
     }
@@ -166,7 +166,7 @@ impl Epochs {
         self.access = Access::Closed;
     }
 
-    /// Locks one target.
+    /// Begins a lock epoch at one target (`MPI_Win_lock`).
     pub fn lock(&mut self, target: u32, held: Held) -> Result {
         if self.may_begin() {
             self.access = Access::Locked;
@@ -204,7 +204,7 @@ impl Epochs {
         Ok(held)
     }
 
-    /// Locks all targets.
+    /// Begins a lock epoch at all targets (`MPI_Win_lock_all`).
     pub fn lock_all(&mut self, unchecked: bool) -> Result {
         if !self.may_begin() {
             return wrong("MPI_Win_lock_all within another access epoch");

@@ -123,7 +123,7 @@ pub struct Facts {
 /// Memory that a member exposes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exposed {
-    /// Size in bytes.
+    /// Size of the memory in bytes.
     pub size: u64,
     /// Bytes of one unit of displacement.
     pub unit: u64,

@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// Owner of a window's memory, kept until the window is freed.
 #[expect(dead_code, reason = "held, not looked at")]
 pub enum Memory {
-    /// The program.
+    /// The program, which has passed it to `MPI_Win_create`.
     Lent,
-    /// The window.
+    /// The window (`MPI_Win_allocate`).
     Own(Block),
     /// The members of the window, which are on one host.
     Shared(Shared),

@@ -37,13 +37,13 @@ struct Batch {
     /// Process id of the target.
     pid: i32,
     are_gets: bool,
-    /// Number of bytes.
+    /// Bytes of all operations of the batch.
     size: usize,
     /// Blocks in the target's memory.
     far: Vec<Block>,
     /// Blocks of gets in this process.
     near: Vec<Block>,
-    /// Data of puts.
+    /// Copies of the data of puts.
     data: Vec<u8>,
 }
 

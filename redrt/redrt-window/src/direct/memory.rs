@@ -6,7 +6,7 @@ use redrt_abi::MPI_ERR_OTHER;
 use redrt_transport::direct;
 use redrt_transport::memory::Scratch;
 
-/// A member's part.
+/// The part of a window's memory that one member exposes.
 pub enum Part {
     /// Loads and stores reach it, at this first address.
     Mapped(usize),
