@@ -18,7 +18,7 @@ use std::ffi::c_void;
 pub struct Buffer {
     /// Address of the buffer.
     pub start: *mut c_void,
-    /// Number of elements.
+    /// Number of elements of `datatype`.
     pub count: i64,
     /// Type of the elements.
     pub datatype: Held<Datatype>,
@@ -49,9 +49,9 @@ impl Buffer {
 /// Direction of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// From the file.
+    /// From the file into the buffer.
     Read,
-    /// To the file.
+    /// From the buffer into the file.
     Write,
 }
 

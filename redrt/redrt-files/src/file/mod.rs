@@ -102,7 +102,7 @@ impl File {
         *self.handle.get().expect("a file is registered when it is opened")
     }
 
-    /// The present view.
+    /// The view that the program has set last (`MPI_File_set_view`).
     pub fn current_view(&self) -> Arc<View> {
         Arc::clone(&lock(&self.view))
     }

@@ -46,7 +46,7 @@ impl SharedPointer {
         self.0.exchange(elements, OpHandle::SUM)
     }
 
-    /// Sets the position.
+    /// Sets the position, in elements of the view.
     pub fn set(&self, offset: i64) -> Result {
         self.0.exchange(offset, OpHandle::REPLACE).map(drop)
     }

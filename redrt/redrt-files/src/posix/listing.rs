@@ -28,9 +28,8 @@ const NAME_ROOM_BYTES: usize = 256;
 pub struct Entry {
     /// Name, without NUL.
     pub name: Vec<u8>,
-    /// Inode number.
     pub inode: u64,
-    /// Type, `DT_…`.
+    /// Type of the file, a `DT_` constant.
     pub kind: u8,
 }
 

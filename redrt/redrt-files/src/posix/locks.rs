@@ -82,7 +82,7 @@ process_local! {
 enum Change {
     Lock(Range),
     Unlock(i64, i64),
-    /// `flock`.
+    /// A change by `flock`: true for an exclusive lock, false for a shared one, `None` for none.
     Whole(Option<bool>),
 }
 

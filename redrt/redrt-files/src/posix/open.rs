@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 /// Kind of the file that a name leads to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Seen {
-    /// Nothing.
+    /// There is no such file.
     Absent,
     /// A regular file.
     File(Identity),
@@ -39,7 +39,7 @@ pub enum Seen {
     Directory(Identity),
     /// A pipe that has a name.
     Pipe(Identity),
-    /// Something else.
+    /// A file of another type, such as a device or a socket.
     Other(Identity),
 }
 

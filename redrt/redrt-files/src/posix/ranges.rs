@@ -8,7 +8,7 @@ pub const END: i64 = i64::MAX;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ranges(Vec<Range>);
 
-/// A locked range.
+/// A range of bytes under one lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
     /// Position of the first byte.

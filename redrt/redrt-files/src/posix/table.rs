@@ -28,14 +28,14 @@ use std::sync::{Arc, Mutex};
 /// Flags that matter only while a file is being opened.
 pub const OPENING: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
 
-/// An open file.
+/// An open file description, which all duplicates of a descriptor share.
 #[derive(Debug)]
 pub struct Description {
     /// Present path of the file.
     pub path: PathBuf,
     /// Flags with which it was opened, and flags set since.
     pub flags: c_int,
-    /// Position in bytes.
+    /// Position of the next read or write in bytes.
     pub position: u64,
     /// Identity of the file, found by the leader.
     pub identity: Identity,
@@ -198,7 +198,7 @@ pub fn find(fd: RawFd) -> Option<Shared> {
     if may_know(fd) { lock(&TABLE).get(&fd).cloned() } else { None }
 }
 
-/// Enters a descriptor.
+/// Enters a descriptor in the table.
 pub fn insert(fd: RawFd, description: Shared) {
     if let Some((word, bit)) = bit(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
