@@ -65,7 +65,7 @@ enum Told {
 pub struct Met {
     /// The context of the intercommunicator.
     pub context: u64,
-    /// The other group.
+    /// Members of the other group, by rank.
     pub remote: Vec<Contact>,
     /// A number for all members.
     pub note: u32,

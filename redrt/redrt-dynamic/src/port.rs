@@ -48,7 +48,7 @@ pub struct Terms {
     pub context: u64,
 }
 
-/// An open port.
+/// A port on which `MPI_Comm_accept` takes connections.
 pub struct Port {
     name: String,
     secret: Secret,
