@@ -12,7 +12,7 @@ use std::ffi::c_void;
 
 /// A checked buffer argument.
 pub struct Typed {
-    /// The datatype.
+    /// Type of the elements.
     pub datatype: Held<Datatype>,
     /// Number of elements, not negative.
     pub count: i64,

@@ -112,7 +112,7 @@ pub fn init_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) {
     WORLD.store(INITIALIZED, Ordering::Release);
 }
 
-/// Leaves the job.
+/// Ends the parts of the library and leaves the job.
 fn end() {
     connection::finalize();
     redrt_runtime::turns::finish();

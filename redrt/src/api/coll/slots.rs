@@ -22,7 +22,7 @@ pub struct Slot {
 
 /// The bytes of a slot for one operation: in place when they are contiguous, else a copy.
 pub struct Packed {
-    /// The bytes.
+    /// Contiguous bytes: those of the slot, or of its copy.
     pub region: Region,
     copy: Option<(Slot, Scratch)>,
 }

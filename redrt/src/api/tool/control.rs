@@ -12,7 +12,7 @@ use redrt_types::World;
 use redrt_wire::control::{Determinism, Files, OnSdc, Options, Threads, Transport};
 use std::ffi::{c_char, c_int, c_void};
 
-/// A control variable.
+/// A control variable of the tool interface (MPI-5.0 §15.3.6).
 pub(super) struct Control {
     name: &'static str,
     pub(super) category: Category,

@@ -15,7 +15,7 @@ use redrt_wire::event::Statistics;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-/// A performance variable.
+/// A performance variable of the tool interface (MPI-5.0 §15.3.7).
 pub(super) struct Performance {
     name: &'static str,
     pub(super) category: Category,
