@@ -53,7 +53,7 @@ pub struct Options {
 pub struct Summary {
     /// Kind of the program.
     pub kind: Option<Kind>,
-    /// Number of events.
+    /// Number of events until the end of the run.
     pub events: u64,
     /// Number of processes that were lost.
     pub losses: u64,
@@ -92,7 +92,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A failed run.
+/// First failure of a run, with the size of its job.
 #[derive(Debug)]
 pub struct Failure {
     /// Number of events before the failure.
@@ -103,7 +103,7 @@ pub struct Failure {
     pub degree: u16,
     /// Kind of the program.
     pub kind: Kind,
-    /// The failure itself.
+    /// Kind of the failure.
     pub wrong: Wrong,
 }
 

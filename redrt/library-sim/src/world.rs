@@ -21,7 +21,7 @@ pub enum Event {
     Opened(LinkId),
     /// The next frame of a link leaves its sender.
     Leaves(LinkId),
-    /// A frame arrives.
+    /// The next frame of a link arrives at its receiver.
     Arrives(LinkId),
     /// Both ends of a link learn that it is lost.
     Closes(LinkId),
@@ -58,7 +58,7 @@ impl Event {
 pub struct Parted {
     /// The process that is lost when one of the two reports the other's host as silent.
     pub victim: ProcessIndex,
-    /// The other process.
+    /// The other one of the two.
     pub other: ProcessIndex,
 }
 
@@ -71,7 +71,7 @@ impl Parted {
 
 /// State that all simulated processes share.
 pub struct World {
-    /// Time in nanoseconds.
+    /// Time of the job in nanoseconds.
     pub now_ns: u64,
     pub random: Random,
     /// Planned events, by time and then in the order in which they were planned.
@@ -156,7 +156,7 @@ impl World {
         self.now_ns
     }
 
-    /// Plans an event.
+    /// Plans an event, not before the present time and after events planned earlier for the same time.
     pub fn plan(&mut self, at_ns: u64, event: Event) {
         self.count += 1;
         self.events.insert((at_ns.max(self.now_ns), self.count), event);

@@ -10,9 +10,9 @@ pub enum Wrong {
     /// A process ended before its first call.
     #[error("{replica} cannot begin: {end:?}")]
     Begin {
-        /// The process.
+        /// Process that could not begin.
         replica: ReplicaId,
-        /// Its end.
+        /// Its end before the first call.
         end: End,
     },
     /// All processes wait, and no event is planned.
@@ -30,9 +30,9 @@ pub enum Wrong {
     /// A check of the program or of the library has failed.
     #[error("{replica}: {why} {}", .said.join("; "))]
     Panicked {
-        /// The process.
+        /// Process in which the check failed.
         replica: ReplicaId,
-        /// Its message.
+        /// Message of the panic.
         why: String,
         /// Last lines of output of the processes.
         said: Vec<String>,
@@ -40,21 +40,21 @@ pub enum Wrong {
     /// A process reports an event that did not happen.
     #[error("{replica} says {message:?}")]
     Said {
-        /// The process.
+        /// Process with the report.
         replica: ReplicaId,
-        /// Its report.
+        /// Report that is not true.
         message: Box<FromAgent>,
     },
     /// Replicas of a rank end with different results.
     #[error("replicas of rank {rank} have different results")]
     Results {
-        /// The rank.
+        /// Rank of the replicas.
         rank: u32,
     },
     /// A process that is to be part of a line is within a call.
     #[error("{replica} cannot be held for a line")]
     NotHeld {
-        /// The process.
+        /// Process that is within a call.
         replica: ReplicaId,
     },
     /// All are held and the network does not become quiet.
@@ -63,9 +63,9 @@ pub enum Wrong {
     /// An image is not accepted.
     #[error("process {} cannot be restored: {error}", .process.0)]
     NotRestored {
-        /// The process.
+        /// Process that the image is of.
         process: ProcessIndex,
-        /// The reason.
+        /// Reason for the refusal.
         error: std::io::Error,
     },
 }

@@ -43,7 +43,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds; the seed chooses one.
     pub const ALL: [Self; 11] = [
         Self::Messages,
         Self::Wildcards,
@@ -62,7 +62,7 @@ impl Kind {
 /// The program of a run, the same in all processes.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Chooses the operations.
+    /// Seed from which the operations are drawn.
     pub seed: u64,
     /// Kind of the operations.
     pub kind: Kind,
@@ -74,7 +74,7 @@ pub struct Member {
     pub comm: CommHandle,
     /// Rank of the process in the communicator.
     pub rank: usize,
-    /// Number of members.
+    /// Number of processes in the communicator.
     pub size: usize,
     /// Random numbers, the same in all members.
     pub common: Random,

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// End of a process.
 #[derive(Debug)]
 pub enum End {
-    /// The program's result.
+    /// The program has ended with these results.
     Done(Vec<u64>),
     /// The process was lost.
     Lost,
@@ -28,7 +28,7 @@ pub enum End {
 pub enum Pause {
     /// It sleeps, until this time at the latest.
     Asleep(Option<u64>),
-    /// It has ended.
+    /// The process has ended.
     Ended(End),
 }
 

@@ -34,14 +34,14 @@ enum Frame {
     },
 }
 
-/// A connection.
+/// One direction of a connection between two processes.
 pub struct Link {
     pub name: Name,
     /// The process at the other end, as this job numbers it.
     pub to: ProcessIndex,
     /// Frames that have not left the sender.
     given: VecDeque<Frame>,
-    /// Frames in flight.
+    /// Frames in flight, in the order of their arrival.
     travels: VecDeque<Vec<u8>>,
     arrived: VecDeque<Vec<u8>>,
     /// Time at which the last frame in flight arrives.
