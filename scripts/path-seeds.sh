@@ -55,14 +55,12 @@ piece='
     export RUST_BACKTRACE=0
     [ ! -e "$said.right" ] || exit 0
     [ ! -e "$notes/$name.wrong" ] || exit 0
-    if "$REDRT_SIM" "$seed" --count "$size" --faults path "$@" >"$said.out" 2>&1; then
+    if "$REDRT_SIM" "${name%-*}" "$seed" --count "$size" --faults path "$@" >"$said.out" 2>&1; then
         grep -c ": right" "$said.out" >"$said.right"
         rm -f "$said.out"
     else
-        wrong=$(tail -n 1 "$said.out")
-        at=$(printf "%s\n" "$wrong" | sed -n "s/^seed \([0-9]*\): .*/\1/p")
-        replay="redrt-sim ${at:-$seed} --faults path $*"
-        printf "%s: %s\n  replay: %s\n" "$name" "$wrong" "$replay" >"$notes/$name.wrong"
+        wrong=$(sed -n "/^seed [0-9]*: wrong/,\$p" "$said.out")
+        printf "%s: %s\n" "$name" "${wrong:-$(tail -n 1 "$said.out")}" >"$notes/$name.wrong"
     fi'
 size=500
 rm -f "$notes"/*.wrong
@@ -75,7 +73,7 @@ pieces() {
         for name in $simulators; do
             case $name in
             protocol) echo "$name $seed $part" ;;
-            library-*) echo "$name $seed $part --library --degree ${name#library-}" ;;
+            library-*) echo "$name $seed $part --degree ${name#library-}" ;;
             esac
         done
         seed=$((seed + part))

@@ -99,16 +99,16 @@ pub(crate) struct Decisions {
     /// Ballots of this process on outcomes that it does not know yet.
     own_ballots: Vec<Ballot>,
     /// A planted bug: see `Mutation::SyncSkipped`.
-    #[cfg(any(test, feature = "mutation"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) sync_skipped: bool,
     /// A planted bug: see `Mutation::SyncFromStable`.
-    #[cfg(any(test, feature = "mutation"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) sync_from_stable: bool,
     /// A planted bug: see `Mutation::LeaderTrusted`.
-    #[cfg(any(test, feature = "mutation"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) leader_trusted: bool,
     /// A planted bug: see `Mutation::AskersIgnored`.
-    #[cfg(any(test, feature = "mutation"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) askers_ignored: bool,
     lag: Lag,
     streams: Table<StreamId, Stream>,
@@ -165,13 +165,13 @@ impl Decisions {
             early_syncs: Vec::new(),
             ballots: Vec::new(),
             own_ballots: Vec::new(),
-            #[cfg(any(test, feature = "mutation"))]
+            #[cfg(any(test, feature = "simulation"))]
             sync_skipped: false,
-            #[cfg(any(test, feature = "mutation"))]
+            #[cfg(any(test, feature = "simulation"))]
             sync_from_stable: false,
-            #[cfg(any(test, feature = "mutation"))]
+            #[cfg(any(test, feature = "simulation"))]
             leader_trusted: false,
-            #[cfg(any(test, feature = "mutation"))]
+            #[cfg(any(test, feature = "simulation"))]
             askers_ignored: false,
             lag: Lag::default(),
             streams: Table::new(),
@@ -183,9 +183,9 @@ impl Decisions {
 
     /// Returns true if a bug is planted by which outcomes are taken for whatever question.
     fn trusts_leader(&self) -> bool {
-        #[cfg(any(test, feature = "mutation"))]
+        #[cfg(any(test, feature = "simulation"))]
         return self.leader_trusted;
-        #[cfg(not(any(test, feature = "mutation")))]
+        #[cfg(not(any(test, feature = "simulation")))]
         false
     }
 
@@ -701,7 +701,7 @@ impl Decisions {
         } else {
             let missing = match self.role {
                 Role::Syncing { missing } => missing.intersection(live).union(newcomers),
-                #[cfg(any(test, feature = "mutation"))]
+                #[cfg(any(test, feature = "simulation"))]
                 _ if self.sync_skipped => ReplicaSet::EMPTY,
                 _ => self.siblings(),
             };
@@ -724,7 +724,7 @@ impl Decisions {
     fn report_to(&self, leader: ReplicaIndex, outputs: &mut VecDeque<Output>) {
         // Stable decisions are included. The new leader may be a newcomer to which the old one had not sent them yet.
         let first = self.kept;
-        #[cfg(any(test, feature = "mutation"))]
+        #[cfg(any(test, feature = "simulation"))]
         let first = if self.sync_from_stable { self.stable } else { first };
         let frame = Frame::DecisionSync { first, items: self.items_from(first) };
         self.transmit(leader, frame, outputs);

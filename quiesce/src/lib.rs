@@ -18,19 +18,19 @@ mod frame;
 mod hashable_map;
 mod lag;
 pub mod matching;
-#[cfg_attr(not(any(test, feature = "mutation")), allow(dead_code))]
+#[cfg_attr(not(any(test, feature = "simulation")), allow(dead_code))]
 mod mutation;
 mod outcome;
 mod path;
 mod replica;
-#[cfg(any(test, feature = "sim"))]
+#[cfg(any(test, feature = "simulation"))]
 pub mod sim;
 pub mod view;
 
 pub use decision::{Lookup, Timed};
 pub use error::{Breach, ProtocolError};
 pub use frame::{Action, Arrival, Finding, Frame, MessageId, MismatchReport, Outbound, Output, PayloadKey};
-#[cfg(any(test, feature = "mutation"))]
+#[cfg(any(test, feature = "simulation"))]
 pub use mutation::Mutation;
 pub use outcome::{Call, Decided, DecisionItem, DecisionKey, Outcome, Place, Question, StreamId};
 pub use path::{Claim, MAJORITY_DEGREE, PathFinding, PathReport};

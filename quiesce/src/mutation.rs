@@ -2,7 +2,7 @@
 
 /// A planted bug. Without the feature `mutation` no machine can have one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[cfg_attr(not(any(test, feature = "mutation")), allow(missing_docs))]
+#[cfg_attr(not(any(test, feature = "simulation")), allow(missing_docs))]
 pub enum Mutation {
     /// Acknowledgements go to one replica of the sender only.
     AckLost,
@@ -55,5 +55,36 @@ pub enum Mutation {
     /// A receiver does not ask for a message that some of its senders have passed.
     OverdueIgnored,
     /// A copy's claim on a path counts fully, though it repeats its source's.
+    PathKinshipIgnored,
+}
+
+#[cfg(any(test, feature = "simulation"))]
+simulation_kit::named! {
+    Mutation:
+    AckLost,
+    OutputCommitSkipped,
+    BookmarkLate,
+    ReleasedEarly,
+    SupplierWrong,
+    SyncSkipped,
+    PinSkipped,
+    BallotsIgnored,
+    ResetIgnored,
+    VerdictIgnored,
+    SyncFromStable,
+    FreePlaceServed,
+    CorruptLogDelivered,
+    IntroductionSkipped,
+    KinshipIgnored,
+    DetachSkipped,
+    LateJoinersUnpinned,
+    SourceGoesOn,
+    SidesTaken,
+    EnvelopeBelieved,
+    DisputeKept,
+    LeaderTrusted,
+    AskersIgnored,
+    ChangeUnbacked,
+    OverdueIgnored,
     PathKinshipIgnored,
 }

@@ -67,9 +67,9 @@ impl Decisions {
         let thread = question.place.thread;
         let stream = StreamId::Readings(thread);
         let mut passed = Vec::new();
-        #[cfg(any(test, feature = "mutation"))]
+        #[cfg(any(test, feature = "simulation"))]
         let any_asker = self.askers_ignored;
-        #[cfg(not(any(test, feature = "mutation")))]
+        #[cfg(not(any(test, feature = "simulation")))]
         let any_asker = false;
         let times = self.streams.get_or_insert_with(stream, Stream::default);
         times.pass_times(question.moment(), |asker| passed.push(asker));

@@ -146,7 +146,7 @@ pub struct Replica {
     outputs: VecDeque<Output>,
     released: Vec<Released>,
     counters: Counters,
-    #[cfg(any(test, feature = "mutation"))]
+    #[cfg(any(test, feature = "simulation"))]
     mutation: Option<Mutation>,
 }
 
@@ -208,7 +208,7 @@ impl Replica {
             live,
             view,
             world,
-            #[cfg(any(test, feature = "mutation"))]
+            #[cfg(any(test, feature = "simulation"))]
             mutation: None,
         }
     }
@@ -511,7 +511,7 @@ impl Replica {
     }
 
     /// Plants a bug in this machine.
-    #[cfg(any(test, feature = "mutation"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub fn mutate(&mut self, mutation: Mutation) {
         self.mutation = Some(mutation);
         self.decisions.sync_skipped = mutation == Mutation::SyncSkipped;
@@ -525,12 +525,12 @@ impl Replica {
         }
     }
 
-    #[cfg(any(test, feature = "mutation"))]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn has(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
     }
 
-    #[cfg(not(any(test, feature = "mutation")))]
+    #[cfg(not(any(test, feature = "simulation")))]
     #[inline(always)]
     pub(crate) fn has(&self, _: Mutation) -> bool {
         false

@@ -2,11 +2,11 @@
 
 use super::process::Process;
 use super::program::{Instruction, LARGE_BYTES, To};
-use super::random::mix;
 use crate::decision::Lookup;
 use crate::matching::Pattern;
 use crate::outcome::{Call, Outcome, Place, Question};
 use redrt_types::{ContextId, Tag};
+use simulation_kit::random::mix;
 use std::cell::Cell;
 use std::collections::VecDeque;
 

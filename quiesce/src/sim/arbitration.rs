@@ -11,11 +11,11 @@ use super::broken::Broken;
 use super::check;
 use super::joins::{Join, Stage};
 use super::process::{Control, Process};
-use super::random::Random;
 use super::world::Simulation;
 use crate::frame::{Action, Finding};
 use crate::path::{PathFinding, PathReport};
 use redrt_types::{ReplicaId, VirtualRank, World};
+use simulation_kit::Random;
 use std::collections::BTreeSet;
 
 /// Two replicas of each rank, and a copy of each.

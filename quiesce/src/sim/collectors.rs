@@ -6,9 +6,9 @@
 
 use super::app::Progress;
 use super::process::Process;
-use super::random::mix;
 use crate::decision::Timed;
 use crate::outcome::{Call, Outcome, Question};
+use simulation_kit::random::mix;
 
 /// Askers: the program, its code that is generated sooner in one process than in another, and two collectors.
 const MAIN: u64 = 1 << 32 | 2;

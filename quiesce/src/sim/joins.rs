@@ -8,9 +8,9 @@
 //! In runs that are not about clones the view comes with the cut, and there is one join at a time.
 
 use super::process::{Control, Process};
-use super::random::Random;
 use super::world::Simulation;
 use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, World};
+use simulation_kit::Random;
 
 /// Maximum number of joins at a time.
 const AT_ONCE_MAX: usize = 3;
@@ -227,7 +227,7 @@ impl Simulation {
         let copy = self.process(source).copy(newcomer);
         self.processes[place.0 as usize] = copy;
         // Frames of the place's former life are fenced.
-        self.links.retain(|(from, to), _| *from != place && *to != place);
+        self.links.forget(|(from, to)| from == place || to == place);
         self.transfers.retain(|(from, to, ..)| *from != newcomer && *to != newcomer);
         self.breaks.forget(place, newcomer);
         self.processes.iter_mut().for_each(|process| process.forget_epoch(newcomer));

@@ -8,10 +8,11 @@
 //! no image needs a message that another source has released, or a decision it has made, after its own copy.
 
 use super::process::{Control, Process};
-use super::random::Random;
 use super::world::Simulation;
 use crate::mutation::Mutation;
 use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, VirtualRank};
+use simulation_kit::Random;
+use simulation_kit::network::Links;
 
 /// A checkpoint: images that fit each other.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed ^ 0x6c69_6e65_7321);
+        let mut random = Random::stream(seed, "lines");
         let (left, returns_left) = (1 + random.below(3), 1 + random.below(3));
         Self { random, left, returns_left, taking: None, taken: None }
     }
@@ -114,7 +115,7 @@ impl Simulation {
             let admit = |replica| Admission { replica, incarnation: Incarnation(lives), source: source.index, cut };
             loaded.extend(std::iter::once(source).chain(siblings).map(admit));
         }
-        self.links.clear();
+        self.links = Links::default();
         self.transfers.clear();
         self.joins.clear();
         self.breaks.notices.clear();

@@ -16,7 +16,6 @@ mod model;
 mod paths;
 mod process;
 pub mod program;
-pub mod random;
 mod resets;
 mod rest;
 #[cfg(test)]
@@ -26,51 +25,56 @@ mod world;
 pub use broken::{Broken, FalseReport};
 
 use crate::view::Protocol;
+use simulation_kit::{Refusal, Setup, Simulator, Violation, parsed};
+use std::fmt;
 
-/// The kind of faults in a run.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Faults {
-    /// No faults at all.
-    None,
-    /// Replicas die or are fenced.
-    Deaths,
-    /// Connections break between processes that live, and replicas may die too.
-    Resets,
-    /// A payload is corrupted on the way, and a replica may die.
-    Wire,
-    /// A replica sends a payload that its memory corrupted.
-    Memory,
-    /// A payload is corrupted in the log from which it is sent again, and replicas die to make that happen.
-    Log,
-    /// Copies are made, several at a time. Sources, spares and partners die at every step, and replicas are retired.
-    Clones,
-    /// Ranks have two replicas, and copies of both that wait until the two differ. A replica sends a payload that its
-    /// memory corrupted, before or after it was copied. Any process dies at any time.
-    Arbitration,
-    /// Images are taken of one replica of each rank, and all go on from them. Replicas die before and after.
-    Lines,
-    /// One replica's program makes one call more, or less, or another, or goes on with other data. A replica may die.
-    Path,
-    /// Ranks have two replicas, and copies of both that wait until the two differ. One replica's program leaves the
-    /// path of the other, or has the cause of it in its memory when it is copied. Any process dies at any time.
-    PathArbitration,
-    /// The program reads a clock. So does its runtime, at moments of its own in each replica, like a garbage collector.
-    /// Replicas die, and copies join.
-    Collectors,
-    /// Memory is corrupted at rest in one replica of three or more, which is copied before and after. Replicas die, and
-    /// those that are named are replaced.
-    Rest,
+simulation_kit::named! {
+    /// The kind of faults in a run.
+    pub enum Faults {
+        /// No faults at all.
+        None,
+        /// Replicas die or are fenced.
+        Deaths,
+        /// Connections break between processes that live, and replicas may die too.
+        Resets,
+        /// A payload is corrupted on the way, and a replica may die.
+        Wire,
+        /// A replica sends a payload that its memory corrupted.
+        Memory,
+        /// A payload is corrupted in the log from which it is sent again, and replicas die to make that happen.
+        Log,
+        /// Copies are made, several at a time. Sources, spares and partners die at every step, and replicas are
+        /// retired.
+        Clones,
+        /// Ranks have two replicas, and copies of both that wait until the two differ. A replica sends a payload that
+        /// its memory corrupted, before or after it was copied. Any process dies at any time.
+        Arbitration,
+        /// Images are taken of one replica of each rank, and all go on from them. Replicas die before and after.
+        Lines,
+        /// One replica's program makes one call more, or less, or another, or goes on with other data. A replica may
+        /// die.
+        Path,
+        /// Ranks have two replicas, and copies of both that wait until the two differ. One replica's program leaves the
+        /// path of the other, or has the cause of it in its memory when it is copied. Any process dies at any time.
+        PathArbitration,
+        /// The program reads a clock. So does its runtime, at moments of its own in each replica, like a garbage
+        /// collector. Replicas die, and copies join.
+        Collectors,
+        /// Memory is corrupted at rest in one replica of three or more, which is copied before and after. Replicas die,
+        /// and those that are named are replaced.
+        Rest,
+    }
 }
 
 impl Faults {
     /// The kinds that a seed chooses from. Those that need more runs are listed more often. In some of the runs with
     /// deaths or without faults, connections break too.
-    pub const ALL: [Self; 6] = [Self::None, Self::Deaths, Self::Deaths, Self::Deaths, Self::Wire, Self::Memory];
+    pub const DRAWN: [Self; 6] = [Self::None, Self::Deaths, Self::Deaths, Self::Deaths, Self::Wire, Self::Memory];
 }
 
 /// Fixed properties of a run. The seed chooses those that are absent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Shape {
     /// Calls are not counted where outcomes are asked for, as in jobs whose replicas need not make the same. No program
     /// leaves its path then.
     pub uncounted: bool,
@@ -80,13 +84,6 @@ pub struct Options {
     pub degree: Option<u16>,
     /// The way in which payloads are compared.
     pub protocol: Option<Protocol>,
-    /// The kind of faults.
-    pub faults: Option<Faults>,
-    /// Called with each line of the log.
-    pub trace: Option<fn(&str)>,
-    /// A planted bug, in every process.
-    #[cfg(any(test, feature = "mutation"))]
-    pub mutation: Option<crate::Mutation>,
 }
 
 /// Counts of the events in a run that was right.
@@ -146,13 +143,58 @@ pub struct Failure {
     pub state: String,
 }
 
-/// Runs one seed to its end.
-///
-/// # Errors
-/// When a property does not hold.
-///
-/// # Panics
-/// When an assertion in the machines fails.
-pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
-    world::Simulation::new(seed, options).run()
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { steps, messages, decisions, deaths, resets, joins, reports, .. } = self;
+        let faults = self.faults.unwrap_or(Faults::None);
+        write!(f, "faults {faults:?}, {steps} events, {messages} messages, {decisions} decisions, {deaths} deaths, ")?;
+        write!(f, "{resets} resets, {joins} joins, {reports} reports")
+    }
+}
+
+/// The simulator of the protocol.
+pub enum ProtocolSimulator {}
+
+impl Simulator for ProtocolSimulator {
+    const NAME: &'static str = "protocol";
+    const ABOUT: &'static str = "The replication protocol: spheres of replicas with deaths, joins and flipped bits";
+    type Faults = Faults;
+    type Mistake = crate::Mutation;
+    type Shape = Shape;
+    type Summary = Summary;
+
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<Summary, Violation> {
+        world::Simulation::new(seed, setup).run().map_err(Violation::of)
+    }
+
+    fn fix(shape: &mut Shape, option: &str, value: &str) -> Result<(), Refusal> {
+        match (option, value) {
+            ("rank-count", _) => shape.rank_count = Some(parsed(option, value)?),
+            ("degree", _) => shape.degree = Some(parsed(option, value)?),
+            ("protocol", "hash") => shape.protocol = Some(Protocol::Hash),
+            ("protocol", "all-to-all") => shape.protocol = Some(Protocol::AllToAll),
+            ("protocol", _) => {
+                let (option, value, of) = (option.to_owned(), value.to_owned(), "hash, all-to-all".to_owned());
+                return Err(Refusal::Value { option, value, of });
+            }
+            ("uncounted", _) => shape.uncounted = true,
+            _ => return Err(Refusal::NoOption { simulator: Self::NAME, option: option.to_owned() }),
+        }
+        Ok(())
+    }
+
+    fn options(shape: &Shape) -> String {
+        let option = |name, value: Option<String>| value.map(|value| format!(" --{name} {value}"));
+        let protocol = shape.protocol.map(|protocol| match protocol {
+            Protocol::Hash => "hash".to_owned(),
+            Protocol::AllToAll => "all-to-all".to_owned(),
+        });
+        let options = [
+            option("rank-count", shape.rank_count.map(|count| count.to_string())),
+            option("degree", shape.degree.map(|degree| degree.to_string())),
+            option("protocol", protocol),
+            shape.uncounted.then(|| " --uncounted".to_owned()),
+        ];
+        options.into_iter().flatten().collect()
+    }
 }

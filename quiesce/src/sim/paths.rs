@@ -7,13 +7,13 @@ use super::broken::Broken;
 use super::check;
 use super::process::Process;
 use super::program::{Instruction, LARGE_BYTES, To};
-use super::random::Random;
 use super::world::Simulation;
 use crate::frame::Finding;
 use crate::matching::Pattern;
 use crate::outcome::StreamId;
 use crate::path::{PathFinding, PathReport};
 use redrt_types::{ContextId, ReplicaId, ReplicaSet, Tag, VirtualRank};
+use simulation_kit::Random;
 
 /// The way in which a program leaves the path of its siblings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -4,9 +4,9 @@
 //! Every outcome enters the register `state`, and `state` enters every payload and some destinations. So replicas that
 //! take different outcomes send different messages, and are detected.
 
-use super::random::Random;
 use crate::matching::Pattern;
 use redrt_types::{ContextId, Tag};
+use simulation_kit::Random;
 
 /// Length from which payloads are announced, and pulled when matched. Sends of that length complete when released.
 pub const LARGE_BYTES: u64 = 1_000;

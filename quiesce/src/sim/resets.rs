@@ -6,9 +6,9 @@
 //! these packets may be lost, too. Then it is not enough that the other end notices the end of the old one.
 
 use super::Faults;
-use super::random::Random;
 use super::world::Simulation;
 use redrt_types::{ProcessIndex, ReplicaId};
+use simulation_kit::Random;
 use std::collections::BTreeMap;
 
 /// A process will notice that its connection with another has broken.
@@ -84,9 +84,7 @@ impl Simulation {
         self.breaks
             .notices
             .extend(notices.iter().enumerate().filter(|(end, _)| *end != choice).map(|(_, notice)| *notice));
-        if let Some(packets) = self.links.get_mut(&link) {
-            packets.truncate(self.breaks.random.below(packets.len() + 1));
-        }
+        self.links.cut(&mut self.breaks.random, |other| other == link);
         let random = &mut self.breaks.random;
         self.transfers.retain(|(one, other, ..)| (*one, *other) != (from, to) || random.chance(50));
     }

@@ -8,15 +8,16 @@ use super::lines::Lines;
 use super::paths::{Departure, PathWatch};
 use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate, with_times};
-use super::random::Random;
 use super::resets::Breaks;
 use super::rest::Rest;
-use super::{Failure, Faults, Options, Summary, check};
+use super::{Failure, Faults, ProtocolSimulator, Summary, check};
 use crate::frame::{Action, Frame, MessageId};
 use crate::replica::{Config, Verification};
 use crate::view::Protocol;
 use redrt_types::{ContextId, Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
-use std::collections::{BTreeMap, VecDeque};
+use simulation_kit::network::Links;
+use simulation_kit::schedule::Speeds;
+use simulation_kit::{Random, Setup, Trace};
 
 /// Number of steps after which a run counts as hanging.
 const STEP_LIMIT: u64 = 400_000;
@@ -39,7 +40,7 @@ pub(super) struct Simulation {
     pub(super) flipped: Option<WireFlip>,
     /// The replica whose memory is to be corrupted.
     pub(super) corrupt: Option<ReplicaId>,
-    pub(super) links: BTreeMap<(ProcessIndex, ProcessIndex), VecDeque<(u32, Packet)>>,
+    pub(super) links: Links<(ProcessIndex, ProcessIndex), (u32, Packet)>,
     pub(super) transfers: Vec<Transfer>,
     pub(super) breaks: Breaks,
     pub(super) random: Random,
@@ -63,10 +64,10 @@ pub(super) struct Simulation {
     wire_flip_after: Option<usize>,
     /// Incarnation of each place, by process.
     pub(super) lives: Vec<u32>,
-    /// How eager each process is to run, in percent. Some lag.
-    speeds: Vec<usize>,
+    /// How eager each process is to run. Some lag.
+    speeds: Speeds,
     pub(super) step: u64,
-    trace: Option<fn(&str)>,
+    trace: Trace,
     pub(super) summary: Summary,
 }
 
@@ -80,18 +81,19 @@ enum Event {
 }
 
 impl Simulation {
-    pub(super) fn new(seed: u64, options: &Options) -> Self {
+    pub(super) fn new(seed: u64, setup: &Setup<ProtocolSimulator>) -> Self {
+        let shape = setup.shape;
         let mut random = Random::new(seed);
-        let rank_count = options.rank_count.unwrap_or_else(|| 1 + random.below(4) as u32);
-        let faults = options.faults.unwrap_or_else(|| Breaks::perhaps(seed, random.pick(&Faults::ALL)));
+        let rank_count = shape.rank_count.unwrap_or_else(|| 1 + random.below(4) as u32);
+        let faults = setup.faults.unwrap_or_else(|| Breaks::perhaps(seed, random.pick(&Faults::DRAWN)));
         let is_arbitrated = matches!(faults, Faults::Arbitration | Faults::PathArbitration);
         let has_departure = matches!(faults, Faults::Path | Faults::PathArbitration);
-        let mut degree = || options.degree.unwrap_or_else(|| degree(&mut random, faults));
+        let mut degree = || shape.degree.unwrap_or_else(|| degree(&mut random, faults));
         let degrees = (0..rank_count).map(|_| if is_arbitrated { PLACES } else { degree() }).collect();
         let world = World::new(degrees);
         let breaks = Breaks::new(seed, faults);
         let protocol =
-            options.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
+            shape.protocol.unwrap_or_else(|| if random.chance(25) { Protocol::AllToAll } else { Protocol::Hash });
         // With deferred verdicts, a corrupt payload is delivered and corrupts its receiver, and then any report is
         // possible.
         let needs_strict = is_arbitrated || has_departure || matches!(faults, Faults::Memory | Faults::Rest);
@@ -125,8 +127,7 @@ impl Simulation {
         };
         let mut processes: Vec<_> = world.replicas().map(start).collect();
         processes.iter_mut().for_each(|process| process.alive = view.is_live(process.me()));
-        #[cfg(any(test, feature = "mutation"))]
-        if let Some(mutation) = options.mutation {
+        if let Some(mutation) = setup.mistake {
             processes.iter_mut().for_each(|process| process.replica.mutate(mutation));
         }
         let corrupt = (faults == Faults::Memory).then(|| {
@@ -153,13 +154,13 @@ impl Simulation {
             // Copies should be ready by then.
             let calls_max = if is_arbitrated { 160 } else { 40 };
             let leaves_path = (random.below(calls_max) as u64, Departure::any(&mut random));
-            processes[place].leaves_path = (!options.uncounted).then_some(leaves_path);
+            processes[place].leaves_path = (!shape.uncounted).then_some(leaves_path);
             processes[place].is_latent = arbitration.as_ref().is_some_and(Arbitration::is_latent);
             processes[place].me()
         });
         for (number, process) in processes.iter_mut().enumerate() {
             process.clock = number as u64;
-            process.app.counts_calls = !options.uncounted;
+            process.app.counts_calls = !shape.uncounted;
             process.collects = faults == Faults::Collectors;
             process.generates_after = 10 + 7 * number as u64;
         }
@@ -185,7 +186,7 @@ impl Simulation {
             _ => 0,
         };
         let wire_flip_after = (faults == Faults::Wire).then(|| random.below(20));
-        let speeds = processes.iter().map(|_| random.pick(&[5, 40, 100, 100])).collect();
+        let speeds = Speeds::draw(&mut random, processes.len(), &[5, 40, 100, 100]);
         let processes_count = processes.len();
         Self {
             world,
@@ -193,7 +194,7 @@ impl Simulation {
             view,
             flipped: None,
             corrupt,
-            links: BTreeMap::new(),
+            links: Links::default(),
             transfers: Vec::new(),
             breaks,
             random,
@@ -211,7 +212,7 @@ impl Simulation {
             lives: vec![0; processes_count],
             speeds,
             step: 0,
-            trace: options.trace,
+            trace: setup.trace,
             summary: Summary { faults: Some(faults), ..Summary::default() },
         }
     }
@@ -312,17 +313,15 @@ impl Simulation {
     }
 
     pub(super) fn say(&self, what: impl FnOnce() -> String) {
-        if let Some(trace) = self.trace {
-            trace(&format!("{:>7}  {}", self.step, what()));
-        }
+        self.trace.say(|| format!("{:>7}  {}", self.step, what()));
     }
 
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         let is_free = |replica: ReplicaId| !self.is_held(replica);
-        for ((from, to), link) in &self.links {
-            if !link.is_empty() && !self.keeps_back(*from, *to) && is_free(self.world.replica(*to)) {
-                events.push(Event::Deliver(*from, *to));
+        for (from, to) in self.links.ready() {
+            if !self.keeps_back(from, to) && is_free(self.world.replica(to)) {
+                events.push(Event::Deliver(from, to));
             }
         }
         let transfers = (0..self.transfers.len()).filter(|number| is_free(self.transfers[*number].1));
@@ -344,24 +343,18 @@ impl Simulation {
 
     /// Picks any event, but rarely one of a process that lags.
     fn choose(&mut self, events: &[Event]) -> Event {
-        loop {
-            let event = self.random.pick(events);
-            let place = match event {
-                Event::Deliver(_, to) => to.0 as usize,
-                Event::Transfer(number) => self.world.process(self.transfers[number].1).0 as usize,
-                Event::Notice(number) => self.world.process(self.breaks.notices[number].at).0 as usize,
-                Event::Run(place) | Event::View(place) => place,
-            };
-            if self.random.chance(self.speeds[place]) {
-                return event;
-            }
-        }
+        self.speeds.choose(&mut self.random, events, |event| match event {
+            Event::Deliver(_, to) => to.0 as usize,
+            Event::Transfer(number) => self.world.process(self.transfers[number].1).0 as usize,
+            Event::Notice(number) => self.world.process(self.breaks.notices[number].at).0 as usize,
+            Event::Run(place) | Event::View(place) => place,
+        })
     }
 
     fn happen(&mut self, event: Event) {
         let place = match event {
             Event::Deliver(from, to) => {
-                let packet = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front).expect("it is not empty");
+                let packet = self.links.deliver((from, to)).expect("it is not empty");
                 let (from, to) = (self.world.replica(from), self.world.replica(to));
                 self.deliver(from, to, packet.0, packet.1)
             }
@@ -452,7 +445,7 @@ impl Simulation {
             if matches!(packet, Packet::Data { .. }) {
                 self.transfers.push((from, to, epoch, packet));
             } else {
-                self.links.entry(link).or_default().push_back((epoch, packet));
+                self.links.send(link, (epoch, packet));
             }
         }
     }
@@ -506,9 +499,7 @@ impl Simulation {
             // Frames that it has sent and not posted come after those in flight, and may be lost as well.
             self.post_outgoing(place);
             let number = self.world.process(victim);
-            for (_, link) in self.links.iter_mut().filter(|((from, _), _)| *from == number) {
-                link.truncate(self.random.below(link.len() + 1));
-            }
+            self.links.cut(&mut self.random, |(from, _)| from == number);
             let lost = |transfer: &Transfer| transfer.0 == victim;
             let survives = self.random.chance(50);
             self.transfers.retain(|transfer| survives || !lost(transfer));

@@ -13,7 +13,6 @@ use super::world::network::{NAME, Receiving, Simulated};
 use super::world::{self, Event, Parted, World};
 use super::wrong::Wrong;
 use leaving::Waves;
-use quiesce::sim::random::{Random, mix};
 use redrt::api::init::init_simulated;
 use redrt_engine as engine;
 use redrt_runtime as runtime;
@@ -23,15 +22,25 @@ use redrt_runtime::mutation::PLANTED;
 use redrt_transport::network::{Incoming, Network, Opened};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View};
 use redrt_wire::card::{Card, Endpoint};
-use redrt_wire::control::{FromAgent, Options as JobOptions, Protocol, ToAgent, Transport, Verification, Welcome};
+use redrt_wire::control::{FromAgent, Options, Protocol, ToAgent, Transport, Verification, Welcome};
 use redrt_wire::dynamic::{Origin, Request};
 use redrt_wire::secret::Secret;
+use simulation_kit::replay::chosen;
+use simulation_kit::{Named, Random, Refusal, Setup, Simulator, Violation, parsed};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Fixed properties of a run; the seed chooses the rest.
+simulation_kit::named! {
+    /// Faults of which a run is about. Losses and lines are there without them.
+    pub enum Faults {
+        /// The program of one process leaves the path of its siblings.
+        Path,
+    }
+}
+
+/// What else is fixed about a run; the seed chooses the rest.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Shape {
     /// Number of ranks.
     pub rank_count: Option<u32>,
     /// Number of replicas of each rank.
@@ -40,12 +49,44 @@ pub struct Options {
     pub kind: Option<Kind>,
     /// True if no process and no connection is lost, and no line is taken.
     pub is_undisturbed: bool,
-    /// Called with each event.
-    pub trace: Option<fn(&str)>,
-    /// True if the program of one process leaves the path of its siblings.
-    pub leaves: bool,
-    /// A bug to plant in every process.
-    pub mutation: Option<Mutation>,
+}
+
+/// The simulator of the whole library.
+pub enum LibrarySimulator {}
+
+impl Simulator for LibrarySimulator {
+    const NAME: &'static str = "library";
+    const ABOUT: &'static str = "Whole jobs of the real library, with losses of processes and checkpoints";
+    type Faults = Faults;
+    type Mistake = Mutation;
+    type Shape = Shape;
+    type Summary = Summary;
+
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<Summary, Violation> {
+        run(seed, setup).map_err(Violation::of)
+    }
+
+    fn fix(shape: &mut Shape, option: &str, value: &str) -> Result<(), Refusal> {
+        match option {
+            "rank-count" => shape.rank_count = Some(parsed(option, value)?),
+            "degree" => shape.degree = Some(parsed(option, value)?),
+            "program" => shape.kind = Some(chosen(option, value)?),
+            "undisturbed" => shape.is_undisturbed = true,
+            _ => return Err(Refusal::NoOption { simulator: Self::NAME, option: option.to_owned() }),
+        }
+        Ok(())
+    }
+
+    fn options(shape: &Shape) -> String {
+        let option = |name, value: Option<String>| value.map(|value| format!(" --{name} {value}"));
+        let options = [
+            option("rank-count", shape.rank_count.map(|count| count.to_string())),
+            option("degree", shape.degree.map(|degree| degree.to_string())),
+            option("program", shape.kind.map(Kind::word)),
+            shape.is_undisturbed.then(|| " --undisturbed".to_owned()),
+        ];
+        options.into_iter().flatten().collect()
+    }
 }
 
 /// Counts of a successful run.
@@ -94,17 +135,17 @@ impl fmt::Display for Summary {
 
 /// First failure of a run, with the size of its job.
 #[derive(Debug)]
-pub struct Failure {
-    /// Number of events before the failure.
-    pub event: u64,
-    /// Number of ranks.
-    pub rank_count: u32,
-    /// Number of replicas of each rank.
-    pub degree: u16,
-    /// Kind of the program.
-    pub kind: Kind,
-    /// Kind of the failure.
-    pub wrong: Wrong,
+struct Failure {
+    /// After how many events.
+    event: u64,
+    /// Ranks of the job.
+    rank_count: u32,
+    /// Replicas of each.
+    degree: u16,
+    /// What the program did.
+    kind: Kind,
+    /// What.
+    wrong: Wrong,
 }
 
 impl fmt::Display for Failure {
@@ -171,14 +212,15 @@ pub(super) struct SimulatedJob {
 /// Runs one seed to its end.
 ///
 /// # Errors
-/// If a process finds a result that MPI does not allow, panics, or reports an event that did not happen; if all
-/// processes wait for each other; or if the run exceeds its limits.
-pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
-    let mut random = Random::new(mix(seed ^ 0x6c69_6272_6172_7921));
+/// When a process finds a result that MPI does not allow, panics, reports what did not happen, or when all wait for
+/// each other.
+fn run(seed: u64, setup: &Setup<LibrarySimulator>) -> Result<Summary, Failure> {
+    let (options, is_about_paths) = (setup.shape, setup.faults == Some(Faults::Path));
+    let mut random = Random::stream(seed, "library!");
     let degree = options.degree.unwrap_or_else(|| random.pick(&[1, 2, 2, 3]));
     let rank_count = options.rank_count.unwrap_or_else(|| random.pick(&[1, 2, 2, 3, 3, 4, 5]));
-    let mut kind = options.kind.unwrap_or_else(|| random.pick(&Kind::ALL));
-    if options.leaves && matches!(kind, Kind::Windows | Kind::Mixed) && options.kind.is_none() {
+    let mut kind = options.kind.unwrap_or_else(|| random.pick(Kind::ALL));
+    if is_about_paths && matches!(kind, Kind::Windows | Kind::Mixed) && options.kind.is_none() {
         kind = Kind::Polls;
     }
     let plan = program::Plan { seed: random.number(), kind };
@@ -187,8 +229,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Failure> {
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
     let parts = !options.is_undisturbed && degree > 1 && lines == 0 && random.chance(70);
     redrt_process::simulation::install(&super::SIMULATION);
-    let leaves = (options.leaves && degree > 1).then(|| Leaves::any(seed, rank_count * u32::from(degree), rank_count));
-    let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, (options, leaves));
+    let leaves = (is_about_paths && degree > 1).then(|| Leaves::any(seed, rank_count * u32::from(degree), rank_count));
+    let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, (setup, leaves));
     job.plan_faults(losses, breaks, parts);
     job.plan_lines(lines);
     if degree > 1 {
@@ -208,9 +250,9 @@ impl SimulatedJob {
         (rank_count, degree): (u32, u16),
         plan: program::Plan,
         takes_lines: bool,
-        (options, leaves): (&Options, Option<Leaves>),
+        (setup, leaves): (&Setup<LibrarySimulator>, Option<Leaves>),
     ) -> Self {
-        let mutation = options.mutation;
+        let mutation = setup.mistake;
         let mut random = random;
         let protocol = random.pick(&[Protocol::Hash, Protocol::Hash, Protocol::AllToAll]);
         // Replicated windows need strict verification. With deferred verification, programs that depart might use a
@@ -219,7 +261,7 @@ impl SimulatedJob {
         let verification = if is_strict { Verification::Strict } else { Verification::Deferred };
         let compared = (protocol, verification);
         let shape = redrt_types::World::uniform(rank_count, degree);
-        let world = Arc::new(Mutex::new(World::new(random, options.trace)));
+        let world = Arc::new(Mutex::new(World::new(random, setup.trace)));
         world::enter(world.clone());
         let view = View::initial(&shape);
         let card = |process: ProcessIndex| Card {
@@ -683,14 +725,7 @@ fn welcome(
         incarnation: Incarnation(0),
         view: view.clone(),
         world: world.clone(),
-        options: JobOptions {
-            protocol,
-            verification,
-            is_saved,
-            transport: Transport::Tcp,
-            seed: 7,
-            ..JobOptions::default()
-        },
+        options: Options { protocol, verification, is_saved, transport: Transport::Tcp, seed: 7, ..Options::default() },
         host: format!("h{}", world.process(me).0),
         host_number: world.process(me).0,
         core_sharers: 1,

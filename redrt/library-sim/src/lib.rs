@@ -22,7 +22,7 @@ mod tests;
 mod world;
 mod wrong;
 
-pub use job::{Failure, Options, Summary, run};
+pub use job::{Faults, LibrarySimulator, Shape, Summary};
 pub use program::Kind;
 pub use redrt_runtime::mutation::Mutation;
 pub use wrong::Wrong;

@@ -4,9 +4,10 @@ pub mod actor;
 pub mod network;
 
 use network::{Link, LinkId};
-use quiesce::sim::random::Random;
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::control::{FromAgent, ToAgent};
+use simulation_kit::schedule::Agenda;
+use simulation_kit::{Random, Trace};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -74,9 +75,9 @@ pub struct World {
     /// Time of the job in nanoseconds.
     pub now_ns: u64,
     pub random: Random,
-    /// Planned events, by time and then in the order in which they were planned.
-    pub events: BTreeMap<(u64, u64), Event>,
-    count: u64,
+    /// Events to come.
+    pub events: Agenda<Event>,
+    /// Connections.
     pub links: Vec<Link>,
     /// Output lines of processes.
     pub lines: Vec<String>,
@@ -98,8 +99,8 @@ pub struct World {
     pub line_count: u64,
     /// Content of each rank's file.
     pub files: BTreeMap<u32, u64>,
-    /// Called with each event.
-    pub trace: Option<fn(&str)>,
+    /// The reader of each event.
+    pub trace: Trace,
 }
 
 thread_local! {
@@ -124,17 +125,16 @@ pub fn with_current<T>(act: impl FnOnce(&mut World) -> T) -> Option<T> {
 }
 
 impl World {
-    /// A world without planned events.
-    pub fn new(mut random: Random, trace: Option<fn(&str)>) -> Self {
+    /// A world in which nothing is to happen yet.
+    pub fn new(mut random: Random, trace: Trace) -> Self {
         let delay_ns_max = random.pick(&[1_000, 20_000, 1_000_000]);
         let pause_percent = random.pick(&[0, 2, 20]);
-        let (events, links, told) = (BTreeMap::new(), Vec::new(), Vec::new());
-        // Not 0: in places of the library 0 means no time.
+        let (events, links, told) = (Agenda::default(), Vec::new(), Vec::new());
+        // Not 0, which is no time for some.
         Self {
             now_ns: 1_000_000,
             random,
             events,
-            count: 0,
             links,
             told,
             lines: Vec::new(),
@@ -158,46 +158,45 @@ impl World {
 
     /// Plans an event, not before the present time and after events planned earlier for the same time.
     pub fn plan(&mut self, at_ns: u64, event: Event) {
-        self.count += 1;
-        self.events.insert((at_ns.max(self.now_ns), self.count), event);
+        self.events.plan(at_ns.max(self.now_ns), event);
     }
 
     /// Takes the next event, and advances the time to it.
     pub fn next(&mut self) -> Option<Event> {
-        let ((at_ns, _), event) = self.events.pop_first()?;
+        let (at_ns, event) = self.events.pop()?;
         self.now_ns = self.now_ns.max(at_ns);
         Some(event)
     }
 
     /// Takes the next event of the network, before any other that is planned, and advances the time to it.
     pub fn next_of_network(&mut self) -> Option<Event> {
-        let mut events = self.events.iter();
-        let key = *events.find(|(_, event)| event.is_of_network())?.0;
-        self.now_ns = self.now_ns.max(key.0);
-        self.events.remove(&key)
+        let (at_ns, event) = self.events.take(Event::is_of_network)?;
+        self.now_ns = self.now_ns.max(at_ns);
+        Some(event)
     }
 
     /// True if a connection was opened and its other end has not learned of it yet.
     pub fn is_anybody_knocking(&self) -> bool {
-        self.events.values().any(|event| matches!(event, Event::Opened(_)))
+        self.events.iter().any(|event| matches!(event, Event::Opened(_)))
     }
 
     /// Takes the planned messages of a daemon to its process, in order.
     pub fn take_told(&mut self, process: ProcessIndex) -> Vec<ToAgent> {
         let is_its = |event: &Event| matches!(event, Event::Told(to, ..) if *to == process);
-        let keys: Vec<_> = self.events.iter().filter(|(_, event)| is_its(event)).map(|(key, _)| *key).collect();
-        let message = |key: &(u64, u64)| match self.events.remove(key) {
-            Some(Event::Told(_, _, message)) => Some(*message),
-            _ => None,
-        };
-        keys.iter().filter_map(message).collect()
+        let mut told = Vec::new();
+        while let Some((_, event)) = self.events.take(is_its) {
+            if let Event::Told(_, _, message) = event {
+                told.push(*message);
+            }
+        }
+        told
     }
 
     /// Goes back to a line: drops connections with all that is in flight, messages of daemons, and planned losses, each
     /// of which might hit the last replica of a rank.
     pub fn forget(&mut self) {
         let is_told = |event: &Event| matches!(event, Event::Told(..) | Event::Missed(_) | Event::Lost(_));
-        self.events.retain(|_, event| !event.is_of_network() && !is_told(event));
+        self.events.retain(|event| !event.is_of_network() && !is_told(event));
         self.links.iter_mut().for_each(Link::end);
     }
 
@@ -208,9 +207,7 @@ impl World {
 
     /// Reports an event to the trace, if there is one.
     pub fn say(&self, what: impl FnOnce() -> String) {
-        if let Some(trace) = self.trace {
-            trace(&format!("{:>12} {}", self.now_ns, what()));
-        }
+        self.trace.say(|| format!("{:>12} {}", self.now_ns, what()));
     }
 
     /// True if two processes are cut off from each other.

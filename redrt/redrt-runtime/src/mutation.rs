@@ -63,39 +63,37 @@ pub enum Mutation {
     SilenceUnheard,
 }
 
-impl Mutation {
-    /// All mutations, for tests that plant each of them.
-    #[cfg(any(test, feature = "simulation"))]
-    pub const ALL: [Self; 28] = [
-        Self::BarrierShort,
-        Self::BroadcastEarly,
-        Self::ReduceChildLost,
-        Self::ScanShort,
-        Self::GatherMisplaced,
-        Self::AlltoallUnawaited,
-        Self::NonblockingMixed,
-        Self::ContextShared,
-        Self::ContextReusedEarly,
-        Self::FenceUncounted,
-        Self::LockIgnored,
-        Self::AccumulateReplaces,
-        Self::PostIgnored,
-        Self::FirstByItself,
-        Self::TestByItself,
-        Self::ProbeByItself,
-        Self::CancelByItself,
-        Self::LineUnquiet,
-        Self::LineOfFollowers,
-        Self::SiblingsUntold,
-        Self::ReadTogetherLost,
-        Self::FinalizingOnce,
-        Self::ViewUnsaid,
-        Self::LineUntold,
-        Self::LineByItself,
-        Self::SignalByItself,
-        Self::SignalUnwaited,
-        Self::SilenceUnheard,
-    ];
+#[cfg(any(test, feature = "simulation"))]
+simulation_kit::named! {
+    Mutation:
+    BarrierShort,
+    BroadcastEarly,
+    ReduceChildLost,
+    ScanShort,
+    GatherMisplaced,
+    AlltoallUnawaited,
+    NonblockingMixed,
+    ContextShared,
+    ContextReusedEarly,
+    FenceUncounted,
+    LockIgnored,
+    AccumulateReplaces,
+    PostIgnored,
+    FirstByItself,
+    TestByItself,
+    ProbeByItself,
+    CancelByItself,
+    LineUnquiet,
+    LineOfFollowers,
+    SiblingsUntold,
+    ReadTogetherLost,
+    FinalizingOnce,
+    ViewUnsaid,
+    LineUntold,
+    LineByItself,
+    SignalByItself,
+    SignalUnwaited,
+    SilenceUnheard,
 }
 
 #[cfg(any(test, feature = "simulation"))]

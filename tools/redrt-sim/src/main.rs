@@ -1,146 +1,141 @@
-//! `redrt-sim`: runs the simulators of the replication protocol and of the library, to replay a seed that a test found.
+//! `redrt-sim`: replays seeds of all simulators, each by its name. `redrt sim …` runs this file.
 
-mod library;
-
-use anyhow::{Result, bail};
-use clap::{Parser, ValueEnum};
-use quiesce::Protocol;
-use quiesce::sim::{Faults, Options, run};
+use anyhow::{Result, anyhow, bail};
+use clap::Parser;
+use library_sim::LibrarySimulator;
+use quiesce::sim::ProtocolSimulator;
+use simulation_kit::replay::{Entry, Words};
+use simulation_kit::{Simulator, Trace};
 use std::process::ExitCode;
 
-/// Simulates a job of replicated ranks with faults, from a seed, and checks that it ends right.
+/// All simulators.
+const ENTRIES: &[Entry] = &[Entry::of::<ProtocolSimulator>(), Entry::of::<LibrarySimulator>()];
+
+/// Plays a part of redrt with faults, from a seed, and checks that all ends right.
 ///
-/// Simulates the replication protocol alone, or with --library all of the library below real MPI calls. The same seed
-/// and options give the same run. Prints a summary line for each seed; ends with exit code 1 at the first run that is
-/// not right.
+/// The same seed and options give the same run. Prints a line for each seed; ends with exit code 1 at the first run
+/// that is not right.
 #[derive(Parser)]
-#[command(name = "redrt-sim", version)]
+#[command(name = "redrt-sim", version, max_term_width = 100, after_help = simulators(),
+    override_usage = "redrt-sim NAME SEED [OPTIONS]")]
 struct Arguments {
+    /// The simulator.
+    name: String,
+
     /// The seed, or the first of several.
-    seed: u64,
-
-    /// Simulate the whole library: collectives, windows, decisions and errors on top of the protocol.
-    #[arg(long, conflicts_with = "protocol")]
-    library: bool,
-
-    /// What the program does that calls the library; chosen by the seed if not given.
-    #[arg(long, requires = "library")]
-    program: Option<library::Program>,
-
-    /// Plant a bug in every process, to see that it is found.
-    #[arg(long, value_name = "BUG", requires = "library", value_parser = library::mutation)]
-    plant: Option<library_sim::Mutation>,
+    seed: Option<u64>,
 
     /// How many seeds to run.
     #[arg(long, default_value_t = 1)]
     count: u64,
 
-    /// Number of virtual ranks; chosen by the seed if not given.
+    /// What goes wrong; chosen by the seed if not given.
+    #[arg(long)]
+    faults: Option<String>,
+
+    /// Plant a mistake, and count the seeds that show it.
+    #[arg(long, value_name = "MISTAKE")]
+    plant: Option<String>,
+
+    /// Print every event.
+    #[arg(long)]
+    trace: bool,
+
+    /// protocol, library: number of virtual ranks; chosen by the seed if not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     rank_count: Option<u32>,
 
-    /// Degree of every rank; chosen by the seed if not given.
+    /// protocol, library: degree of every rank; chosen by the seed if not given.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=8))]
     degree: Option<u16>,
 
-    /// How payloads are compared; chosen by the seed if not given.
+    /// protocol: how payloads are compared, hash or all-to-all; chosen by the seed if not given.
     #[arg(long)]
-    protocol: Option<ProtocolArgument>,
+    protocol: Option<String>,
 
-    /// What goes wrong; chosen by the seed if not given.
+    /// protocol: replicas need not make the same calls.
     #[arg(long)]
-    faults: Option<FaultsArgument>,
+    uncounted: bool,
 
-    /// Print every event: its number, the process, what it does.
+    /// library: what the program does that calls it; chosen by the seed if not given.
     #[arg(long)]
-    trace: bool,
+    program: Option<String>,
+
+    /// library: no losses and no checkpoints.
+    #[arg(long)]
+    undisturbed: bool,
+
+    /// The earlier spelling of the simulator "library": a seed alone was one of the protocol.
+    #[arg(long, hide = true)]
+    library: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum ProtocolArgument {
-    Hash,
-    AllToAll,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum FaultsArgument {
-    None,
-    Deaths,
-    Resets,
-    Wire,
-    Memory,
-    Log,
-    Clones,
-    Arbitration,
-    PathArbitration,
-    Rest,
-    Collectors,
-    Lines,
-    Path,
+/// The list of simulators, for help.
+fn simulators() -> String {
+    let width = ENTRIES.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
+    let line = |Entry { name, about, .. }: &Entry| format!("  {name:width$}  {about}\n");
+    format!("Simulators:\n{}", ENTRIES.iter().map(line).collect::<String>())
 }
 
 impl Arguments {
-    fn options(&self) -> Result<Options> {
-        let mut options = Options { rank_count: self.rank_count, degree: self.degree, ..Options::default() };
-        options.protocol = self.protocol.map(|protocol| match protocol {
-            ProtocolArgument::Hash => Protocol::Hash,
-            ProtocolArgument::AllToAll => Protocol::AllToAll,
-        });
-        options.faults = self.faults.map(|faults| match faults {
-            FaultsArgument::None => Faults::None,
-            FaultsArgument::Deaths => Faults::Deaths,
-            FaultsArgument::Resets => Faults::Resets,
-            FaultsArgument::Wire => Faults::Wire,
-            FaultsArgument::Memory => Faults::Memory,
-            FaultsArgument::Log => Faults::Log,
-            FaultsArgument::Clones => Faults::Clones,
-            FaultsArgument::Arbitration => Faults::Arbitration,
-            FaultsArgument::PathArbitration => Faults::PathArbitration,
-            FaultsArgument::Rest => Faults::Rest,
-            FaultsArgument::Collectors => Faults::Collectors,
-            FaultsArgument::Lines => Faults::Lines,
-            FaultsArgument::Path => Faults::Path,
-        });
-        if self.trace {
-            if self.count > 1 {
-                bail!("--trace shows one seed: leave out --count");
-            }
-            options.trace = Some(|line| drop(say::line(line)));
-        }
-        if self.count == 0 || self.seed.checked_add(self.count).is_none() {
-            bail!("--count {} from seed {} is not a range of seeds", self.count, self.seed);
-        }
-        Ok(options)
+    /// The simulator and the first seed. A number in place of a name is the earlier spelling.
+    fn entry(&self) -> Result<(&'static Entry, u64)> {
+        let (name, seed) = match (self.name.parse(), self.seed) {
+            (Ok(seed), None) if self.library => (LibrarySimulator::NAME, seed),
+            (Ok(seed), None) => (ProtocolSimulator::NAME, seed),
+            (_, Some(seed)) if !self.library => (&*self.name, seed),
+            _ => bail!("redrt-sim NAME SEED: {} has no seed", self.name),
+        };
+        let entry = ENTRIES.iter().find(|entry| entry.name == name);
+        Ok((entry.ok_or_else(|| anyhow!("there is no simulator {name}\n{}", simulators()))?, seed))
+    }
+
+    fn words(&self) -> Words {
+        let options = [
+            ("rank-count", self.rank_count.map(|count| count.to_string())),
+            ("degree", self.degree.map(|degree| degree.to_string())),
+            ("protocol", self.protocol.clone()),
+            ("uncounted", self.uncounted.then(String::new)),
+            ("program", self.program.clone()),
+            ("undisturbed", self.undisturbed.then(String::new)),
+        ];
+        let shape = options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let trace = if self.trace { Trace::To(|line| drop(say::line(line))) } else { Trace::Off };
+        Words { faults: self.faults.clone(), mistake: self.plant.clone(), shape, trace }
     }
 }
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
-    let options = arguments.options()?;
-    if arguments.library {
-        if arguments.faults.is_some_and(|faults| !matches!(faults, FaultsArgument::Path)) {
-            bail!("--faults with --library is path: losses and lines are there without it");
-        }
-        return library::run(&arguments);
+    let (entry, first) = arguments.entry()?;
+    let Arguments { count, trace, .. } = arguments;
+    if trace && count > 1 {
+        bail!("--trace shows one seed: leave out --count");
     }
-    for seed in arguments.seed..arguments.seed + arguments.count {
-        match run(seed, &options) {
-            Ok(summary) => say::line(format_args!(
-                "seed {seed}: right; faults {:?}, {} events, {} messages, {} decisions, {} deaths, {} resets, {} joins, {} reports",
-                summary.faults.unwrap_or(Faults::None),
-                summary.steps,
-                summary.messages,
-                summary.decisions,
-                summary.deaths,
-                summary.resets,
-                summary.joins,
-                summary.reports
-            ))?,
-            Err(failure) => {
-                say::error(format_args!("seed {seed}: wrong {failure}"));
-                return Ok(ExitCode::FAILURE);
+    if count == 0 || first.checked_add(count).is_none() {
+        bail!("--count {count} from seed {first} is not a range of seeds");
+    }
+    let (run, command) = entry.prepare(&arguments.words())?;
+    let counts = arguments.plant.is_some() && count > 1;
+    let mut found = Vec::new();
+    for seed in first..first + count {
+        match run(seed) {
+            Ok(_) if counts => {}
+            Ok(summary) => say::line(format_args!("seed {seed}: right; {summary}"))?,
+            Err(why) => {
+                let replay = if trace { String::new() } else { format!("\nreplay with: {}", command(seed)) };
+                if found.is_empty() {
+                    say::error(format_args!("seed {seed}: wrong {why}{replay}"));
+                }
+                found.push(seed);
+                if !counts {
+                    break;
+                }
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    if counts {
+        say::line(format_args!("found by {} of {count} seeds", found.len()))?;
+    }
+    Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

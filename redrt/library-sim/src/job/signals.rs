@@ -2,8 +2,8 @@
 
 use super::SimulatedJob;
 use crate::world::{self, Event};
-use quiesce::sim::random::{Random, mix};
 use redrt_wire::control::ToAgent;
+use simulation_kit::Random;
 use std::sync::{Mutex, PoisonError};
 
 process_local! {
@@ -29,8 +29,8 @@ const SIGUSR2: i32 = 12;
 impl SimulatedJob {
     /// Chooses the moments of signals, in a part of all runs.
     pub(super) fn plan_signals(&mut self, seed: u64) {
-        // A sequence of its own keeps the rest of the run unchanged.
-        let mut random = Random::new(mix(seed ^ 0x7369_676e_616c_7321));
+        // From a sequence of its own, so that all else in a run stays as it is.
+        let mut random = Random::stream(seed, "signals!");
         let count = if random.chance(60) { 0 } else { 1 + random.below(3) };
         let mut world = self.world();
         for _ in 0..count {

@@ -2,9 +2,9 @@
 
 use super::mpi::{self, mpi};
 use super::{Member, collectives, messages, same};
-use quiesce::sim::random::Random;
 use redrt::exports::*;
 use redrt_abi::handle::{CommHandle, GroupHandle, RequestHandle};
+use simulation_kit::Random;
 use std::ffi::c_int;
 
 /// Makes communicators of all members or a part, uses them and frees them, in any order.

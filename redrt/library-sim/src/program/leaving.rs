@@ -3,7 +3,6 @@
 
 use super::mpi::{self, mpi};
 use crate::world;
-use quiesce::sim::random::{Random, mix};
 use redrt::exports::call_iprobe;
 use redrt_abi::handle::CommHandle;
 use redrt_abi::phase;
@@ -12,6 +11,7 @@ use redrt_runtime::decide;
 use redrt_runtime::{job, threads};
 use redrt_types::ProcessIndex;
 use redrt_wire::fault::ProcessFault;
+use simulation_kit::Random;
 use std::sync::{Mutex, PoisonError};
 
 /// How a program leaves the path of its siblings.
@@ -52,8 +52,8 @@ static STRAY_WORDS: [u64; 3] = [1, 2, 3];
 impl Leaves {
     /// Draws one of `process_count` processes and its departure, in a job of `rank_count` ranks.
     pub fn any(seed: u64, process_count: u32, rank_count: u32) -> Self {
-        // A sequence of its own keeps the rest of the run unchanged.
-        let mut random = Random::new(mix(seed ^ 0x6c65_6176_6573_2121));
+        // Of a sequence of its own: what else happens in a run stays as it is.
+        let mut random = Random::stream(seed, "leaves!!");
         let process = ProcessIndex(random.below(process_count as usize) as u32);
         let call = 1 + random.number() % random.pick(&[3, 20, 100]);
         let departure = match random.below(8) {

@@ -11,52 +11,37 @@ mod updates;
 mod windows;
 
 use mpi::mpi;
-use quiesce::sim::random::{Random, mix};
 use redrt::exports::*;
 use redrt_abi::handle::CommHandle;
+use simulation_kit::Named;
+use simulation_kit::random::{Random, mix};
 
-/// Kind of a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Messages from named sources, blocking and not.
-    Messages,
-    /// Receives from any source, and waits for any of several requests.
-    Wildcards,
-    /// Tests and probes in loops.
-    Polls,
-    /// Receives from any source, tests and readings of clocks in one loop; leftover receives are cancelled.
-    Updates,
-    /// Blocking collectives.
-    Collectives,
-    /// Nonblocking collectives, several at a time.
-    Nonblocking,
-    /// Communicators that are made, used and freed.
-    Communicators,
-    /// One-sided communication: fences, locks, and epochs of groups.
-    Windows,
-    /// Checkpoints that the program asks for.
-    Saving,
-    /// Changes outside, each made by one replica.
-    Files,
-    /// Operations of all kinds.
-    Mixed,
-}
-
-impl Kind {
-    /// All kinds; the seed chooses one.
-    pub const ALL: [Self; 11] = [
-        Self::Messages,
-        Self::Wildcards,
-        Self::Polls,
-        Self::Updates,
-        Self::Collectives,
-        Self::Nonblocking,
-        Self::Communicators,
-        Self::Windows,
-        Self::Saving,
-        Self::Files,
-        Self::Mixed,
-    ];
+simulation_kit::named! {
+    /// What a program does.
+    pub enum Kind {
+        /// Messages from named sources, blocking and not.
+        Messages,
+        /// Receives from any source, waits for any of several.
+        Wildcards,
+        /// Tests and probes in loops.
+        Polls,
+        /// Receives from any source, tests and readings of clocks in one loop; what is left is cancelled.
+        Updates,
+        /// Blocking collectives.
+        Collectives,
+        /// Collectives that are begun, several at a time.
+        Nonblocking,
+        /// Communicators that are made, used and freed.
+        Communicators,
+        /// One-sided communication: fences, locks, and epochs of groups.
+        Windows,
+        /// Lines that the program asks for.
+        Saving,
+        /// Changes outside, of which each is made by one replica.
+        Files,
+        /// Some of all.
+        Mixed,
+    }
 }
 
 /// The program of a run, the same in all processes.

@@ -111,7 +111,7 @@ impl World {
         }
         let link = &mut self.links[id];
         let frame = link.travels.pop_front()?;
-        let said = self.trace.map(|_| described(link, &frame));
+        let said = self.trace.is_read().then(|| described(link, &frame));
         link.arrived.push_back(frame);
         let to = link.to;
         self.say(|| said.unwrap_or_default());
