@@ -36,8 +36,8 @@
 
 mod counts;
 mod order;
-#[cfg(test)]
-mod sim;
+#[cfg(any(test, feature = "simulation"))]
+pub mod sim;
 
 pub use counts::{Counts, Notes, Shortcut};
 pub use order::{Batch, Event, Operation, Order, Point, Progress, Step};

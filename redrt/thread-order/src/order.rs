@@ -1,7 +1,7 @@
 //! The machine that decides or follows the order of one process's threads.
 
 use crate::counts::Counts;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 use crate::sim::Mistake;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -132,7 +132,7 @@ pub struct Order {
     gone: BTreeSet<u64>,
     /// Latest operation on each channel.
     channels: BTreeMap<u64, Operation>,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) mistake: Option<Mistake>,
 }
 
@@ -147,7 +147,7 @@ impl Order {
             threads: BTreeMap::new(),
             gone: BTreeSet::new(),
             channels: BTreeMap::new(),
-            #[cfg(test)]
+            #[cfg(any(test, feature = "simulation"))]
             mistake: None,
         }
     }
@@ -285,7 +285,7 @@ impl Order {
 
     fn has_made(&self, operation: Operation) -> bool {
         let is_gone = self.gone.contains(&operation.thread);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if is_gone && self.mistake == Some(Mistake::GoneUnknown) {
             return false;
         }
@@ -294,7 +294,7 @@ impl Order {
 
     /// Returns true if all operations in batches are made.
     fn has_caught_up(&self) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::LeadsAtOnce) {
             return true;
         }
@@ -343,9 +343,9 @@ impl Order {
     pub fn record_outcome(&mut self, channel: u64, thread: u64, result: i32, found: &[u8]) -> Operation {
         let last = self.channels.get(&channel).filter(|last| last.thread != thread);
         let after = last.copied().into_iter().collect();
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let result = if self.mistake == Some(Mistake::OutcomeUntold) { 0 } else { result };
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let after = if self.mistake == Some(Mistake::ChannelUntold) { Vec::new() } else { after };
         let operation = self.record_found(thread, after, true, (result, found));
         self.channels.insert(channel, operation);
@@ -377,7 +377,7 @@ impl Order {
         for (number, thread) in &mut self.threads {
             let made = thread.counts.made();
             if made > thread.told || thread.begins.is_some() {
-                #[cfg(test)]
+                #[cfg(any(test, feature = "simulation"))]
                 if self.mistake == Some(Mistake::TornCut) && number % 2 == 1 && made > thread.told + 1 {
                     thread.told += 1;
                     let is_told = |event: &Event| event.number <= thread.told;
@@ -400,13 +400,13 @@ impl Order {
     /// Learns the leader's next batch, of which a copy of the leader may have made a part. An empty batch, which no cut
     /// makes, says that the leader orders its threads no more.
     pub fn learn(&mut self, batch: Batch) {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let goes_past_events = self.mistake == Some(Mistake::GoesPastEvents);
         // No further decisions will come: the known operations are made, and then threads go on by themselves.
         if batch.0.is_empty() {
             self.lead();
         }
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let keeps_counts = self.mistake == Some(Mistake::KeepsCounts);
         for Progress { thread, until, events, begins } in batch.0 {
             if self.gone.contains(&thread) {
@@ -416,7 +416,7 @@ impl Order {
             of.told = of.told.max(until);
             // Both wait at the same place, whatever each has done before.
             let meets = of.begins.zip(begins).filter(|(own, leaders)| own.waits && leaders.waits);
-            #[cfg(test)]
+            #[cfg(any(test, feature = "simulation"))]
             let meets = meets.filter(|_| !keeps_counts);
             if let Some((_, Point { made, .. })) = meets {
                 of.counts.set_made(made);
@@ -431,7 +431,7 @@ impl Order {
             let made = of.counts.made();
             of.events.extend(events.into_iter().filter(|event| event.number > made));
             of.allow();
-            #[cfg(test)]
+            #[cfg(any(test, feature = "simulation"))]
             if goes_past_events {
                 of.counts.allow(of.told);
             }

@@ -7,9 +7,11 @@ use quiesce::sim::ProtocolSimulator;
 use simulation_kit::replay::{Entry, Words};
 use simulation_kit::{Simulator, Trace};
 use std::process::ExitCode;
+use thread_order::sim::ThreadOrderSimulator;
 
 /// All simulators.
-const ENTRIES: &[Entry] = &[Entry::of::<ProtocolSimulator>(), Entry::of::<LibrarySimulator>()];
+const ENTRIES: &[Entry] =
+    &[Entry::of::<ProtocolSimulator>(), Entry::of::<LibrarySimulator>(), Entry::of::<ThreadOrderSimulator>()];
 
 /// Plays a part of redrt with faults, from a seed, and checks that all ends right.
 ///

@@ -8,81 +8,76 @@ mod program;
 use crate::Batch;
 use process::{Phase, Process, Said};
 use program::{EARLY_PROGRAMS, PROGRAMS};
+use simulation_kit::network::Links;
+use simulation_kit::schedule::Standstill;
+use simulation_kit::{Nothing, Random, Setup, Simulator, Trace, Violation};
 use std::collections::VecDeque;
 
-/// A bug that can be planted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mistake {
-    /// A batch has operations that depend on others which it lacks.
-    TornCut,
-    /// A successor's threads go on by themselves while others still have operations of batches to make.
-    LeadsAtOnce,
-    /// The leader's events lack the operations that came before.
-    EdgesUntold,
-    /// The leader sends no event for a busy lock.
-    MissUntold,
-    /// The leader sends no event for a wait that timed out.
-    TimeOutUntold,
-    /// A writer does not wait for earlier readers.
-    ReadersForgotten,
-    /// A copy of the leader goes on as a leader.
-    CopyLeads,
-    /// A leader is copied with operations that are in no batch.
-    CopiedUntold,
-    /// Output of a leader is seen before its siblings hold the batches it depends on.
-    SeenEarly,
-    /// A follower's threads go on by shortcuts past an event.
-    GoesPastEvents,
-    /// A follower's thread comes to a barrier only when its batch has its return.
-    ComesInTurn,
-    /// A successor leads before it has taken all batches that it holds.
-    LeadsUntaken,
-    /// Threads send by one channel as they come.
-    SendsAsItComes,
-    /// The leader sends no result of an attempt on a channel.
-    OutcomeUntold,
-    /// A thread that may attempt a call on a channel, and waits for another to have made one, does not ask again.
-    AttemptsUnasked,
-    /// In a copy a wait on a channel keeps the outcome that it had where it was copied.
-    KeepsWaited,
-    /// The leader's calls on a channel lack the call that came before.
-    ChannelUntold,
-    /// Operations of a thread that is gone are forgotten.
-    GoneUnknown,
-    /// The order begins before all threads are as far as in other replicas.
-    BeginsBehind,
-    /// A thread that waits when the order begins goes on from its own count.
-    KeepsCounts,
-    /// Threads that wait when the order begins sleep until a signal reaches them.
-    LeavesAsleep,
+simulation_kit::named! {
+    /// A bug that can be planted.
+    pub enum Mistake {
+        /// A batch has operations that depend on others which it lacks.
+        TornCut,
+        /// A successor's threads go on by themselves while others still have operations of batches to make.
+        LeadsAtOnce,
+        /// The leader's events lack the operations that came before.
+        EdgesUntold,
+        /// The leader sends no event for a busy lock.
+        MissUntold,
+        /// The leader sends no event for a wait that timed out.
+        TimeOutUntold,
+        /// A writer does not wait for earlier readers.
+        ReadersForgotten,
+        /// A copy of the leader goes on as a leader.
+        CopyLeads,
+        /// A leader is copied with operations that are in no batch.
+        CopiedUntold,
+        /// Output of a leader is seen before its siblings hold the batches it depends on.
+        SeenEarly,
+        /// A follower's threads go on by shortcuts past an event.
+        GoesPastEvents,
+        /// A follower's thread comes to a barrier only when its batch has its return.
+        ComesInTurn,
+        /// A successor leads before it has taken all batches that it holds.
+        LeadsUntaken,
+        /// Threads send by one channel as they come.
+        SendsAsItComes,
+        /// The leader sends no result of an attempt on a channel.
+        OutcomeUntold,
+        /// A thread that may attempt a call on a channel, and waits for another to have made one, does not ask again.
+        AttemptsUnasked,
+        /// In a copy a wait on a channel keeps the outcome that it had where it was copied.
+        KeepsWaited,
+        /// The leader's calls on a channel lack the call that came before.
+        ChannelUntold,
+        /// Operations of a thread that is gone are forgotten.
+        GoneUnknown,
+        /// The order begins before all threads are as far as in other replicas.
+        BeginsBehind,
+        /// A thread that waits when the order begins goes on from its own count.
+        KeepsCounts,
+        /// Threads that wait when the order begins sleep until a signal reaches them.
+        LeavesAsleep,
+    }
 }
 
 const REPLICAS: usize = 3;
 const STEPS_MAX: u32 = 200_000;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
-    }
-}
-
 struct Replica {
     process: Process,
     is_lost: bool,
-    /// Batches under way to it.
-    coming: VecDeque<Batch>,
     /// Number of the job's batches that it holds.
     held: usize,
 }
 
 struct World {
     random: Random,
+    trace: Trace,
+    step: u32,
     replicas: Vec<Replica>,
+    /// Batches under way to each replica.
+    coming: Links<usize, Batch>,
     leader: usize,
     /// All batches that some live replica holds.
     log: Vec<Batch>,
@@ -108,19 +103,19 @@ impl World {
             if at == self.leader {
                 self.replicas[at].held = self.log.len();
             } else {
-                self.replicas[at].coming.push_back(batch.clone());
+                self.coming.send(at, batch.clone());
             }
         }
+        self.say(|| format!("batch   {} of the leader {}", self.log.len(), self.leader));
     }
 
-    /// The leader's next batch.
-    fn cut(&mut self) -> Option<Batch> {
-        self.replicas[self.leader].process.order.cut()
+    fn say(&self, what: impl FnOnce() -> String) {
+        self.trace.say(|| format!("{:>7}  {}", self.step, what()));
     }
 
     fn deliver(&mut self, at: usize) -> bool {
         let replica = &mut self.replicas[at];
-        let Some(batch) = replica.coming.pop_front().filter(|_| !replica.is_lost) else { return false };
+        let Some(batch) = self.coming.deliver(at).filter(|_| !replica.is_lost) else { return false };
         replica.process.held.push_back(batch);
         replica.held += 1;
         true
@@ -134,7 +129,7 @@ impl World {
         if leads && self.live().any(|at| self.replicas[at].process.held.len() > self.held_max) {
             return false;
         }
-        let is_over = self.random.below(4) == 0;
+        let is_over = self.random.one_in(4);
         let process = &mut self.replicas[at].process;
         let said = process.said(thread).len();
         let (has_run, batch) = process.step(thread, leads, is_over);
@@ -147,6 +142,9 @@ impl World {
         if let Some(new) = new.filter(|_| leads && is_new) {
             let needed = if self.mistake == Some(Mistake::SeenEarly) { 0 } else { self.log.len() };
             self.said[thread].push_back((needed, new));
+        }
+        if has_run {
+            self.say(|| format!("run     thread {thread} of {at}, which says {new:?}"));
         }
         has_run
     }
@@ -166,20 +164,16 @@ impl World {
         self.show();
         self.replicas[self.leader].is_lost = true;
         self.losses_left -= 1;
-        for at in 0..REPLICAS {
-            let on_way = self.replicas[at].coming.len();
-            let kept = self.random.below(on_way + 1);
-            self.replicas[at].coming.truncate(kept);
-        }
-        let reaches = |at: usize| self.replicas[at].held + self.replicas[at].coming.len();
+        self.coming.cut(&mut self.random, |_| true);
+        let reaches = |at: usize| self.replicas[at].held + self.coming.under_way(at).count();
         let known = self.live().map(reaches).max().expect("one is live");
         self.log.truncate(known);
         for at in 0..REPLICAS {
-            let replica = &mut self.replicas[at];
-            let from = replica.held + replica.coming.len();
-            replica.coming.extend(self.log.iter().skip(from).cloned());
+            let from = self.replicas[at].held + self.coming.under_way(at).count();
+            self.log.iter().skip(from).for_each(|batch| self.coming.send(at, batch.clone()));
         }
         let next = self.live().next();
+        self.say(|| format!("lost    the leader {}, {known} batches are known", self.leader));
         self.leader = next.expect("one is live");
         while self.deliver(self.leader) {}
         self.replicas[self.leader].process.lead();
@@ -195,16 +189,19 @@ impl World {
     fn copy(&mut self) -> bool {
         let Some(place) = (0..REPLICAS).find(|at| self.replicas[*at].is_lost) else { return false };
         let live: Vec<_> = self.live().collect();
-        let source = live[self.random.below(live.len())];
+        let source = self.random.pick(&live);
         if source == self.leader
             && self.mistake != Some(Mistake::CopiedUntold)
             && let Some(batch) = self.replicas[source].process.order.cut()
         {
             self.announce(batch);
         }
+        self.say(|| format!("copy    of {source} in the place {place}"));
+        self.coming.forget(|at| at == place);
+        let coming: Vec<_> = self.coming.under_way(source).cloned().collect();
+        coming.into_iter().for_each(|batch| self.coming.send(place, batch));
         let source = &self.replicas[source];
-        let (process, coming, held) = (source.process.copy(), source.coming.clone(), source.held);
-        self.replicas[place] = Replica { process, is_lost: false, coming, held };
+        self.replicas[place] = Replica { process: source.process.copy(), is_lost: false, held: source.held };
         true
     }
 
@@ -229,6 +226,7 @@ impl World {
         let begins = process.may_begin() || self.mistake == Some(Mistake::BeginsBehind);
         if begins {
             process.begin();
+            self.say(|| format!("begins  the order in {at}"));
         }
         begins
     }
@@ -236,10 +234,7 @@ impl World {
     /// Tries every thread once. Returns true if any could go on.
     fn sweep(&mut self) -> bool {
         let mut has_moved = (0..REPLICAS).any(|at| self.begin(at));
-        if let Some(batch) = self.cut() {
-            self.announce(batch);
-            has_moved = true;
-        }
+        has_moved |= self.cut();
         for at in 0..REPLICAS {
             has_moved |= self.deliver(at);
             for thread in 0..self.said.len() {
@@ -252,7 +247,7 @@ impl World {
 
 /// A fault that sound replicas never show.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Wrong {
+enum Wrong {
     /// No thread goes on; with the positions of the live replicas' threads.
     Stalled(Vec<Vec<usize>>),
     Endless,
@@ -262,69 +257,90 @@ pub enum Wrong {
     Seen,
 }
 
-pub fn run(seed: u64, mistake: Option<Mistake>) -> Result<(), Wrong> {
-    let mut random = Random(seed);
-    let is_early = random.below(4) == 0;
-    let programs = if is_early { &EARLY_PROGRAMS[..] } else { &PROGRAMS };
-    let phase = if is_early { Phase::Early } else { Phase::Ordered };
-    let program = programs[random.below(programs.len())];
-    let losses_left = random.below(2 * REPLICAS);
-    let held_max = [0, 1, 8, usize::MAX][random.below(4)];
-    let start = |at| Replica {
-        process: Process::new(program, at == 0, mistake, phase),
-        is_lost: false,
-        coming: VecDeque::new(),
-        held: 0,
-    };
-    let replicas = (0..REPLICAS).map(start).collect();
-    let (said, seen) = (vec![VecDeque::new(); program.0], vec![Vec::new(); program.0]);
-    let log = Vec::new();
-    let mut world =
-        World { random, replicas, leader: 0, log, mistake, said, seen, losses_left, limits: Vec::new(), held_max };
-    let mut idle = 0;
-    for _ in 0..STEPS_MAX {
-        if world.live().all(|at| world.replicas[at].process.has_ended()) {
-            return compare(&mut world);
-        }
-        let at = world.random.below(REPLICAS);
-        let has_moved = match world.random.below(40) {
-            0..3 => world.deliver(at),
-            3 => match world.cut() {
-                Some(batch) => {
-                    world.announce(batch);
-                    true
-                }
-                None => false,
-            },
-            6 | 7 if world.begin(at) => true,
-            4 if world.has_begun()
-                && world.losses_left > 0
-                && world.random.below(20) == 0
-                && world.live().count() > 1 =>
-            {
-                world.lose_leader();
-                true
-            }
-            5 if world.random.below(10) == 0 && world.copy() => true,
-            _ => {
-                let thread = world.random.below(program.0);
-                world.run(at, thread)
-            }
-        };
-        world.show();
-        idle = if has_moved { 0 } else { idle + 1 };
-        // A timed wait ends in one of four attempts.
-        if idle > 200 && (0..50).all(|_| !world.sweep()) {
-            return Err(Wrong::Stalled(world.live().map(|at| world.replicas[at].process.places()).collect()));
+/// The simulator of the order of locks.
+pub enum ThreadOrderSimulator {}
+
+impl Simulator for ThreadOrderSimulator {
+    const NAME: &'static str = "thread-order";
+    const ABOUT: &'static str = "The order in which threads of replicas take locks: late batches, losses, copies";
+    type Faults = Nothing;
+    type Mistake = Mistake;
+    type Shape = ();
+    type Summary = String;
+
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<String, Violation> {
+        let mut world = World::new(seed, setup);
+        world.play().map_err(|wrong| Violation::from(format!("{wrong:?}")))?;
+        Ok(format!("{} steps, {} batches", world.step, world.log.len()))
+    }
+}
+
+impl World {
+    fn new(seed: u64, setup: &Setup<ThreadOrderSimulator>) -> Self {
+        let (mut random, mistake) = (Random::new(seed), setup.mistake);
+        let is_early = random.one_in(4);
+        let program = if is_early { random.pick(&EARLY_PROGRAMS) } else { random.pick(&PROGRAMS) };
+        let phase = if is_early { Phase::Early } else { Phase::Ordered };
+        let losses_left = random.below(2 * REPLICAS);
+        let held_max = random.pick(&[0, 1, 8, usize::MAX]);
+        let start = |at| Replica { process: Process::new(program, at == 0, mistake, phase), is_lost: false, held: 0 };
+        Self {
+            random,
+            trace: setup.trace,
+            step: 0,
+            replicas: (0..REPLICAS).map(start).collect(),
+            coming: Links::default(),
+            leader: 0,
+            log: Vec::new(),
+            mistake,
+            said: vec![VecDeque::new(); program.0],
+            seen: vec![Vec::new(); program.0],
+            losses_left,
+            limits: Vec::new(),
+            held_max,
         }
     }
-    Err(Wrong::Endless)
+
+    fn play(&mut self) -> Result<(), Wrong> {
+        let mut standstill = Standstill::after(200);
+        while self.step < STEPS_MAX {
+            self.step += 1;
+            if self.live().all(|at| self.replicas[at].process.has_ended()) {
+                return compare(self);
+            }
+            let at = self.random.below(REPLICAS);
+            let has_moved = match self.random.below(40) {
+                0..3 => self.deliver(at),
+                3 => self.cut(),
+                6 | 7 if self.begin(at) => true,
+                4 if self.has_begun() && self.losses_left > 0 && self.random.one_in(20) && self.live().count() > 1 => {
+                    self.lose_leader();
+                    true
+                }
+                5 if self.random.one_in(10) && self.copy() => true,
+                _ => {
+                    let thread = self.random.below(self.said.len());
+                    self.run(at, thread)
+                }
+            };
+            self.show();
+            // A timed wait ends in one of four attempts.
+            if standstill.is_reached(has_moved) && (0..50).all(|_| !self.sweep()) {
+                return Err(Wrong::Stalled(self.live().map(|at| self.replicas[at].process.places()).collect()));
+            }
+        }
+        Err(Wrong::Endless)
+    }
+
+    /// Announces the leader's operations that are in no batch. Returns true if there are any.
+    fn cut(&mut self) -> bool {
+        let batch = self.replicas[self.leader].process.order.cut();
+        batch.map(|batch| self.announce(batch)).is_some()
+    }
 }
 
 fn compare(world: &mut World) -> Result<(), Wrong> {
-    while let Some(batch) = world.replicas[world.leader].process.order.cut() {
-        world.announce(batch);
-    }
+    while world.cut() {}
     (0..REPLICAS).for_each(|at| while world.deliver(at) {});
     world.show();
     let leader = world.replicas[world.leader].process.result();
@@ -336,41 +352,18 @@ fn compare(world: &mut World) -> Result<(), Wrong> {
     if leader.0 == world.seen { Ok(()) } else { Err(Wrong::Seen) }
 }
 
-#[test]
-fn replicas_of_programs_with_threads_say_the_same() {
-    for seed in 0..10_000 {
-        if let Err(wrong) = run(seed, None) {
-            panic!("seed {seed}: {wrong:?}");
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simulation_kit::{Named, sweep};
 
-#[test]
-fn planted_mistakes_are_found() {
-    use Mistake::*;
-    for mistake in [
-        TornCut,
-        LeadsAtOnce,
-        EdgesUntold,
-        MissUntold,
-        TimeOutUntold,
-        ReadersForgotten,
-        CopyLeads,
-        CopiedUntold,
-        SeenEarly,
-        GoesPastEvents,
-        ComesInTurn,
-        LeadsUntaken,
-        SendsAsItComes,
-        OutcomeUntold,
-        ChannelUntold,
-        AttemptsUnasked,
-        KeepsWaited,
-        GoneUnknown,
-        BeginsBehind,
-        KeepsCounts,
-        LeavesAsleep,
-    ] {
-        assert!((0..40_000).any(|seed| run(seed, Some(mistake)).is_err()), "{mistake:?} is not found");
+    #[test]
+    fn replicas_of_programs_with_threads_say_the_same() {
+        sweep::right::<ThreadOrderSimulator>(0..10_000, &Setup::default());
+    }
+
+    #[test]
+    fn planted_mistakes_are_found() {
+        sweep::finds::<ThreadOrderSimulator>(Mistake::ALL, 0..40_000, &Setup::default());
     }
 }
