@@ -11,6 +11,8 @@ use crate::threads;
 use crate::turn::{
     DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
 };
+#[cfg(any(test, feature = "simulation"))]
+pub use order::simulation::TurnsSimulator;
 use order::{Log, Order, Permit, Turn};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_engine::{Engine, Outlook, traces};

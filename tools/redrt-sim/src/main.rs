@@ -4,14 +4,19 @@ use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
+use redrt_runtime::turns::TurnsSimulator;
 use simulation_kit::replay::{Entry, Words};
 use simulation_kit::{Simulator, Trace};
 use std::process::ExitCode;
 use thread_order::sim::ThreadOrderSimulator;
 
 /// All simulators.
-const ENTRIES: &[Entry] =
-    &[Entry::of::<ProtocolSimulator>(), Entry::of::<LibrarySimulator>(), Entry::of::<ThreadOrderSimulator>()];
+const ENTRIES: &[Entry] = &[
+    Entry::of::<ProtocolSimulator>(),
+    Entry::of::<LibrarySimulator>(),
+    Entry::of::<ThreadOrderSimulator>(),
+    Entry::of::<TurnsSimulator>(),
+];
 
 /// Plays a part of redrt with faults, from a seed, and checks that all ends right.
 ///

@@ -251,8 +251,8 @@ impl Order {
     }
 }
 
-#[cfg(test)]
-mod simulation;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 
 #[cfg(test)]
 mod tests {

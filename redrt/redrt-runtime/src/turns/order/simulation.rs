@@ -2,28 +2,29 @@
 //! When the leader is lost, one follower leads, and a copy of a remaining replica takes the free place.
 
 use super::*;
-use fastrand::Rng;
+use simulation_kit::schedule::{Agenda, Standstill};
+use simulation_kit::{Nothing, Random, Setup, Simulator, Violation};
 use std::collections::VecDeque;
 
 const THREADS: u64 = 4;
 const SEGMENTS: u32 = 12;
 
-/// A mistake planted in all replicas, which the simulation has to find.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Mistake {
-    None,
-    /// Followers take the lock in any order.
-    AsTheyCome,
-    /// A follower waits for a thread to resume that has ended its segment.
-    ResumesForEver,
-    /// A new leader begins before it has followed all known items.
-    LeadsAtOnce,
-    /// Semaphores are taken in gaps at any time.
-    SemaphoreAtAnyTime,
-    /// A starving thread keeps waiting.
-    StarvesOn,
-    /// In a leader's copy, which follows, threads that the leader has let in go on in any order.
-    CopyKeepsPermits,
+simulation_kit::named! {
+    /// A mistake that is planted in all replicas, and that the simulation has to find.
+    pub enum Mistake {
+        /// Followers take the lock as they come.
+        AsTheyCome,
+        /// A follower waits for a thread to resume that has ended its segment.
+        ResumesForEver,
+        /// A new leader begins before it has followed what is known.
+        LeadsAtOnce,
+        /// Semaphores are taken in gaps, whatever others do meanwhile.
+        SemaphoreAtAnyTime,
+        /// A thread that starves waits on.
+        StarvesOn,
+        /// Threads that a leader has let in go on in its copy, which follows, as they come.
+        CopyKeepsPermits,
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -41,7 +42,7 @@ enum State {
         turn: Turn,
     },
     Holds {
-        steps_left: u32,
+        steps_left: usize,
     },
     Ended,
 }
@@ -105,13 +106,13 @@ impl Process {
         self.states.iter().all(|state| *state == State::Ended)
     }
 
-    /// Makes one step of a randomly chosen thread. Returns false if it could not make one. `known` is the number of
-    /// items that this process has received.
-    fn step(&mut self, random: &mut Rng, log: &mut Vec<Turn>, known: usize, mistake: Mistake) -> bool {
-        let thread = random.usize(..THREADS as usize);
+    /// Lets one thread, chosen at random, make one step. Returns false if it could not. `known` is the number of items
+    /// that this process has received.
+    fn step(&mut self, random: &mut Random, log: &mut Vec<Turn>, known: usize, mistake: Option<Mistake>) -> bool {
+        let thread = random.below(THREADS as usize);
         let number = thread as u64;
         let is_held = self.states.iter().any(|state| matches!(state, State::Holds { .. }));
-        let known = if mistake == Mistake::LeadsAtOnce && self.leads { self.at } else { known };
+        let known = if mistake == Some(Mistake::LeadsAtOnce) && self.leads { self.at } else { known };
         let mut view = View { log, known, at: &mut self.at, leads: self.leads };
         match self.states[thread] {
             State::Ended => return false,
@@ -124,13 +125,13 @@ impl Process {
             State::WaitsForSemaphore => {
                 let turn = Turn { thread: number, is_semaphore: true, ..Turn::default() };
                 let permit = match mistake {
-                    Mistake::SemaphoreAtAnyTime => Permit::Free,
+                    Some(Mistake::SemaphoreAtAnyTime) => Permit::Free,
                     _ => self.order.ask(&mut view, turn),
                 };
                 if self.has_semaphore.is_some() || permit == Permit::Wait {
                     return false;
                 }
-                if mistake != Mistake::SemaphoreAtAnyTime {
+                if mistake != Some(Mistake::SemaphoreAtAnyTime) {
                     self.order.taken(&mut view, turn);
                 }
                 self.has_semaphore = Some(number);
@@ -139,7 +140,7 @@ impl Process {
             State::Waits { resumes } => {
                 let turn = Turn { thread: number, resumes, ..Turn::default() };
                 let permit = match mistake {
-                    Mistake::AsTheyCome => Permit::Free,
+                    Some(Mistake::AsTheyCome) => Permit::Free,
                     _ => self.order.ask(&mut view, turn),
                 };
                 self.states[thread] = match permit {
@@ -149,21 +150,21 @@ impl Process {
                 };
             }
             State::Permitted { resumes, turn } => {
-                if is_held && self.leads && self.starving.is_none() && random.u32(..6) == 0 {
+                if is_held && self.leads && self.starving.is_none() && random.one_in(6) {
                     self.starving = Some((number, 0)).filter(|_| view.front().is_none());
-                    if mistake != Mistake::StarvesOn {
+                    if mistake != Some(Mistake::StarvesOn) {
                         self.order.starves(&mut view, number);
                     }
                     return self.starving.is_some();
                 }
                 if is_held {
-                    let is_patient = random.u32(..6) > 0;
+                    let is_patient = !random.one_in(6);
                     let may = self.order.may_force(&mut view, number, is_patient);
                     self.is_asked |= may;
                     return may;
                 }
                 let asked = Turn { thread: number, resumes, ..Turn::default() };
-                let asks = !matches!(mistake, Mistake::AsTheyCome | Mistake::CopyKeepsPermits);
+                let asks = !matches!(mistake, Some(Mistake::AsTheyCome | Mistake::CopyKeepsPermits));
                 if asks && !self.order.may_still(&mut view, asked) {
                     self.states[thread] = State::Waits { resumes };
                     return true;
@@ -187,11 +188,11 @@ impl Process {
                     }
                     self.seen.push((number, self.begun[thread], has));
                 }
-                self.states[thread] = State::Holds { steps_left: random.u32(..4) };
+                self.states[thread] = State::Holds { steps_left: random.below(4) };
             }
             State::Holds { steps_left: 0 } => {
                 self.order.dropped(number, false);
-                if mistake == Mistake::ResumesForEver {
+                if mistake == Some(Mistake::ResumesForEver) {
                     self.order.in_gap.remove(&number);
                 }
                 // A thread that has tried without success waits for the semaphore.
@@ -200,7 +201,7 @@ impl Process {
                 self.states[thread] = if waits { State::WaitsForSemaphore } else { State::Gap };
             }
             State::Holds { steps_left } => {
-                self.states[thread] = if self.is_asked && random.bool() {
+                self.states[thread] = if self.is_asked && random.chance(50) {
                     self.order.dropped(number, true);
                     State::Waits { resumes: true }
                 } else {
@@ -212,71 +213,93 @@ impl Process {
     }
 }
 
-/// Runs one seed to the end. Fails if no thread can go on, a thread starves, or the replicas have seen different
-/// orders.
-fn run(seed: u64, mistake: Mistake) -> Result<(), String> {
-    let mut random = Rng::with_seed(seed);
-    let mut log = Vec::new();
-    let mut leader = Process::new(true);
-    let mut followers: VecDeque<_> = [Process::new(false), Process::new(false)].into();
-    let dies_at = if random.bool() { random.u64(..800) } else { u64::MAX / 2 };
-    let copied_after = random.u64(1..200);
-    let (mut now, mut idle) = (0, 0);
-    while !leader.has_ended() || followers.iter().any(|follower| !follower.has_ended()) {
-        now += 1;
-        if now == dies_at && followers.len() == 2 {
-            // Items that no other replica has received are lost with the leader; the remaining replicas exchange
-            // theirs.
-            leader = followers.pop_front().expect("there are two");
-            leader.leads = true;
-        }
-        if now == dies_at + copied_after && followers.len() == 1 {
-            let source = if random.bool() { &leader } else { &followers[0] };
-            followers.push_back(Process { leads: false, starving: None, ..source.clone() });
-        }
-        let who = random.usize(..=followers.len());
-        let known = log.len();
-        let has_moved = match who.checked_sub(1) {
-            None => leader.step(&mut random, &mut log, known, mistake),
-            Some(follower) => followers[follower].step(&mut random, &mut log, known, mistake),
-        };
-        idle = if has_moved { 0 } else { idle + 1 };
-        // Threads that were let in before may go first, so a few segments of other threads are allowed.
-        if leader.starving.is_some_and(|(_, others)| others >= THREADS) {
-            return Err(format!("seed {seed}: {:?} starves", leader.starving));
-        }
-        if idle > 2_000 {
-            let told = |process: &Process| format!("{:?} at {} of {:?}", process.states, process.at, process.order);
-            let others: Vec<_> = followers.iter().map(told).collect();
-            let rest = &log[log.len().saturating_sub(4)..];
-            let (count, first) = (log.len(), told(&leader));
-            return Err(format!(
-                "seed {seed}: nobody goes on after {now} steps, {count} items, {rest:?}: {first}; {others:?}"
-            ));
-        }
-    }
-    let wrong = followers.iter().find(|follower| follower.seen != leader.seen);
-    wrong.map_or(Ok(()), |follower| Err(format!("seed {seed}: {:?} and {:?}", leader.seen, follower.seen)))
+/// A fault of a run.
+enum Fault {
+    /// The leader is lost, and its items that no other replica has received with it.
+    Death,
+    /// A copy takes the free place.
+    Copy,
 }
 
-#[test]
-fn all_replicas_begin_the_same_segments_in_the_same_order() {
-    for seed in 0..3_000 {
-        assert_eq!(run(seed, Mistake::None), Ok(()));
+/// The simulator of the order of an interpreter's threads.
+pub enum TurnsSimulator {}
+
+impl Simulator for TurnsSimulator {
+    const NAME: &'static str = "turns";
+    const ABOUT: &'static str = "The order in which threads of an interpreter run, in three replicas";
+    type Faults = Nothing;
+    type Mistake = Mistake;
+    type Shape = ();
+    type Summary = String;
+
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<String, Violation> {
+        let mut random = Random::new(seed);
+        let mut log = Vec::new();
+        let mut leader = Process::new(true);
+        let mut followers: VecDeque<_> = [Process::new(false), Process::new(false)].into();
+        let mut faults = Agenda::default();
+        if random.chance(50) {
+            let dies_at = random.within(0..800);
+            faults.plan(dies_at, Fault::Death);
+            faults.plan(dies_at + random.within(1..200), Fault::Copy);
+        }
+        let (mut now, mut standstill) = (0, Standstill::after(2_000));
+        while !leader.has_ended() || followers.iter().any(|follower| !follower.has_ended()) {
+            now += 1;
+            match faults.due(now) {
+                Some(Fault::Death) => {
+                    setup.trace.say(|| format!("{now:>6} the leader dies"));
+                    leader = followers.pop_front().expect("there are two");
+                    leader.leads = true;
+                }
+                Some(Fault::Copy) => {
+                    let is_of_leader = random.chance(50);
+                    setup.trace.say(|| format!("{now:>6} a copy, of the leader: {is_of_leader}"));
+                    let source = if is_of_leader { &leader } else { &followers[0] };
+                    followers.push_back(Process { leads: false, starving: None, ..source.clone() });
+                }
+                None => {}
+            }
+            let who = random.below(followers.len() + 1);
+            let known = log.len();
+            let process = if who == 0 { &mut leader } else { &mut followers[who - 1] };
+            let has_moved = process.step(&mut random, &mut log, known, setup.mistake);
+            if has_moved {
+                setup.trace.say(|| format!("{now:>6} {who} of {known} items: {:?}", process.states));
+            }
+            // Threads that were let in before may go first, so a few segments of others are in order.
+            if leader.starving.is_some_and(|(_, others)| others >= THREADS) {
+                return Err(format!("{:?} starves", leader.starving).into());
+            }
+            if standstill.is_reached(has_moved) {
+                let told = |process: &Process| format!("{:?} at {} of {:?}", process.states, process.at, process.order);
+                let others: Vec<_> = followers.iter().map(told).collect();
+                let rest = &log[log.len().saturating_sub(4)..];
+                let (count, first) = (log.len(), told(&leader));
+                let wrong = format!("nobody goes on after {now} steps, {count} items, {rest:?}: {first}; {others:?}");
+                return Err(wrong.into());
+            }
+        }
+        let wrong = followers.iter().find(|follower| follower.seen != leader.seen);
+        match wrong {
+            Some(follower) => Err(format!("{:?} and {:?}", leader.seen, follower.seen).into()),
+            None => Ok(format!("{now} steps, {} turns", log.len())),
+        }
     }
 }
 
-#[test]
-fn planted_mistakes_are_found() {
-    let planted = [
-        Mistake::AsTheyCome,
-        Mistake::ResumesForEver,
-        Mistake::LeadsAtOnce,
-        Mistake::SemaphoreAtAnyTime,
-        Mistake::StarvesOn,
-        Mistake::CopyKeepsPermits,
-    ];
-    for mistake in planted {
-        assert!((0..300).any(|seed| run(seed, mistake).is_err()), "{mistake:?} is not found");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simulation_kit::{Named, sweep};
+
+    #[test]
+    fn all_replicas_begin_the_same_segments_in_the_same_order() {
+        sweep::right::<TurnsSimulator>(0..3_000, &Setup::default());
+    }
+
+    #[test]
+    fn planted_mistakes_are_found() {
+        sweep::finds::<TurnsSimulator>(Mistake::ALL, 0..300, &Setup::default());
     }
 }
