@@ -5,6 +5,7 @@ use clap::Parser;
 use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
 use redrt_runtime::turns::TurnsSimulator;
+use root_quorum::sim::QuorumSimulator;
 use simulation_kit::replay::{Entry, Words};
 use simulation_kit::{Simulator, Trace};
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ const ENTRIES: &[Entry] = &[
     Entry::of::<LibrarySimulator>(),
     Entry::of::<ThreadOrderSimulator>(),
     Entry::of::<TurnsSimulator>(),
+    Entry::of::<QuorumSimulator>(),
 ];
 
 /// Plays a part of redrt with faults, from a seed, and checks that all ends right.

@@ -94,28 +94,29 @@ pub enum Output {
     Ended(String),
 }
 
-/// A mistake that a test plants.
-#[cfg(test)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mistake {
-    /// A proposal counts as kept when it is made.
-    KeptAtOnce,
-    /// An elected member leads before it knows the kept records.
-    LeadsUnsure,
-    /// An elected member drops the last record.
-    ForgetsLast,
-    /// A new root on the same host begins while proposals of the one before are under way.
-    BeginsEarly,
-    /// Proposals of the previous root on the same host count as the new root's.
-    CountsOthers,
-    /// Other members become voters without permission.
-    GrowsEarly,
-    /// Permission comes before all daemons know.
-    PermitsEarly,
-    /// New voters count as deciding while the change of voters is under way.
-    DecidesEarly,
-    /// A member that lost an election stands again at the same time as the other.
-    StandsTogether,
+#[cfg(any(test, feature = "simulation"))]
+simulation_kit::named! {
+    /// A mistake that a test plants.
+    pub enum Mistake {
+        /// A proposal counts as kept when it is made.
+        KeptAtOnce,
+        /// An elected member leads before it knows the kept records.
+        LeadsUnsure,
+        /// An elected member drops the last record.
+        ForgetsLast,
+        /// A new root on the same host begins while proposals of the one before are under way.
+        BeginsEarly,
+        /// Proposals of the previous root on the same host count as the new root's.
+        CountsOthers,
+        /// Other members become voters without permission.
+        GrowsEarly,
+        /// Permission comes before all daemons know.
+        PermitsEarly,
+        /// New voters count as deciding while the change of voters is under way.
+        DecidesEarly,
+        /// A member that lost an election stands again at the same time as the other.
+        StandsTogether,
+    }
 }
 
 /// A number that depends on both arguments, and differs between members.
@@ -155,7 +156,7 @@ pub struct Member {
     /// Number of elections this member has stood for, and remaining ticks of rest before the next.
     stands: u64,
     rests: u64,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     mistake: Option<Mistake>,
 }
 
@@ -226,7 +227,7 @@ impl Member {
             conf_index: 0,
             stands: 0,
             rests: 0,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "simulation"))]
             mistake: None,
         }
     }
@@ -279,7 +280,7 @@ impl Member {
 
     fn look_who_decides(&mut self) {
         let conf = self.node.store().conf();
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::DecidesEarly) {
             self.deciding = self.voters();
         }
@@ -297,7 +298,7 @@ impl Member {
     #[must_use]
     pub fn records(&self) -> Vec<ByteBuf> {
         let records = self.node.store().records_until(self.node.raft.raft_log.applied);
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::ForgetsLast) {
             return records[..records.len().saturating_sub(1)].to_vec();
         }
@@ -328,7 +329,7 @@ impl Member {
         let elapsed = self.node.raft.election_elapsed;
         self.node.tick();
         let has_stood = elapsed > 0 && self.node.raft.election_elapsed == 0 && self.leader().is_none();
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let has_stood = has_stood && self.mistake != Some(Mistake::StandsTogether);
         if has_stood {
             self.stands += 1;
@@ -374,7 +375,7 @@ impl Member {
             return false;
         }
         self.proposed.push_back(self.node.raft.raft_log.last_index());
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::KeptAtOnce) {
             self.tell_kept(u64::MAX);
         }
@@ -385,7 +386,7 @@ impl Member {
     /// True if another root may begin: this member leads, all proposals are kept, and the records have not ended.
     #[must_use]
     pub fn may_begin_root(&self) -> bool {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::BeginsEarly) {
             return self.is_leading;
         }
@@ -399,7 +400,7 @@ impl Member {
     /// Unless [`Member::may_begin_root`].
     pub fn begin_root(&mut self) {
         assert!(self.may_begin_root(), "{self:?} has {} proposals under way", self.proposed.len());
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::CountsOthers) {
             return;
         }
@@ -532,7 +533,7 @@ impl Member {
         let is_elected = self.node.raft.state == StateRole::Leader;
         // Until an entry of its own term is kept, a leader does not know which earlier entries are.
         let knows_all = self.node.raft.raft_log.term(self.node.raft.raft_log.applied) == Ok(self.term());
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let knows_all = knows_all || self.mistake == Some(Mistake::LeadsUnsure);
         if is_elected && knows_all && !self.is_leading {
             (self.kept, self.is_leading) = (0, true);
@@ -566,7 +567,7 @@ impl Member {
         let learners = conf.learners.iter().copied().filter(is_there).filter(|id| is_heard(id) && has_all(id));
         let mut wanted: Vec<Id> = std::iter::once(own).chain(voters).chain(learners).collect();
         let is_permitted = self.may_have_others || conf.voters.len() > 1;
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let is_permitted = is_permitted || self.mistake == Some(Mistake::GrowsEarly);
         let count = self.voter_count.min(wanted.len());
         wanted.truncate(if count < 3 || !is_permitted { 1 } else { count - usize::from(count.is_multiple_of(2)) });
@@ -604,5 +605,5 @@ impl Member {
     }
 }
 
-#[cfg(test)]
-mod sim;
+#[cfg(any(test, feature = "simulation"))]
+pub mod sim;

@@ -27,7 +27,7 @@ pub struct Notice {
     /// `None` until this root has informed daemons: after a comeback it does not know its predecessor's notices.
     told: Option<Roots>,
     is_permitted: bool,
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(crate) mistake: Option<crate::Mistake>,
 }
 
@@ -35,7 +35,7 @@ impl Notice {
     /// The next step for this number of voters and members. `all_know`: true if all attached daemons have acknowledged
     /// the last notice. Call it until it returns `None`.
     pub fn look(&mut self, voters: usize, members: usize, all_know: impl FnOnce() -> bool) -> Option<Step> {
-        #[cfg(test)]
+        #[cfg(any(test, feature = "simulation"))]
         let all_know = || all_know() || self.mistake == Some(crate::Mistake::PermitsEarly);
         match (self.told, voters > 1) {
             (Some(Roots::Several), true) => None,

@@ -15,6 +15,8 @@ use raft::eraftpb::{Entry, EntryType};
 use redrt_wire::daemon::Roots;
 use redrt_wire::frame::{decode_body, encode_body};
 use serde_bytes::ByteBuf;
+use simulation_kit::schedule::Agenda;
+use simulation_kit::{Nothing, Random, Setup, Simulator, Trace, Violation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The root that a member runs.
@@ -56,12 +58,12 @@ impl Seat {
 }
 
 struct World {
-    random: fastrand::Rng,
+    random: Random,
+    trace: Trace,
     now: u64,
     seats: BTreeMap<Id, Seat>,
-    /// By time of arrival and order of sending: sender, receiver, message.
-    network: BTreeMap<(u64, u64), (Id, Id, Message)>,
-    sent: u64,
+    /// Messages under way: sender, receiver, message.
+    network: Agenda<(Id, Id, Message)>,
     /// Cut links.
     cut: BTreeSet<(Id, Id)>,
     lost: BTreeSet<Id>,
@@ -83,17 +85,17 @@ fn place(id: Id) -> Place {
 }
 
 impl World {
-    fn new(seed: u64, mistake: Option<Mistake>) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let voters = if random.bool() { 3 } else { 5 };
+    fn new(seed: u64, setup: &Setup<QuorumSimulator>) -> Self {
+        let (mut random, mistake) = (Random::new(seed), setup.mistake);
+        let voters = random.pick(&[3, 5]);
         let mut first = Member::found(1, place(1), voters);
         first.mistake = mistake;
         let mut world = Self {
             random,
+            trace: setup.trace,
             now: 0,
             seats: BTreeMap::from([(1, Seat::of(first))]),
-            network: BTreeMap::new(),
-            sent: 0,
+            network: Agenda::default(),
             cut: BTreeSet::new(),
             lost: BTreeSet::new(),
             next: 2,
@@ -110,8 +112,13 @@ impl World {
         world
     }
 
+    fn say(&self, what: impl FnOnce() -> String) {
+        self.trace.say(|| format!("{:>6}  {}", self.now, what()));
+    }
+
     fn join(&mut self) {
         let id = self.next;
+        self.say(|| format!("{id}  joins"));
         self.next += 1;
         let mut member = Member::join(id, self.voters);
         member.mistake = self.mistake;
@@ -122,6 +129,7 @@ impl World {
     }
 
     fn lose(&mut self, id: Id) {
+        self.say(|| format!("{id}  is lost"));
         self.seats.remove(&id);
         self.lost.insert(id);
         self.drop_mail(id);
@@ -152,7 +160,7 @@ impl World {
                 Step::Permit => member.permit(),
                 Step::Tell(roots) => {
                     for daemon in &mut self.daemons {
-                        let late = if random.u32(..4) == 0 { random.u64(..5000) } else { random.u64(..20) };
+                        let late = if random.one_in(4) { random.within(0..5000) } else { random.within(0..20) };
                         let due = daemon.mail.back().map_or(0, |(due, _)| *due).max(now + 1 + late);
                         daemon.mail.push_back((due, roots));
                     }
@@ -169,21 +177,23 @@ impl World {
     fn carry_out(&mut self, id: Id) {
         let outputs = self.seats.get_mut(&id).map(|seat| seat.member.outputs());
         for output in outputs.into_iter().flatten() {
+            if !matches!(output, Output::Send { .. }) {
+                self.say(|| format!("{id}  {output:?}"));
+            }
             let Some(seat) = self.seats.get_mut(&id) else { return };
             match output {
                 Output::Send { to, message } => {
                     // Through the wire's encoding.
                     let message: Message = decode_body(&encode_body(&*message)).expect("it is whole");
-                    let copies = match self.random.u32(..100) {
+                    let copies = match self.random.below(100) {
                         0..3 => 0,
                         3..5 => 2,
                         _ => 1,
                     };
                     for _ in 0..copies {
-                        let late =
-                            if self.random.u32(..50) == 0 { self.random.u64(..400) } else { self.random.u64(..20) };
-                        self.sent += 1;
-                        self.network.insert((self.now + 1 + late, self.sent), (id, to, message.clone()));
+                        let late_max = if self.random.one_in(50) { 400 } else { 20 };
+                        let late = self.random.within(0..late_max);
+                        self.network.plan(self.now + 1 + late, (id, to, message.clone()));
                     }
                 }
                 Output::Kept(count) => {
@@ -252,7 +262,7 @@ impl World {
     }
 
     fn propose(&mut self, id: Id) {
-        let number = self.random.u64(..);
+        let number = self.random.number();
         let Some(Seat { member, root: Some(root), .. }) = self.seats.get_mut(&id) else { return };
         let replaces = number.is_multiple_of(40) && root.kept as usize == root.proposed.len();
         let records = match replaces {
@@ -273,14 +283,12 @@ impl World {
     /// A step of time.
     fn step(&mut self, is_calm: bool) {
         self.now += 1;
-        while let Some(entry) = self.network.first_entry().filter(|entry| entry.key().0 <= self.now) {
-            let (from, to, message) = entry.remove();
+        while let Some((from, to, message)) = self.network.due(self.now) {
             let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
             let Some(seat) = self.seats.get_mut(&to).filter(|_| !is_cut) else { continue };
             if seat.stopped_until > self.now {
                 // The message waits in the socket.
-                self.sent += 1;
-                self.network.insert((seat.stopped_until, self.sent), (from, to, message));
+                self.network.plan(seat.stopped_until, (from, to, message));
                 continue;
             }
             seat.member.hear(message);
@@ -297,7 +305,7 @@ impl World {
             if self.seats.get(&id).is_some_and(|seat| seat.is_root_due && seat.member.may_begin_root()) {
                 self.begin_root(id);
             }
-            if self.random.u32(..30) == 0 {
+            if self.random.one_in(30) {
                 self.propose(id);
             }
             if self.root_seat == Some(id) {
@@ -307,7 +315,7 @@ impl World {
         // The root adds members while there are too few.
         let leading = self.seats.values().filter(|seat| seat.root.is_some());
         let few = leading.map(|seat| seat.member.places().len()).max().is_some_and(|count| count <= self.voters);
-        if few && self.random.u32(..200) == 0 && self.seats.len() < 9 {
+        if few && self.random.one_in(200) && self.seats.len() < 9 {
             self.join();
         }
         if !is_calm {
@@ -317,8 +325,8 @@ impl World {
 
     fn harm(&mut self) {
         let ids: Vec<Id> = self.seats.keys().copied().collect();
-        let any = |random: &mut fastrand::Rng| ids[random.usize(..ids.len())];
-        match self.random.u32(..3000) {
+        let any = |random: &mut Random| random.pick(&ids);
+        match self.random.below(3000) {
             0..4 => {
                 // At most a minority is lost, by any member's view of the voters.
                 let id = any(&mut self.random);
@@ -346,26 +354,33 @@ impl World {
             }
             4..14 if self.seats.len() > 1 => {
                 let (one, other) = (any(&mut self.random), any(&mut self.random));
+                self.say(|| format!("{one}  does not hear {other} any more"));
                 self.cut.insert((one, other));
             }
             14..20 => {
                 // One member is cut off from all.
                 let one = any(&mut self.random);
+                self.say(|| format!("{one}  is cut off"));
                 self.cut.extend(ids.iter().map(|other| (one, *other)));
             }
-            20..45 => self.cut.clear(),
+            20..45 => {
+                self.say(|| "all hear each other".into());
+                self.cut.clear();
+            }
             45..50 => {
                 let id = any(&mut self.random);
-                let until = self.now + self.random.u64(..1500);
+                let until = self.now + self.random.within(0..1500);
+                self.say(|| format!("{id}  is stopped until {until}"));
                 if let Some(seat) = self.seats.get_mut(&id) {
                     seat.stopped_until = until;
                 }
             }
             60..62 => {
-                let at = self.random.usize(..self.daemons.len());
+                let at = self.random.below(self.daemons.len());
                 self.daemons[at].lost_at.get_or_insert(self.now);
             }
             50..58 => {
+                self.say(|| "the root is killed".into());
                 let killed = self.seats.values_mut().filter(|seat| seat.root.is_some());
                 killed.for_each(|seat| (seat.root, seat.is_root_due) = (None, true));
             }
@@ -381,249 +396,75 @@ impl World {
     }
 }
 
-/// The broken invariant, if any, and the number of roots.
-fn play(seed: u64, mistake: Option<Mistake>) -> (Option<String>, u64) {
-    let mut world = World::new(seed, mistake);
-    for _ in 0..4 {
-        for _ in 0..world.random.u32(1..300) {
-            world.step(true);
-        }
-        world.join();
-    }
-    for _ in 0..world.random.u32(1..600) {
-        world.step(true);
-    }
-    for _ in 0..15_000 {
-        world.step(false);
-        if world.wrong.is_some() {
-            return (world.wrong, world.roots);
-        }
-    }
-    // No more harm.
-    world.cut.clear();
-    world.seats.values_mut().for_each(|seat| seat.stopped_until = 0);
-    for _ in 0..6000 {
-        world.step(true);
-    }
-    let before = world.history.len();
-    for _ in 0..3000 {
-        world.step(true);
-    }
-    if world.wrong.is_none() && world.history.len() == before {
-        let states =
-            world.seats.values().map(|seat| format!("{:?} {:?}", seat.member, seat.member.node.store().conf()));
-        let states: Vec<_> = states.collect();
-        world.wrong = Some(format!("nothing is kept any more: {states:#?}, lost {:?}", world.lost));
-    }
-    let leading = world.root_seat.and_then(|id| world.seats.get(&id)).map(|seat| &seat.member);
-    if let Some(alone) = leading.filter(|member| member.places().len() >= 3 && member.voters().len() < 3) {
-        world.wrong.get_or_insert(format!("{alone:?} decides alone"));
-    }
-    (world.wrong, world.roots)
+/// The number of roots of a run, and of records that were kept.
+pub struct Summary {
+    roots: u64,
+    kept: usize,
 }
 
-#[test]
-fn no_kept_record_is_lost_and_a_member_leads_in_the_end() {
-    let mut roots = 0;
-    for seed in 0..60 {
-        let (wrong, count) = play(seed, None);
-        assert_eq!(wrong, None, "seed {seed}");
-        roots += count;
-    }
-    assert!(roots > 150, "{roots} roots are too few to show anything");
-}
-
-#[test]
-fn planted_mistakes_are_found() {
-    use Mistake::{BeginsEarly, CountsOthers, ForgetsLast, GrowsEarly, KeptAtOnce, LeadsUnsure, PermitsEarly};
-    for mistake in [KeptAtOnce, LeadsUnsure, ForgetsLast, BeginsEarly, CountsOthers, GrowsEarly, PermitsEarly] {
-        let found = (0..400).find_map(|seed| play(seed, Some(mistake)).0);
-        assert!(found.is_some(), "{mistake:?} is not found");
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} roots, {} records kept", self.roots, self.kept)
     }
 }
 
-/// Delivers all messages until there are none.
-fn deliver(members: &mut BTreeMap<Id, Member>) -> Vec<(Id, Output)> {
-    let mut others = Vec::new();
-    loop {
-        let outputs: Vec<_> = members
-            .iter_mut()
-            .flat_map(|(id, member)| member.outputs().into_iter().map(|output| (*id, output)))
-            .collect();
-        if outputs.is_empty() {
-            return others;
+/// The simulator of members and their roots.
+pub enum QuorumSimulator {}
+
+impl Simulator for QuorumSimulator {
+    const NAME: &'static str = "root-quorum";
+    const ABOUT: &'static str = "Hosts that keep the records of a root, and elect which of them runs it";
+    type Faults = Nothing;
+    type Mistake = Mistake;
+    type Shape = ();
+    type Summary = Summary;
+
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<Summary, Violation> {
+        let mut world = World::new(seed, setup);
+        world.play();
+        match world.wrong {
+            Some(wrong) => Err(wrong.into()),
+            None => Ok(Summary { roots: world.roots, kept: world.history.len() }),
         }
-        for (id, output) in outputs {
-            match output {
-                Output::Send { to, message } => {
-                    if let Some(member) = members.get_mut(&to) {
-                        member.hear(*message);
-                    }
-                }
-                output => others.push((id, output)),
+    }
+}
+
+impl World {
+    fn steps(&mut self, count: u64, is_calm: bool) {
+        for _ in 0..count {
+            if self.wrong.is_none() {
+                self.step(is_calm);
             }
         }
     }
-}
 
-fn three() -> BTreeMap<Id, Member> {
-    grown([1, 2, 3])
-}
-
-/// Three members, the first of which leads.
-fn grown([first, second, third]: [Id; 3]) -> BTreeMap<Id, Member> {
-    let mut members = BTreeMap::from([(first, Member::found(first, place(first), 3))]);
-    members.values_mut().for_each(Member::permit);
-    deliver(&mut members);
-    for id in [second, third] {
-        members.insert(id, Member::join(id, 3));
-        if let Some(first) = members.get_mut(&first) {
-            first.greet(id, place(id));
+    fn play(&mut self) {
+        for _ in 0..4 {
+            let count = self.random.within(1..300);
+            self.steps(count, true);
+            self.join();
+        }
+        let count = self.random.within(1..600);
+        self.steps(count, true);
+        self.steps(15_000, false);
+        // No more harm.
+        self.cut.clear();
+        self.seats.values_mut().for_each(|seat| seat.stopped_until = 0);
+        self.steps(6000, true);
+        let before = self.history.len();
+        self.steps(3000, true);
+        if self.wrong.is_none() && self.history.len() == before {
+            let states = self.seats.values();
+            let states: Vec<_> =
+                states.map(|seat| format!("{:?} {:?}", seat.member, seat.member.node.store().conf())).collect();
+            self.wrong = Some(format!("nothing is kept any more: {states:#?}, lost {:?}", self.lost));
+        }
+        let leading = self.root_seat.and_then(|id| self.seats.get(&id)).map(|seat| &seat.member);
+        if let Some(alone) = leading.filter(|member| member.places().len() >= 3 && member.voters().len() < 3) {
+            self.wrong.get_or_insert(format!("{alone:?} decides alone"));
         }
     }
-    for _ in 0..20 {
-        members.values_mut().for_each(Member::tick);
-        deliver(&mut members);
-    }
-    members
 }
 
-#[test]
-fn three_become_voters_together_and_a_lost_one_is_replaced() {
-    let mut members = three();
-    assert_eq!(members[&1].voters(), [1, 2, 3]);
-    assert_eq!(members[&3].places().len(), 3);
-    members.remove(&3);
-    members.insert(4, Member::join(4, 3));
-    members.get_mut(&1).expect("it is there").greet(4, place(4));
-    for _ in 0..60 {
-        members.values_mut().for_each(Member::tick);
-        deliver(&mut members);
-    }
-    assert_eq!(members[&1].voters(), [1, 2, 4]);
-    assert!(!members[&2].places().contains_key(&3));
-    // With a single follower the leader decides alone: the follower would only be another host to lose.
-    members.remove(&4);
-    for _ in 0..60 {
-        members.values_mut().for_each(Member::tick);
-        deliver(&mut members);
-    }
-    assert_eq!(members[&1].voters(), [1]);
-}
-
-/// The leader is lost, with all its messages under way, as soon as three decide. True if another member leads
-/// afterwards.
-fn goes_on_without_the_first(mistake: Option<Mistake>) -> bool {
-    let mut members =
-        BTreeMap::from([(1, Member::found(1, place(1), 3)), (2, Member::join(2, 3)), (3, Member::join(3, 3))]);
-    members.values_mut().for_each(|member| member.mistake = mistake);
-    let first = members.get_mut(&1).expect("it is there");
-    first.permit();
-    [2, 3].into_iter().for_each(|id| first.greet(id, place(id)));
-    let mut mail = VecDeque::new();
-    while members[&1].deciding().len() < 3 {
-        let sent = members.values_mut().flat_map(Member::outputs);
-        mail.extend(
-            sent.filter_map(
-                |output| if let Output::Send { to, message } = output { Some((to, message)) } else { None },
-            ),
-        );
-        match mail.pop_front() {
-            Some((to, message)) => members.get_mut(&to).expect("all are there").hear(*message),
-            None => members.values_mut().for_each(Member::tick),
-        }
-    }
-    members.remove(&1);
-    // Messages between the others are lost too.
-    members.values_mut().for_each(|member| drop(member.outputs()));
-    for _ in 0..100 {
-        members.values_mut().for_each(Member::tick);
-        deliver(&mut members);
-    }
-    members.values().any(Member::is_leading)
-}
-
-#[test]
-fn three_voters_survive_a_loss_at_the_report_that_they_decide() {
-    assert!(goes_on_without_the_first(None));
-    assert!(!goes_on_without_the_first(Some(Mistake::DecidesEarly)), "the planted mistake is not found");
-}
-
-/// Two members are left that wait equally long, and whose messages cross. True if one of them leads in the end.
-fn one_of_two_is_elected(other: Id, mistake: Option<Mistake>) -> bool {
-    let mut members = grown([1, 2, other]);
-    members.values_mut().for_each(|member| member.mistake = mistake);
-    members.remove(&1);
-    for _ in 0..20 * super::TIMEOUT_TICKS {
-        members.values_mut().for_each(Member::tick);
-        deliver(&mut members);
-    }
-    members.values().any(Member::is_leading)
-}
-
-#[test]
-fn two_that_stand_together_do_not_do_so_for_ever() {
-    for other in (1..40).map(|times| 2 + times * super::SPREAD_TICKS) {
-        assert!(one_of_two_is_elected(other, None), "of 2 and {other}");
-        let is_found = !one_of_two_is_elected(other, Some(Mistake::StandsTogether));
-        assert!(is_found, "the planted mistake is not found with {other}");
-    }
-}
-
-#[test]
-fn a_lost_leaders_records_are_with_another_in_two_timeouts() {
-    let mut members = three();
-    let record = |text: &str| vec![ByteBuf::from(text)];
-    let first = members.get_mut(&1).expect("it is there");
-    assert!(first.propose(&Proposal::Append(record("one"))));
-    assert!(first.propose(&Proposal::Replace(record("all"))));
-    assert!(first.propose(&Proposal::Append(record("two"))));
-    assert!(deliver(&mut members).contains(&(1, Output::Kept(3))));
-    members.remove(&1);
-    let mut ticks = 0;
-    while !members.values().any(Member::is_leading) {
-        members.values_mut().for_each(Member::tick);
-        deliver(&mut members);
-        ticks += 1;
-        assert!(ticks < 100, "nobody leads");
-    }
-    assert!(ticks <= 2 * super::TIMEOUT_TICKS, "{ticks} ticks");
-    let leading = members.values().find(|member| member.is_leading()).expect("one does");
-    assert_eq!(leading.records(), ["all", "two"].map(ByteBuf::from));
-}
-
-#[test]
-fn no_root_begins_during_or_after_a_proposed_end() {
-    let mut members = three();
-    let first = members.get_mut(&1).expect("it is there");
-    assert!(first.may_begin_root());
-    assert!(first.propose(&Proposal::End("why".into())));
-    assert!(!first.may_begin_root());
-    assert!(deliver(&mut members).contains(&(1, Output::Ended("why".into()))));
-    assert!(members.values().all(|member| !member.may_begin_root()));
-}
-
-#[test]
-fn a_former_roots_proposals_do_not_count_for_the_next() {
-    let mut members = three();
-    let record = |text: &str| vec![ByteBuf::from(text)];
-    for root in ["one", "other"] {
-        let first = members.get_mut(&1).expect("it is there");
-        first.begin_root();
-        assert!(first.propose(&Proposal::Append(record(root))));
-        assert!(deliver(&mut members).contains(&(1, Output::Kept(1))), "of the {root} root");
-    }
-}
-
-#[test]
-fn one_that_is_cut_off_yields() {
-    let mut members = three();
-    for _ in 0..3 * super::TIMEOUT_TICKS {
-        let first = members.get_mut(&1).expect("it is there");
-        first.tick();
-        if first.outputs().contains(&Output::Yield) {
-            return;
-        }
-    }
-    panic!("it leads on");
-}
+#[cfg(test)]
+mod tests;
