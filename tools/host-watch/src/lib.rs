@@ -23,8 +23,8 @@ mod arbiter;
 mod observer;
 mod refusals;
 pub mod shape;
-#[cfg(test)]
-mod sim;
+#[cfg(any(test, feature = "simulation"))]
+pub mod sim;
 
 pub use arbiter::{Arbiter, Death, Verdict, Who};
 pub use observer::{Duty, Observer};

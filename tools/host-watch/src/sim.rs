@@ -11,20 +11,8 @@
 use super::*;
 use crate::shape;
 use redrt_wire::daemon::Sign;
+use simulation_kit::{Named, Nothing, Random, Setup, Simulator, Trace, Violation};
 use std::collections::BTreeMap;
-
-/// The generator splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-}
 
 /// Attachment of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,17 +65,18 @@ struct Network {
     root: Observer,
     arbiter: Arbiter,
     dead: Vec<u32>,
-    log: Vec<String>,
+    trace: Trace,
 }
 
 impl Network {
     /// All daemons are attached to the root, and connected at once.
-    fn flat(seed: u64, count: u32) -> Self {
-        Self::new(seed, count, count, Delays::default())
+    fn flat(seed: u64, trace: Trace) -> Self {
+        let count = host_count(seed);
+        Self::new(seed, (count, count), Delays::default(), trace)
     }
 
     /// State just after the daemons were told of each other.
-    fn new(seed: u64, count: u32, fan_out: u32, delays: Delays) -> Self {
+    fn new(seed: u64, (count, fan_out): (u32, u32), delays: Delays, trace: Trace) -> Self {
         let ring: Vec<_> = (0..count).collect();
         let daemon = |_| {
             let (observer, uplink) = (Observer::new(true), Uplink::Tree);
@@ -98,16 +87,20 @@ impl Network {
             arbiter.attached(host, shape::parent(host, fan_out).map_or(Who::Root, Who::Host));
         }
         let daemons = ring.iter().map(daemon).collect();
-        let (under_way, connections, dead, log) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
-        let (random, root) = (Random(seed), Observer::new(false));
+        let (under_way, connections, dead) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let (random, root) = (Random::new(seed), Observer::new(false));
         let mut network =
-            Self { random, now: 0, fan_out, delays, under_way, connections, daemons, root, arbiter, dead, log };
+            Self { random, now: 0, fan_out, delays, under_way, connections, daemons, root, arbiter, dead, trace };
         for host in ring {
             network.rewatch(host);
             network.connect(host);
         }
         network.rewatch_root();
         network
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        self.trace.say(|| format!("{:>5}  {}", self.now, what()));
     }
 
     fn daemon(&mut self, host: u32) -> &mut Daemon {
@@ -163,7 +156,7 @@ impl Network {
     /// Connects a daemon to its neighbours, after a delay.
     fn connect(&mut self, host: u32) {
         for other in Arbiter::neighbours(&self.daemons[host as usize].ring, host) {
-            let since = self.now + self.random.below(u64::from(self.delays.connecting) + 1) as u32;
+            let since = self.now + self.random.below(self.delays.connecting as usize + 1) as u32;
             self.connections.entry((host.min(other), host.max(other))).or_insert(since);
         }
     }
@@ -174,7 +167,7 @@ impl Network {
     }
 
     fn send(&mut self, message: Message) {
-        let due = self.now + self.random.below(u64::from(self.delays.message) + 1) as u32;
+        let due = self.now + self.random.below(self.delays.message as usize + 1) as u32;
         self.under_way.push((due, message));
     }
 
@@ -245,7 +238,7 @@ impl Network {
             Uplink::Root => None,
             Uplink::Tree => self.parent(host),
         };
-        let due = self.now + 1 + self.random.below(u64::from(self.delays.message) + 1) as u32;
+        let due = self.now + 1 + self.random.below(self.delays.message as usize + 1) as u32;
         self.daemon(host).uplink = Uplink::Dialling(due);
         // The daemon above sees the end of the connection.
         if let Some(above) = above.filter(|above| self.exists(*above) && self.see_each_other(host, *above)) {
@@ -255,6 +248,7 @@ impl Network {
     }
 
     fn fulfil(&mut self, by: Who, duty: Duty) {
+        self.say(|| format!("{by:?}  {duty:?}"));
         match (by, duty) {
             (Who::Host(host), Duty::Leave) => self.daemon(host).left = true,
             (Who::Host(host), Duty::FindWay) => self.find_way(host),
@@ -301,7 +295,7 @@ impl Network {
 
     fn carry_out(&mut self, verdicts: Vec<Verdict>) {
         for verdict in verdicts {
-            self.log.push(format!("{}: {verdict:?}", self.now));
+            self.say(|| format!("{verdict:?}"));
             match verdict {
                 Verdict::Probe(Who::Root, host) => {
                     if let Some(sign) = self.root.sign(host) {
@@ -326,120 +320,210 @@ impl Network {
     }
 }
 
-#[test]
-fn dead_hosts_are_found_in_time_however_many_die_at_once() {
-    for seed in 0..300 {
-        let mut network = Network::flat(seed, 2 + (seed % 9) as u32);
-        let count = network.daemons.len() as u64;
-        network.ticks(5);
-        let mut victims: Vec<u32> =
-            (0..1 + network.random.below(count)).map(|_| network.random.below(count) as u32).collect();
-        victims.sort_unstable();
-        victims.dedup();
-        for victim in &victims {
-            network.daemons[*victim as usize].alive = false;
-            let pause = network.random.below(3) as u32;
+/// Number of hosts, and of daemons below each: the seed counts through them.
+fn host_count(seed: u64) -> u32 {
+    2 + (seed % 9) as u32
+}
+
+fn tree(seed: u64) -> (u32, u32) {
+    (host_count(seed), 1 + (seed % 4) as u32)
+}
+
+simulation_kit::named! {
+    /// The harm of a run.
+    pub enum Faults {
+        /// Hosts die at once, or within a few ticks.
+        Deaths,
+        /// Some hosts are cut off from the root.
+        Split,
+        /// Daemons and links stand still for less than the timeout.
+        Silences,
+        /// Hosts die beside silences, and messages are slow.
+        DeathsBesideSilences,
+        /// Hosts die before anybody has heard them.
+        EarlyDeaths,
+    }
+}
+
+/// The simulator of observers and the arbiter.
+pub enum HostWatchSimulator {}
+
+impl Simulator for HostWatchSimulator {
+    const NAME: &'static str = "host-watch";
+    const ABOUT: &'static str = "Heartbeats between hosts: deaths, silences and splits, and who is said to be dead";
+    type Faults = Faults;
+    type Mistake = Nothing;
+    type Shape = ();
+    type Summary = String;
+
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<String, Violation> {
+        let faults = setup.faults.unwrap_or_else(|| Random::stream(seed, "faults").pick(Faults::ALL));
+        let (mut network, mut expected) = match faults {
+            Faults::Deaths => deaths(seed, setup.trace)?,
+            Faults::Split => split(seed, setup.trace)?,
+            Faults::Silences => silences(seed, setup.trace),
+            Faults::DeathsBesideSilences => deaths_beside_silences(seed, setup.trace),
+            Faults::EarlyDeaths => early_deaths(seed, setup.trace),
+        };
+        expected.sort_unstable();
+        expected.dedup();
+        network.dead.sort_unstable();
+        if network.dead != expected {
+            return Err(format!("{faults:?}: {:?} are said to be dead, {expected:?} are", network.dead).into());
+        }
+        let has_left = network.daemons.iter().any(|daemon| daemon.left);
+        if has_left && matches!(faults, Faults::Deaths | Faults::Silences) {
+            return Err(format!("{faults:?}: a daemon has left that the root hears").into());
+        }
+        Ok(format!("{faults:?}, {} hosts, {} dead", network.daemons.len(), expected.len()))
+    }
+}
+
+/// A run that has ended, and the hosts that must be said to be dead.
+type Ended = (Network, Vec<u32>);
+
+fn deaths(seed: u64, trace: Trace) -> Result<Ended, Violation> {
+    let mut network = Network::flat(seed, trace);
+    let count = network.daemons.len();
+    network.ticks(5);
+    let mut victims: Vec<_> =
+        (0..1 + network.random.below(count)).map(|_| network.random.below(count) as u32).collect();
+    victims.sort_unstable();
+    victims.dedup();
+    for victim in &victims {
+        network.die(*victim);
+        let pause = network.random.below(3) as u32;
+        network.ticks(pause);
+    }
+    network.ticks(TICKS);
+    Ok((network, victims))
+}
+
+fn split(seed: u64, trace: Trace) -> Result<Ended, Violation> {
+    let mut network = Network::flat(seed, trace);
+    let cut: Vec<_> = network.hosts().filter(|_| network.random.chance(50)).collect();
+    network.say(|| format!("{cut:?} are cut off"));
+    cut.iter().for_each(|host| network.daemon(*host).reachable = false);
+    network.ticks(LEASE_TICKS);
+    let left: Vec<_> = network.hosts().filter(|host| network.daemons[*host as usize].left).collect();
+    if left != cut {
+        return Err(format!("{left:?} have left, {cut:?} are cut off").into());
+    }
+    network.ticks(TICKS - LEASE_TICKS);
+    Ok((network, cut))
+}
+
+fn silences(seed: u64, trace: Trace) -> Ended {
+    let mut network = Network::new(seed, tree(seed), Delays::default(), trace);
+    for _ in 0..40 {
+        let host = network.any_host();
+        let length = network.random.below(SUSPECT_TICKS as usize - 1) as u32;
+        match network.random.below(3) {
+            // A daemon, or its whole host, stands still.
+            0 => network.stop(host, length),
+            // The host's link is cut, and heals.
+            1 => {
+                network.say(|| format!("{host} is cut off for {length}"));
+                network.daemon(host).reachable = false;
+                network.ticks(length);
+                network.daemon(host).reachable = true;
+            }
+            _ => {}
+        }
+        let rest = 1 + network.random.below(5) as u32;
+        network.ticks(SUSPECT_TICKS + rest);
+    }
+    (network, Vec::new())
+}
+
+fn deaths_beside_silences(seed: u64, trace: Trace) -> Ended {
+    let delays = Delays { message: 1 + (seed % 5) as u32, connecting: 40 };
+    let mut network = Network::new(seed, tree(seed), delays, trace);
+    let mut victims = Vec::new();
+    network.ticks(5);
+    for _ in 0..6 {
+        for _ in 0..network.random.below(3) {
+            let host = network.any_host();
+            network.die(host);
+            victims.push(host);
+            let pause = network.random.below(4) as u32;
             network.ticks(pause);
         }
-        network.ticks(TICKS);
-        network.dead.sort_unstable();
-        assert_eq!(network.dead, victims, "seed {seed}: {:?}", network.log);
-        assert!(network.daemons.iter().all(|daemon| !daemon.left), "seed {seed}");
+        let host = network.any_host();
+        let length = network.random.below(SUSPECT_TICKS as usize - 1) as u32;
+        network.stop(host, length);
+        // Two silences without a beat in between would be one.
+        let rest = length + 1 + network.random.below(2 * TICKS as usize) as u32;
+        network.ticks(rest);
     }
+    network.ticks(10 * TICKS);
+    (network, victims)
 }
 
-#[test]
-fn the_side_without_the_root_stops_itself_and_the_other_goes_on() {
-    for seed in 0..300 {
-        let mut network = Network::flat(seed, 2 + (seed % 9) as u32);
-        let count = network.daemons.len() as u64;
-        let cut: Vec<u32> = (0..count as u32).filter(|_| network.random.below(2) == 0).collect();
-        cut.iter().for_each(|host| network.daemons[*host as usize].reachable = false);
-        network.ticks(LEASE_TICKS);
-        let left: Vec<u32> = (0..count as u32).filter(|host| network.daemons[*host as usize].left).collect();
-        assert_eq!(left, cut, "seed {seed}");
-        network.ticks(TICKS - LEASE_TICKS);
-        network.dead.sort_unstable();
-        assert_eq!(network.dead, cut, "seed {seed}: {:?}", network.log);
-    }
-}
-
-#[test]
-fn short_silences_are_no_deaths() {
-    for seed in 0..300 {
-        let mut network = Network::new(seed, 2 + (seed % 9) as u32, 1 + (seed % 4) as u32, Delays::default());
-        let count = network.daemons.len() as u64;
-        for _ in 0..40 {
-            let host = network.random.below(count) as usize;
-            let length = network.random.below(u64::from(SUSPECT_TICKS) - 1) as u32;
-            match network.random.below(3) {
-                // A daemon, or its whole host, stands still.
-                0 => network.daemons[host].stopped_for = length,
-                // The host's link is cut, and heals.
-                1 => {
-                    network.daemons[host].reachable = false;
-                    network.ticks(length);
-                    network.daemons[host].reachable = true;
-                }
-                _ => {}
-            }
-            let rest = 1 + network.random.below(5) as u32;
-            network.ticks(SUSPECT_TICKS + rest);
+fn early_deaths(seed: u64, trace: Trace) -> Ended {
+    let delays = Delays { message: (seed % 3) as u32, connecting: 40 };
+    let (count, fan_out) = tree(seed);
+    let mut network = Network::new(seed, (count, fan_out), delays, trace);
+    let victims: Vec<_> = network.hosts().filter(|_| network.random.one_in(4)).collect();
+    for victim in &victims {
+        // Some had lost their connection to the daemon above, and were connecting to the root.
+        if network.random.chance(50) {
+            network.find_way(*victim);
         }
-        assert!(network.dead.is_empty(), "seed {seed}: {:?}", network.log);
-        assert!(network.daemons.iter().all(|daemon| !daemon.left), "seed {seed}");
+        network.die(*victim);
+    }
+    let levels = std::iter::successors(Some(count - 1), |host| shape::parent(*host, fan_out)).count() as u32;
+    network.ticks(levels * (TICKS + 2 * delays.message) + TICKS);
+    (network, victims)
+}
+
+impl Network {
+    fn any_host(&mut self) -> u32 {
+        self.random.below(self.daemons.len()) as u32
+    }
+
+    fn die(&mut self, host: u32) {
+        self.say(|| format!("{host} dies"));
+        self.daemon(host).alive = false;
+    }
+
+    fn stop(&mut self, host: u32, length: u32) {
+        self.say(|| format!("{host} stands still for {length}"));
+        self.daemon(host).stopped_for = length;
     }
 }
 
-#[test]
-fn deaths_beside_silences_and_slow_links_take_no_other_host() {
-    for seed in 0..2000 {
-        let delays = Delays { message: 1 + (seed % 5) as u32, connecting: 40 };
-        let mut network = Network::new(seed, 2 + (seed % 9) as u32, 1 + (seed % 4) as u32, delays);
-        let count = network.daemons.len() as u64;
-        let mut victims = Vec::new();
-        network.ticks(5);
-        for _ in 0..6 {
-            for _ in 0..network.random.below(3) {
-                let host = network.random.below(count) as u32;
-                network.daemons[host as usize].alive = false;
-                victims.push(host);
-                let pause = network.random.below(4) as u32;
-                network.ticks(pause);
-            }
-            let host = network.random.below(count) as usize;
-            let length = network.random.below(u64::from(SUSPECT_TICKS) - 1) as u32;
-            network.daemons[host].stopped_for = length;
-            // Two silences without a beat in between would be one.
-            let rest = length + 1 + network.random.below(u64::from(2 * TICKS)) as u32;
-            network.ticks(rest);
-        }
-        network.ticks(10 * TICKS);
-        victims.sort_unstable();
-        victims.dedup();
-        network.dead.sort_unstable();
-        assert_eq!(network.dead, victims, "seed {seed}: {:#?}", network.log);
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simulation_kit::sweep;
 
-#[test]
-fn hosts_that_die_before_anybody_has_heard_them_are_found() {
-    for seed in 0..2000 {
-        let delays = Delays { message: (seed % 3) as u32, connecting: 40 };
-        let (count, fan_out) = (2 + (seed % 9) as u32, 1 + (seed % 4) as u32);
-        let mut network = Network::new(seed, count, fan_out, delays);
-        let mut victims: Vec<_> = network.hosts().filter(|_| network.random.below(4) == 0).collect();
-        for victim in &victims {
-            // Some had lost their connection to the daemon above, and were connecting to the root.
-            if network.random.below(2) == 0 {
-                network.find_way(*victim);
-            }
-            network.daemon(*victim).alive = false;
-        }
-        let levels = std::iter::successors(Some(count - 1), |host| shape::parent(*host, fan_out)).count() as u32;
-        network.ticks(levels * (TICKS + 2 * delays.message) + TICKS);
-        victims.sort_unstable();
-        network.dead.sort_unstable();
-        assert_eq!(network.dead, victims, "seed {seed}: {:#?}", network.log);
+    fn right(faults: Faults, count: u64) {
+        sweep::right::<HostWatchSimulator>(0..count, &Setup::with(faults));
+    }
+
+    #[test]
+    fn dead_hosts_are_found_in_time_however_many_die_at_once() {
+        right(Faults::Deaths, 300);
+    }
+
+    #[test]
+    fn the_side_without_the_root_stops_itself_and_the_other_goes_on() {
+        right(Faults::Split, 300);
+    }
+
+    #[test]
+    fn short_silences_are_no_deaths() {
+        right(Faults::Silences, 300);
+    }
+
+    #[test]
+    fn deaths_beside_silences_and_slow_links_take_no_other_host() {
+        right(Faults::DeathsBesideSilences, 2000);
+    }
+
+    #[test]
+    fn hosts_that_die_before_anybody_has_heard_them_are_found() {
+        right(Faults::EarlyDeaths, 2000);
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
+use host_watch::sim::HostWatchSimulator;
 use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
 use redrt_runtime::turns::TurnsSimulator;
@@ -17,6 +18,7 @@ const ENTRIES: &[Entry] = &[
     Entry::of::<LibrarySimulator>(),
     Entry::of::<ThreadOrderSimulator>(),
     Entry::of::<TurnsSimulator>(),
+    Entry::of::<HostWatchSimulator>(),
     Entry::of::<QuorumSimulator>(),
 ];
 
