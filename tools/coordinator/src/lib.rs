@@ -39,6 +39,8 @@ mod refusal;
 mod report;
 pub mod scrub;
 mod signals;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 mod slowness;
 mod stall;
 mod stragglers;

@@ -223,8 +223,8 @@ impl PaceWatch {
     }
 }
 
-#[cfg(test)]
-mod simulation;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 
 #[cfg(test)]
 mod tests {

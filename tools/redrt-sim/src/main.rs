@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
+use coordinator::simulation::{LinesSimulator, PaceSimulator, PacesSimulator};
 use host_watch::sim::HostWatchSimulator;
 use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
@@ -18,6 +19,9 @@ const ENTRIES: &[Entry] = &[
     Entry::of::<LibrarySimulator>(),
     Entry::of::<ThreadOrderSimulator>(),
     Entry::of::<TurnsSimulator>(),
+    Entry::of::<PaceSimulator>(),
+    Entry::of::<PacesSimulator>(),
+    Entry::of::<LinesSimulator>(),
     Entry::of::<HostWatchSimulator>(),
     Entry::of::<QuorumSimulator>(),
 ];

@@ -226,7 +226,7 @@ impl LineWatch {
     }
 
     /// The stage of the current attempt, in lower case.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "simulation"))]
     pub(super) fn stage(&self) -> Option<String> {
         self.attempt.as_ref().map(|attempt| format!("{:?}", attempt.stage).to_lowercase())
     }

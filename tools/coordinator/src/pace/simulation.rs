@@ -2,16 +2,28 @@
 //! end a computation.
 
 use super::*;
-use fastrand::Rng;
+use simulation_kit::{Named, Random, Setup, Simulator, Violation};
 
 const DEGREE: usize = 3;
 
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Fault {
-    /// The replica neither answers nor computes.
-    Stopped,
-    /// The replica answers that it is at work, for ever.
-    Loops,
+simulation_kit::named! {
+    /// The fault of one of the replicas.
+    pub enum Faults {
+        /// No replica has one.
+        None,
+        /// The replica neither answers nor computes.
+        Stopped,
+        /// The replica answers that it is at work, for ever.
+        Loops,
+    }
+}
+
+simulation_kit::named! {
+    /// A planted mistake.
+    pub enum Mistake {
+        /// With a factor of 1, a slow replica is taken for one that stands still.
+        Impatience,
+    }
 }
 
 /// Milliseconds.
@@ -23,37 +35,72 @@ struct Replica {
     calls: u64,
     /// Time of its next call. None while it waits for its siblings.
     arrives: Option<Time>,
-    fault: Option<Fault>,
+    fault: Faults,
     /// Time of its next answer. None if it was not asked.
     answers: Option<Time>,
 }
 
+/// The longest computation of the slowest replica.
+const LONGEST: Time = 900_000;
+
+/// The simulator of one rank's pace.
+pub enum PaceSimulator {}
+
+impl Simulator for PaceSimulator {
+    const NAME: &'static str = "pace";
+    const ABOUT: &'static str = "A rank whose replicas compute at their own speeds: which of them lags";
+    type Faults = Faults;
+    type Mistake = Mistake;
+    type Shape = ();
+    type Summary = String;
+
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<String, Violation> {
+        let mut random = Random::stream(seed, "faults");
+        let fault = setup.faults.unwrap_or_else(|| random.pick(Faults::ALL));
+        let when = random.within(1_000..LONGEST);
+        // The siblings of a replica at fault come to their next call, and then wait for four times the longest
+        // computation.
+        let end = if fault == Faults::None { 2_000_000 } else { when + 5 * LONGEST + 60_000 };
+        let told = play(seed, setup, (fault, when), end)?;
+        match (fault, told) {
+            (Faults::None, _) => Ok("no replica lags".into()),
+            (_, Some((replica, at))) => Ok(format!("{fault:?} at {when} ms, replica {replica} lags at {at} ms")),
+            (_, None) => Err(format!("{fault:?} at {when} ms is not found within {end} ms").into()),
+        }
+    }
+}
+
 /// Simulates until `end`, or until a replica is said to lag behind two siblings. Returns that replica and the time.
-fn run(seed: u64, factor: u32, fault: Option<(Fault, Time)>, end: Time) -> Result<Vec<(u16, Time)>, String> {
-    let mut random = Rng::with_seed(seed);
+fn play(
+    seed: u64,
+    setup: &Setup<PaceSimulator>,
+    (fault, when): (Faults, Time),
+    end: Time,
+) -> Result<Option<(u16, Time)>, String> {
+    let mut random = Random::new(seed);
     let replicas: Vec<_> = (0..DEGREE as u16).map(|index| ReplicaId::new(0, index)).collect();
-    let victim = random.usize(..DEGREE);
-    let slowness = |random: &mut Rng| [100, 100, 150, 300][random.usize(..4)];
+    let victim = random.below(DEGREE);
     let mut rank: Vec<_> = (0..DEGREE)
-        .map(|_| Replica { slowness: slowness(&mut random), calls: 0, arrives: Some(0), fault: None, answers: None })
+        .map(|_| random.pick(&[100, 100, 150, 300]))
+        .map(|slowness| Replica { slowness, calls: 0, arrives: Some(0), fault: Faults::None, answers: None })
         .collect();
+    let factor = if setup.has(Mistake::Impatience) { 1 } else { FACTOR };
     let mut watch = PaceWatch { factor, ..PaceWatch::new(None) };
-    let (mut told, mut next_wave, mut now) = (Vec::new(), 0, 0);
+    let (mut next_wave, mut now) = (0, 0);
     let mut compute = 10;
-    while now < end && told.is_empty() {
+    while now < end {
         now += 250;
         let clock = Duration::from_millis(now);
-        if let Some((what, when)) = fault
-            && now >= when
-        {
-            rank[victim].fault = Some(what);
+        if now >= when {
+            rank[victim].fault = fault;
         }
         // Now and then a computation is much longer than all before.
-        if random.u32(..400) == 0 {
-            compute = [10, 500, 20_000, 300_000][random.usize(..4)];
+        if random.one_in(400) {
+            compute = random.pick(&[10, 500, 20_000, 300_000]);
+            setup.trace.say(|| format!("{now:>8} computations take {compute} ms"));
         }
         let slowest = rank.iter().map(|replica| replica.calls).min().unwrap_or(0);
-        for replica in rank.iter_mut().filter(|replica| replica.fault.is_none()) {
+        for replica in rank.iter_mut().filter(|replica| replica.fault == Faults::None) {
             match replica.arrives {
                 Some(arrives) if now >= arrives => (replica.calls, replica.arrives) = (replica.calls + 1, None),
                 // Its messages are compared when all siblings have sent them, and it goes on then.
@@ -64,17 +111,18 @@ fn run(seed: u64, factor: u32, fault: Option<(Fault, Time)>, end: Time) -> Resul
         if now >= next_wave {
             watch.asked(clock, &replicas);
             for replica in &mut rank {
-                let late = if random.u32(..20) == 0 { 5_000 } else { 500 };
-                replica.answers.get_or_insert(now + random.u64(..late));
+                let late = if random.one_in(20) { 5_000 } else { 500 };
+                replica.answers.get_or_insert(now + random.within(0..late));
             }
             next_wave = now + 8_000;
         }
         for (replica, id) in rank.iter_mut().zip(&replicas) {
-            let answers = replica.answers.is_some_and(|when| now >= when) && replica.fault != Some(Fault::Stopped);
-            if answers {
+            if replica.answers.is_some_and(|when| now >= when) && replica.fault != Faults::Stopped {
                 replica.answers = None;
+                let waits = replica.arrives.is_none() && replica.fault == Faults::None;
+                setup.trace.say(|| format!("{now:>8} {id} is at call {}, waits: {waits}", replica.calls));
                 watch.heard(clock, *id, replica.calls);
-                watch.waits(clock, *id, replica.arrives.is_none() && replica.fault.is_none());
+                watch.waits(clock, *id, waits);
             }
         }
         if rank.iter().all(|replica| replica.answers.is_none()) {
@@ -82,37 +130,35 @@ fn run(seed: u64, factor: u32, fault: Option<(Fault, Time)>, end: Time) -> Resul
         }
         let due = Duration::from_millis(next_wave);
         let found = watch.laggards(clock, due, &replicas).into_iter().filter(|laggard| laggard.ahead.len() > 1);
-        told.extend(found.map(|laggard| (laggard.replica.index.0, now)));
+        let found: Vec<_> = found.map(|laggard| laggard.replica.index.0).collect();
+        if let Some(wrong) = found.iter().find(|index| rank[usize::from(**index)].fault == Faults::None) {
+            return Err(format!("replica {wrong} is said to lag at {now} ms, {fault:?}"));
+        }
+        if let Some(index) = found.first() {
+            return Ok(Some((*index, now)));
+        }
     }
-    let is_right = |(index, _): &(u16, Time)| rank[usize::from(*index)].fault.is_some();
-    if told.iter().all(is_right) { Ok(told) } else { Err(format!("seed {seed}: {told:?} lag, {fault:?}")) }
+    Ok(None)
 }
 
-#[test]
-fn slow_replicas_are_not_said_to_lag() {
-    for seed in 0..60 {
-        assert_eq!(run(seed, FACTOR, None, 2_000_000), Ok(Vec::new()));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simulation_kit::sweep;
+
+    #[test]
+    fn slow_replicas_are_not_said_to_lag() {
+        sweep::right::<PaceSimulator>(0..60, &Setup::with(Faults::None));
     }
-}
 
-/// A planted mistake, a factor of 1, takes a slow replica for one that stands still.
-#[test]
-fn too_little_patience_is_found() {
-    assert!((0..60).any(|seed| run(seed, 1, None, 2_000_000).is_err()));
-}
+    #[test]
+    fn too_little_patience_is_found() {
+        sweep::finds::<PaceSimulator>(Mistake::ALL, 0..60, &Setup::with(Faults::None));
+    }
 
-#[test]
-fn a_replica_that_stops_or_loops_is_found_in_time() {
-    for seed in 0..120 {
-        let fault = if seed % 2 == 0 { Fault::Stopped } else { Fault::Loops };
-        let when = 1_000 + seed * 7_919 % 900_000;
-        // Four times the longest computation of the slowest replica, and the time in which its siblings come to their
-        // next call.
-        let limit = when + 4 * 900_000 + 900_000 + 60_000;
-        let told = run(seed, FACTOR, Some((fault, when)), limit);
-        assert!(
-            told.as_ref().is_ok_and(|told| !told.is_empty()),
-            "{told:?}, seed {seed}: {fault:?} at {when} ms is not found within {limit} ms"
-        );
+    #[test]
+    fn a_replica_that_stops_or_loops_is_found_in_time() {
+        sweep::right::<PaceSimulator>(0..60, &Setup::with(Faults::Stopped));
+        sweep::right::<PaceSimulator>(0..60, &Setup::with(Faults::Loops));
     }
 }

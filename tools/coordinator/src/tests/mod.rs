@@ -6,13 +6,13 @@ mod endings;
 mod health;
 mod lines;
 mod moves;
-mod paces;
 mod planes;
 mod proof;
 mod recovery;
 mod refusals;
 mod simulation;
 
+use super::simulation::{card, settings};
 use super::*;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
 use redrt_wire::card::Card;
@@ -23,25 +23,6 @@ use redrt_wire::no_image::{NoImage, Told};
 use redrt_wire::scrub::Scrub;
 use spare_pool::{JobId, Request};
 use spare_pool::{PlaceNews, Places};
-
-fn settings(degrees: &[u16]) -> Settings {
-    Settings {
-        world: World::new(degrees.to_vec()),
-        view: View::initial(&World::new(degrees.to_vec())),
-        timeout: None,
-        death_time_max: Duration::from_secs(2),
-        on_sdc: OnSdc::Heal,
-        strikes_max: 3,
-        on_stall: OnStall::Majority,
-        stall_time: None,
-        look_interval: LOOK_INTERVAL_USUAL,
-        scrub_interval: None,
-        line: None,
-        timed_kills: Vec::new(),
-        send_kills: Vec::new(),
-        random_kills: None,
-    }
-}
 
 /// A coordinator, with its outputs in words.
 struct StepTable {
@@ -63,14 +44,7 @@ impl StepTable {
     }
 
     fn card(&self, replica: ReplicaId) -> Card {
-        Card {
-            process: self.coordinator.world().process(replica),
-            host_number: 0,
-            host: "h".into(),
-            pid: 1,
-            endpoints: Vec::new(),
-            early_threads: Vec::new(),
-        }
+        card(self.coordinator.world().process(replica))
     }
 
     /// One step such as `0.1 ready`, `0.1 exit 3`, `0.1 signal 9`, `wait 5`, `interrupt 2`.

@@ -103,14 +103,7 @@ impl Simulation {
         match self.stages[process] {
             Stage::Started => {
                 self.stages[process] = Stage::Ready;
-                let card = Card {
-                    process: self.coordinator.world().process(replica),
-                    host_number: 0,
-                    host: "h".into(),
-                    pid: 1,
-                    endpoints: Vec::new(),
-                    early_threads: Vec::new(),
-                };
+                let card = card(self.coordinator.world().process(replica));
                 self.give(Input::Agent(replica, FromAgent::Hello));
                 self.give(Input::Agent(replica, FromAgent::Ready(card)));
             }
