@@ -41,10 +41,10 @@ mod recorder;
 mod shared;
 mod undo;
 
-#[cfg(test)]
+#[cfg(any(test, feature = "simulation"))]
 mod model;
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
 
 pub use directory::{Cut, Directory, Undone};
 pub use disk::{Disk, Means, device_of};

@@ -3,6 +3,7 @@
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use coordinator::simulation::{LinesSimulator, PaceSimulator, PacesSimulator};
+use file_undo::simulation::FileUndoSimulator;
 use host_watch::sim::HostWatchSimulator;
 use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
@@ -22,6 +23,7 @@ const ENTRIES: &[Entry] = &[
     Entry::of::<PaceSimulator>(),
     Entry::of::<PacesSimulator>(),
     Entry::of::<LinesSimulator>(),
+    Entry::of::<FileUndoSimulator>(),
     Entry::of::<HostWatchSimulator>(),
     Entry::of::<QuorumSimulator>(),
 ];
