@@ -22,8 +22,8 @@ pub struct Follower {
     attachment: u32,
     /// True once the root has answered the last request.
     is_settled: bool,
-    #[cfg(test)]
-    mistake: Option<tests::Mistake>,
+    #[cfg(any(test, feature = "simulation"))]
+    mistake: Option<simulation::Mistake>,
 }
 
 /// A daemon's request to be attached.
@@ -52,8 +52,8 @@ impl Follower {
 
     /// Handles the call of a root. True if that root is to be asked from now on.
     pub fn called(&mut self, term: Term) -> bool {
-        #[cfg(test)]
-        if self.mistake == Some(tests::Mistake::FollowsOlder) {
+        #[cfg(any(test, feature = "simulation"))]
+        if self.mistake == Some(simulation::Mistake::FollowsOlder) {
             self.allegiance = Allegiance::default();
         }
         let is_followed = self.allegiance.follows(term);
@@ -91,8 +91,8 @@ impl Follower {
     /// True if a message from above comes from the root that is followed, and counts.
     #[must_use]
     pub fn is_heard(&self) -> bool {
-        #[cfg(test)]
-        if self.mistake == Some(tests::Mistake::HearsUnsettled) {
+        #[cfg(any(test, feature = "simulation"))]
+        if self.mistake == Some(simulation::Mistake::HearsUnsettled) {
             return true;
         }
         self.is_settled
@@ -124,7 +124,7 @@ impl Follower {
     }
 }
 
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod tree;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulation;
+#[cfg(any(test, feature = "simulation"))]
+pub mod tree;

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
+use control_network::follower::{simulation::FollowerSimulator, tree::TreeSimulator};
 use coordinator::simulation::{LinesSimulator, PaceSimulator, PacesSimulator};
 use file_undo::simulation::FileUndoSimulator;
 use host_watch::sim::HostWatchSimulator;
@@ -25,6 +26,8 @@ const ENTRIES: &[Entry] = &[
     Entry::of::<LinesSimulator>(),
     Entry::of::<FileUndoSimulator>(),
     Entry::of::<HostWatchSimulator>(),
+    Entry::of::<FollowerSimulator>(),
+    Entry::of::<TreeSimulator>(),
     Entry::of::<QuorumSimulator>(),
 ];
 

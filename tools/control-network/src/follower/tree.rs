@@ -14,36 +14,40 @@
 //! follow from the journal. So the test is that each daemon hears exactly those. Views therefore need only a number for
 //! processes, which hear of views from their daemon.
 
-use super::tests::{Mistake as OfFollower, is_found};
+use super::simulation::Mistake as OfFollower;
 use super::{Follower, Request};
 use crate::session::Session;
-use proptest::prelude::*;
 use redrt_wire::tree::Term;
+use simulation_kit::{Nothing, Random, Setup, Simulator, Trace, Violation};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 const HOSTS: usize = 3;
 
-/// A planted mistake, for the simulation to find.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mistake {
-    OfFollower(OfFollower),
-    /// A daemon with a new connection does not inform the daemons below.
-    SaysNothing,
-    /// The daemon informs them only after the first message that it passes on.
-    SaysLate,
-    /// A root does not call daemons that attached to it through others.
-    CallsTooFew,
+simulation_kit::named! {
+    /// A planted mistake, for the simulation to find.
+    pub enum Mistake {
+        /// Every root that calls is followed, whatever its term.
+        FollowsOlder,
+        /// Messages of a root count before it has answered.
+        HearsUnsettled,
+        /// A daemon with a new connection does not inform the daemons below.
+        SaysNothing,
+        /// The daemon informs them only after the first message that it passes on.
+        SaysLate,
+        /// A root does not call daemons that attached to it through others.
+        CallsTooFew,
+    }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Up {
     Attach(usize, Request),
     Message(usize, u64, u64),
     Taken(usize, u64),
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Down {
     Attached {
         host: usize,
@@ -108,6 +112,7 @@ struct World {
     /// True once some daemon heard a root older than the one that has called it.
     is_misled: bool,
     mistake: Option<Mistake>,
+    trace: Trace,
 }
 
 /// The root's answer to a host's message: receiver (`None`: all) and content.
@@ -152,9 +157,10 @@ impl Root {
 }
 
 impl World {
-    fn new(mistake: Option<Mistake>) -> Self {
-        let of_follower = match mistake {
-            Some(Mistake::OfFollower(mistake)) => Some(mistake),
+    fn new(setup: &Setup<TreeSimulator>) -> Self {
+        let of_follower = match setup.mistake {
+            Some(Mistake::FollowsOlder) => Some(OfFollower::FollowsOlder),
+            Some(Mistake::HearsUnsettled) => Some(OfFollower::HearsUnsettled),
             _ => None,
         };
         let daemon = |_| Daemon {
@@ -173,7 +179,8 @@ impl World {
             links: Vec::new(),
             journal: Vec::new(),
             is_misled: false,
-            mistake,
+            mistake: setup.mistake,
+            trace: setup.trace,
         };
         world.connect(0);
         for host in 1..HOSTS {
@@ -219,6 +226,7 @@ impl World {
     }
 
     fn lose_way(&mut self, host: usize) {
+        self.trace.say(|| format!("daemon {host} loses its connection"));
         if let Some(way) = self.daemons[host].way.take() {
             self.links[way].is_closed = true;
             self.daemons[host].follower.way_lost();
@@ -226,6 +234,7 @@ impl World {
     }
 
     fn call(&mut self, host: usize, root: usize) {
+        self.trace.say(|| format!("root {root} calls daemon {host}"));
         let term = self.roots[root].term;
         let daemon = &mut self.daemons[host];
         daemon.called = daemon.called.max(term);
@@ -259,6 +268,7 @@ impl World {
             }
             return;
         };
+        self.trace.say(|| format!("root {root} hears {frame:?}"));
         match frame {
             Up::Attach(host, request) => self.attached(link, root, host, request),
             Up::Taken(host, count) => self.roots[root].members[host].session.taken(count),
@@ -316,6 +326,7 @@ impl World {
     fn hear_above(&mut self, host: usize) {
         let Some(way) = self.daemons[host].way else { return };
         let Some(frame) = self.links[way].down.pop_front() else { return };
+        self.trace.say(|| format!("daemon {host} hears {frame:?}"));
         match frame {
             Down::Message(to, said, term) => {
                 if to != Some(host) {
@@ -355,7 +366,7 @@ impl World {
         (!busy.is_empty()).then(|| busy[which % busy.len()])
     }
 
-    fn step(&mut self, step: u8, which: usize) {
+    fn step(&mut self, step: usize, which: usize) {
         let host = which % HOSTS;
         match step {
             0..20 => {
@@ -418,31 +429,40 @@ impl World {
     }
 }
 
-fn play(steps: &[(u8, usize)], mistake: Option<Mistake>) -> Option<String> {
-    let mut world = World::new(mistake);
-    steps.iter().for_each(|(step, which)| world.step(*step, *which));
-    world.settle();
-    world.check()
-}
+/// The simulator of daemons below each other.
+pub enum TreeSimulator {}
 
-fn steps() -> impl Strategy<Value = Vec<(u8, usize)>> {
-    proptest::collection::vec((0u8..120, 0usize..1000), 1..600)
-}
+impl Simulator for TreeSimulator {
+    const NAME: &'static str = "follower-tree";
+    const ABOUT: &'static str = "Daemons below each other, whose roots are killed, or wake up when replaced";
+    type Faults = Nothing;
+    type Mistake = Mistake;
+    type Shape = ();
+    type Summary = String;
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    #[test]
-    fn messages_by_the_daemon_above_are_those_of_the_followed_root(steps in steps()) {
-        prop_assert_eq!(play(&steps, None), None);
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<String, Violation> {
+        let (mut random, mut world) = (Random::new(seed), World::new(setup));
+        for _ in 0..random.within(1..600) {
+            world.step(random.below(120), random.below(1000));
+        }
+        world.settle();
+        let figures = format!("{} messages, {} roots", world.journal.len(), world.roots.len());
+        world.check().map_or(Ok(figures), |wrong| Err(wrong.into()))
     }
 }
 
-#[test]
-fn planted_mistakes_of_daemons_above_others_are_found() {
-    let of_followers = [OfFollower::FollowsOlder, OfFollower::HearsUnsettled].map(Mistake::OfFollower);
-    let all = [Mistake::SaysNothing, Mistake::SaysLate, Mistake::CallsTooFew].into_iter().chain(of_followers);
-    for mistake in all {
-        assert!(is_found(&steps(), |steps| play(steps, Some(mistake))), "{mistake:?} is not found");
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simulation_kit::{Named, sweep};
+
+    #[test]
+    fn messages_by_the_daemon_above_are_those_of_the_followed_root() {
+        sweep::right::<TreeSimulator>(0..400, &Setup::default());
+    }
+
+    #[test]
+    fn planted_mistakes_of_daemons_above_others_are_found() {
+        sweep::finds::<TreeSimulator>(Mistake::ALL, 0..400, &Setup::default());
     }
 }

@@ -3,28 +3,31 @@
 
 use super::{Follower, Request};
 use crate::session::Session;
-use proptest::prelude::*;
 use redrt_wire::tree::Term;
+use simulation_kit::{Nothing, Random, Setup, Simulator, Trace, Violation};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// A planted mistake, for the simulation to find.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mistake {
-    /// Daemon: every root that calls is followed, whatever its term.
-    FollowsOlder,
-    /// Daemon: messages of a root count before it has answered.
-    HearsUnsettled,
-    /// Root: a message is acknowledged before it is in the journal.
-    AcknowledgesFirst,
+simulation_kit::named! {
+    /// A planted mistake, for the simulation to find.
+    pub enum Mistake {
+        /// Daemon: every root that calls is followed, whatever its term.
+        FollowsOlder,
+        /// Daemon: messages of a root count before it has answered.
+        HearsUnsettled,
+        /// Root: a message is acknowledged before it is in the journal.
+        AcknowledgesFirst,
+    }
 }
 
+#[derive(Debug)]
 enum Up {
     Attach(Request),
     Message(u64, u64),
     Taken(u64),
 }
 
+#[derive(Debug)]
 enum Down {
     Attached { attachment: u32, term: Term, received: u64 },
     Message(u64),
@@ -67,6 +70,7 @@ struct World {
     /// Root that the daemon would connect to.
     followed: usize,
     mistake: Option<Mistake>,
+    trace: Trace,
 }
 
 fn number(body: &Rc<[u8]>) -> u64 {
@@ -74,7 +78,8 @@ fn number(body: &Rc<[u8]>) -> u64 {
 }
 
 impl World {
-    fn new(mistake: Option<Mistake>) -> Self {
+    fn new(setup: &Setup<FollowerSimulator>) -> Self {
+        let mistake = setup.mistake;
         let root =
             Root { term: Term(0), session: Session::default(), way: None, is_replaced: false, heard: Vec::new() };
         let mut world = Self {
@@ -89,6 +94,7 @@ impl World {
             way: None,
             followed: 0,
             mistake,
+            trace: setup.trace,
         };
         world.connect();
         world
@@ -111,6 +117,7 @@ impl World {
 
     /// Adds a root in place of the newest one, which was killed or stopped, with the journal's contents.
     fn replace(&mut self) {
+        self.trace.say(|| format!("root {} is replaced", self.roots.len() - 1));
         let newest = self.roots.last_mut().expect("there is one");
         newest.is_replaced = true;
         let term = newest.term.next();
@@ -121,6 +128,7 @@ impl World {
 
     /// Lets a root call the daemon, perhaps long after it was replaced.
     fn call(&mut self, root: usize) {
+        self.trace.say(|| format!("root {root} calls the daemon"));
         self.called = self.called.max(self.roots[root].term);
         if self.daemon.called(self.roots[root].term) {
             (self.way, self.followed) = (None, root);
@@ -130,6 +138,7 @@ impl World {
     /// Lets a root handle its next frame of a link.
     fn root_works(&mut self, link: usize) {
         let Some(frame) = self.links[link].up.pop_front() else { return };
+        self.trace.say(|| format!("root {} hears {frame:?}", self.links[link].root));
         let root = &mut self.roots[self.links[link].root];
         let down = &mut self.links[link].down;
         match frame {
@@ -164,6 +173,7 @@ impl World {
     fn daemon_works(&mut self) {
         let Some(way) = self.way else { return };
         let Some(frame) = self.links[way].down.pop_front() else { return };
+        self.trace.say(|| format!("the daemon hears {frame:?} of root {}", self.links[way].root));
         let term = self.roots[self.links[way].root].term;
         match frame {
             Down::Attached { attachment, term, received } => {
@@ -182,7 +192,7 @@ impl World {
         }
     }
 
-    fn step(&mut self, step: u8, which: usize) {
+    fn step(&mut self, step: usize, which: usize) {
         match step {
             0..4 => {
                 let said = self.said;
@@ -236,37 +246,42 @@ impl World {
     }
 }
 
-fn play(steps: &[(u8, usize)], mistake: Option<Mistake>) -> Option<String> {
-    let mut world = World::new(mistake);
-    steps.iter().for_each(|(step, which)| world.step(*step, *which));
-    world.settle();
-    world.check()
-}
+/// The simulator of a daemon and its roots.
+pub enum FollowerSimulator {}
 
-fn steps() -> impl Strategy<Value = Vec<(u8, usize)>> {
-    proptest::collection::vec((0u8..20, 0usize..1000), 1..300)
-}
+impl Simulator for FollowerSimulator {
+    const NAME: &'static str = "follower";
+    const ABOUT: &'static str = "A daemon and its roots, which are killed, or stop and wake up when replaced";
+    type Faults = Nothing;
+    type Mistake = Mistake;
+    type Shape = ();
+    type Summary = String;
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
-    #[test]
-    fn roots_that_are_killed_or_stopped_and_wake_up_do_no_harm(steps in steps()) {
-        prop_assert_eq!(play(&steps, None), None);
+    fn run(seed: u64, setup: &Setup<Self>) -> Result<String, Violation> {
+        let (mut random, mut world) = (Random::new(seed), World::new(setup));
+        for _ in 0..random.within(1..300) {
+            world.step(random.below(20), random.below(1000));
+        }
+        world.settle();
+        match world.check() {
+            Some(wrong) => Err(wrong.into()),
+            None => Ok(format!("{} messages, {} roots", world.said, world.roots.len())),
+        }
     }
 }
 
-/// True if one of 400 drawn runs breaks an invariant.
-pub(super) fn is_found<S: Strategy>(steps: &S, play: impl Fn(&S::Value) -> Option<String>) -> bool {
-    use proptest::strategy::ValueTree;
-    use proptest::test_runner::TestRunner;
-    let mut runner = TestRunner::deterministic();
-    (0..400).any(|_| play(&steps.new_tree(&mut runner).expect("it draws").current()).is_some())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use simulation_kit::{Named, sweep};
 
-#[test]
-fn planted_mistakes_are_found() {
-    for mistake in [Mistake::FollowsOlder, Mistake::HearsUnsettled, Mistake::AcknowledgesFirst] {
-        assert!(is_found(&steps(), |steps| play(steps, Some(mistake))), "{mistake:?} is not found");
+    #[test]
+    fn roots_that_are_killed_or_stopped_and_wake_up_do_no_harm() {
+        sweep::right::<FollowerSimulator>(0..400, &Setup::default());
+    }
+
+    #[test]
+    fn planted_mistakes_are_found() {
+        sweep::finds::<FollowerSimulator>(Mistake::ALL, 0..400, &Setup::default());
     }
 }
