@@ -53,7 +53,10 @@ case ${2-} in
     # Who builds the simulator together with it gets a library with a simulation, under the same name.
     rm -f -- "$target/debug/deps/libmpi_abi.so"
     # The whole workspace, so that crates have the features that the tests build them with and are built once.
-    cargo build --locked --workspace --exclude redrt-sim --exclude library-sim
+    # Simulators in crates of the tools change nothing else there: with them, the tests' builds of the tools are these.
+    cargo build --locked --workspace --exclude redrt-sim --exclude library-sim --features \
+        control-network/simulation,coordinator/simulation,file-undo/simulation,host-watch/simulation \
+        --features root-quorum/simulation
     built=$target/debug
     libraries=$target/debug
     simulator=

@@ -32,3 +32,8 @@ pub use named::{Named, Nothing};
 pub use random::Random;
 pub use simulator::{Setup, Simulator};
 pub use trace::Trace;
+
+/// The page about simulators, whose example is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/simulation.md")]
+struct Page;

@@ -67,6 +67,9 @@ const PROGRAMS: [Program; 7] = [
     },
 ];
 
+/// The word, and the file of its own, of the simulators. They need another build of the library than jobs do.
+const SIMULATORS: (&str, &str) = ("sim", "redrt-sim");
+
 /// What `redrt` itself can be asked for. Its subcommands are the programs, whose command lines are their own.
 #[derive(Parser)]
 #[command(
@@ -95,7 +98,8 @@ enum Own {
 
 fn command() -> clap::Command {
     let programs = PROGRAMS.iter().map(|program| clap::Command::new(program.word).about(program.about));
-    Arguments::command().subcommands(programs)
+    let simulators = clap::Command::new(SIMULATORS.0).about("Replay a seed of a simulator: redrt-sim");
+    Arguments::command().subcommands(programs).subcommand(simulators)
 }
 
 fn main() {
@@ -110,6 +114,7 @@ fn main() {
     let code = match words.get(1).and_then(|word| PROGRAMS.iter().find(|program| program.is_meant(word))) {
         // Started anew, so that the program sees the command line that it would have under its own name.
         Some(program) => become_program(program.names[0], &words[2..]),
+        None if words.get(1).is_some_and(|word| word == SIMULATORS.0) => simulate(&words[2..]),
         None => own(words),
     };
     std::process::exit(code);
@@ -158,5 +163,18 @@ fn own(words: Vec<OsString>) -> i32 {
 fn become_program(name: &str, words: &[OsString]) -> i32 {
     let error = installation::command(name).map(|mut command| command.args(words).exec()).unwrap_or_else(|error| error);
     say::error(format_args!("redrt: cannot run {name}: {error}"));
+    1
+}
+
+/// Executes the simulators, which are a file beside this one. Returns only on failure, with the exit code.
+fn simulate(words: &[OsString]) -> i32 {
+    let file = std::env::current_exe().map(|own| own.with_file_name(SIMULATORS.1));
+    let error = file.map(|file| std::process::Command::new(file).args(words).exec()).unwrap_or_else(|error| error);
+    match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            say::error(format_args!("redrt: {} is not installed beside redrt", SIMULATORS.1));
+        }
+        _ => say::error(format_args!("redrt: cannot run {}: {error}", SIMULATORS.1)),
+    }
     1
 }

@@ -39,6 +39,19 @@ fn what_is_no_program_is_refused_in_one_line() {
 }
 
 #[test]
+fn simulators_are_a_file_beside_redrt() {
+    let directory = tempfile::tempdir().expect("the temporary directory can be written");
+    let redrt = directory.path().join("redrt");
+    std::fs::copy(env!("CARGO_BIN_EXE_redrt"), &redrt).expect("it can be copied");
+    let sim = || Command::new(&redrt).args(["sim", "library", "7"]).output().expect("it can be run");
+    let missing = sim();
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(text(&missing.stderr), "redrt: redrt-sim is not installed beside redrt\n");
+    script_file::write(directory.path().join("redrt-sim"), "#!/bin/sh\necho \"$@\"\n");
+    assert_eq!(text(&sim().stdout), "library 7\n");
+}
+
+#[test]
 fn a_job_runs_by_the_word() {
     let output = redrt(&["run", "-n", "2", "sh", "-c", "cat /proc/$PPID/comm"]);
     assert!(output.status.success(), "{output:?}");
