@@ -31,8 +31,8 @@ pub const EXCHANGED: c_int = 9;
 /// A thread has repeated the leader's call on descriptors.
 pub const REPEATED: c_int = 10;
 
-/// An order begins with a thread that was there before: `last_number` is the number of its operations, and `flags` is not
-/// 0 if it waits to be woken.
+/// An order begins with a thread that was there before: `last_number` is the number of its operations, and `flags` is
+/// not 0 if it waits to be woken.
 pub const ADOPTS: c_int = 11;
 /// All threads were adopted.
 pub const BEGUN: c_int = 12;

@@ -28,8 +28,8 @@
 //!
 //! *The beginning.* The order begins in `MPI_Init`. Threads that are there then have counted their operations, and each
 //! has made as many as in the other replicas, or waits to be woken, as there. They are adopted with their counts, which
-//! the leader's first batch has too. Two threads that wait are at the same point whatever each has made: the idle threads
-//! of a pool may have shared its work in different ways.
+//! the leader's first batch has too. Two threads that wait are at the same point whatever each has made: the idle
+//! threads of a pool may have shared its work in different ways.
 //!
 //! A message that leaves a process waits until its siblings hold the batch it depends on; another crate does that.
 #![forbid(unsafe_code)]

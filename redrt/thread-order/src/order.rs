@@ -171,8 +171,8 @@ impl Order {
     }
 
     /// Returns true once in a follower whose threads were adopted, when the order has begun. Then threads that have
-    /// waited since before are to be woken: the leader decides which of them goes on, and a signal may reach another one
-    /// here.
+    /// waited since before are to be woken: the leader decides which of them goes on, and a signal may reach another
+    /// one here.
     #[must_use]
     pub fn takes_sleepers(&mut self) -> bool {
         std::mem::take(&mut self.has_sleepers)

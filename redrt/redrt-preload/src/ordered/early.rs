@@ -8,8 +8,8 @@
 //!   closing   act ─ closed: undo, join, make it in its turn
 //! ```
 //! In `MPI_Init` threads stand still at their next operation, and replicas tell each other how far theirs are. A thread
-//! goes on until it is as far as in the replica where it was furthest, and one that waits to be woken in any replica until
-//! it waits: so all replicas begin at the same points.
+//! goes on until it is as far as in the replica where it was furthest. One that waits to be woken in any replica goes
+//! on until it waits. So all replicas begin at the same points.
 //!
 //! Threads of OpenMP's teams are not counted: between parallel regions they stand still, and regions with a dynamic
 //! schedule share work in any way.

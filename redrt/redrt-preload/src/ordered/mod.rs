@@ -4,8 +4,8 @@
 //! holder. For mutexes that holder is recorded in the mutex itself, for all other objects in a table (module `places`).
 //!
 //! Threads are ordered if the program makes them in the main thread or in an ordered one; so is the thread that makes
-//! the first of them. Threads that are there before `MPI_Init` are *early* until then (module `early`). Interpreters with
-//! a lock of their own have an order of their own.
+//! the first of them. Threads that are there before `MPI_Init` are *early* until then (module `early`). Interpreters
+//! with a lock of their own have an order of their own.
 
 mod c11;
 mod conditions;

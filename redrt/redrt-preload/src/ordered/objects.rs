@@ -104,8 +104,8 @@ pub unsafe extern "C" fn pthread_spin_trylock(lock: *mut pthread_spinlock_t) -> 
 /// A semaphore, as `sem_t` is passed.
 pub type Semaphore = *mut c_void;
 
-/// Waits for a semaphore, or tries to, in its turn. `real`: the call, which sets `errno` when it returns -1, and `waits`
-/// without a limit. Giving one back needs no turn, as handlers of signals may do it.
+/// Waits for a semaphore, or tries to, in its turn. `real`: the call, which sets `errno` when it returns -1, and
+/// `waits` without a limit. Giving one back needs no turn, as handlers of signals may do it.
 pub fn semaphore(semaphore: Semaphore, waits: bool, real: impl Fn() -> c_int) -> c_int {
     let caller = caller();
     if matches!(caller, Caller::Unordered) {

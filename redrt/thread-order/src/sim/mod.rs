@@ -209,8 +209,8 @@ impl World {
         self.replicas.iter().all(|replica| replica.process.phase == Phase::Ordered)
     }
 
-    /// Begins the order in a process whose `MPI_Init` is complete: all have come to theirs, and its threads to the points
-    /// where those of any replica were.
+    /// Begins the order in a process whose `MPI_Init` is complete: all have come to theirs, and its threads to the
+    /// points where those of any replica were.
     fn begin(&mut self, at: usize) -> bool {
         let has_come = self.replicas.iter().all(|replica| replica.process.phase != Phase::Early);
         if !has_come || self.replicas[at].process.phase == Phase::Ordered {
