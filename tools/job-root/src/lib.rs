@@ -36,6 +36,7 @@ mod mutation;
 mod places;
 mod printing;
 mod reading;
+mod spawned;
 
 pub use asker::Asker;
 pub use checkpoints::{
@@ -43,6 +44,7 @@ pub use checkpoints::{
 };
 pub use messages::{Input, Life, Misplaced, Output, Refused, Rooms, Settings, Unfit};
 pub use printing::ShownTexts;
+pub use spawned::{JobNews, JobNumber, JobOrder};
 
 use checkpoints::Checkpoints;
 use coordinator::{Coordinator, Report};
@@ -59,6 +61,7 @@ use redrt_wire::clone::Progress;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::line::Generation;
 use serde::{Deserialize, Serialize};
+use spawned::OtherJobs;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -75,6 +78,7 @@ pub struct Root {
     holding: Holding,
     input: StandardInput,
     checkpoints: Checkpoints,
+    other_jobs: OtherJobs,
     history: History,
     /// The number of a start from a checkpoint, from the end of all processes until others are launched.
     return_count: Option<u32>,
@@ -91,7 +95,8 @@ impl Root {
     /// The root of a job that has no hosts yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let Settings { life, release, shown, is_cloneable, checks_determinism, job, site, checkpoints } = settings;
+        let Settings { life, release, shown, is_cloneable, checks_determinism, job, is_spawned, site, checkpoints } =
+            settings;
         let mut root = Self {
             world: life.coordinator.world.clone(),
             is_cloneable,
@@ -99,6 +104,7 @@ impl Root {
             holding: Holding::default(),
             input: StandardInput::new(life.input_bytes, life.coordinator.line.is_some()),
             checkpoints: Checkpoints::new(checkpoints, life.from),
+            other_jobs: OtherJobs::new(is_spawned),
             history: History::default(),
             return_count: None,
             coordinator: Coordinator::new(life.coordinator),
@@ -150,6 +156,12 @@ impl Root {
     #[must_use]
     pub fn signal_number(&self) -> u64 {
         self.history.signal_number()
+    }
+
+    /// Exit code of the first spawned job that failed. 0 if none has.
+    #[must_use]
+    pub fn code_of_spawned(&self) -> i32 {
+        self.other_jobs.code()
     }
 
     /// The hosts that are part of the job, by number. None before the launch.
@@ -228,6 +240,7 @@ impl Root {
         assert!(!self.is_working, "the outputs of one input are taken before the next comes");
         (self.now, self.is_working) = (now, true);
         self.history.note(&input);
+        self.let_spawned_follow(&input);
         match input {
             Input::Launched { placement, recovery, rooms } => {
                 (0..).zip(&rooms).for_each(|(host, rooms)| self.hosts.join(host, rooms.name.clone()));
@@ -255,6 +268,7 @@ impl Root {
             Input::Kill { asker, replica } => self.kill(asker, replica),
             Input::StandardInput(bytes) => self.hear_input(&bytes),
             Input::StandardInputEnd => self.hear_end_of_input(),
+            Input::OtherJob(news) => self.hear_of_job(news),
             Input::OutputFull(is_full) => self.holding.set_full(is_full),
             Input::Tick if !self.is_launched() => {}
             Input::Tick => {
@@ -308,6 +322,7 @@ impl Root {
         self.spares.begin_anew();
         self.input.go_back(life.input_bytes);
         self.checkpoints.begin_life(life.from);
+        self.other_jobs.begin_life();
         self.printing.forget_holds();
         self.holding.begin_life();
         self.rewind(life.restored);
@@ -400,6 +415,9 @@ impl Root {
                 let will_go_on = self.coordinator.is_suspended();
                 if !will_go_on {
                     self.finish_printing();
+                }
+                if code != 0 {
+                    self.end_other_jobs();
                 }
                 Output::Finish { code, will_go_on }
             }

@@ -3,12 +3,12 @@
 use super::asker::Asker;
 use super::checkpoints::{CheckpointNote, CheckpointSettings, OrderNumber, StoreAnswer, StoreOrder};
 use super::printing::ShownTexts;
+use super::spawned::{JobNews, JobOrder};
 use coordinator::{LineFailure, NoLines, Recovery, Report, Wish, WishError};
 use line_store::Kept;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{Newcomer, Progress};
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
-use redrt_wire::dynamic::Request;
 use redrt_wire::line::Generation;
 use replica_output::restored::Restored;
 use replica_output::sphere_stream::Release;
@@ -30,6 +30,8 @@ pub struct Settings {
     pub checks_determinism: bool,
     /// Number of the job.
     pub job: u64,
+    /// True if another job has spawned this one.
+    pub is_spawned: bool,
     /// The request to the site's pool of spares. None if the job does not use it.
     pub site: Option<SpareRequest>,
     /// Settings of checkpoints. None where none are taken.
@@ -149,6 +151,8 @@ pub enum Input {
     StandardInput(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Standard input has ended.
     StandardInputEnd,
+    /// News about other jobs.
+    OtherJob(JobNews),
     /// Too much output waits to be written to files and terminals, or little does again.
     OutputFull(bool),
     /// An input for the coordinator that is no message of a daemon.
@@ -230,15 +234,10 @@ pub enum Output {
     },
     /// Tell the user of a checkpoint, and write it to the audit log.
     Checkpoint(CheckpointNote),
-    /// A request of a process about other jobs.
-    Dynamic {
-        /// The process that asks.
-        replica: ReplicaId,
-        /// Number of its question.
-        number: u64,
-        /// The request of the process.
-        request: Request,
-    },
+    /// An order about other jobs.
+    OtherJob(JobOrder),
+    /// Show an error line of a job that this one has spawned.
+    SpawnedError(String),
     /// The answer to a user's wish.
     Answered {
         /// The connection to answer.

@@ -17,6 +17,12 @@ pub(crate) enum Mutation {
     InputCountedTwice,
     /// Input that comes while rank 0 is stopped for an image is given at once.
     InputNotHeld,
+    /// Answers to questions about other jobs go to processes of a later life.
+    QuestionsOutliveLife,
+    /// A name that is published already is published again.
+    NamePublishedTwice,
+    /// A spawned job that fails when it has been met, and before that was heard of, does not end this one.
+    FailureBeforeMetForgotten,
 }
 
 #[cfg(test)]

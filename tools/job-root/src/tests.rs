@@ -50,18 +50,20 @@ fn written_down(root: &Root) -> Root {
 
 #[test]
 fn the_same_inputs_make_the_same_outputs() {
-    for seed in 0..120 {
-        let recording = record(Scenario::of_seed(seed));
+    let spawning = (0..30).map(|seed| Scenario::of_seed(seed).spawning());
+    for (seed, scenario) in (0..120).map(Scenario::of_seed).chain(spawning).enumerate() {
+        let recording = record(scenario);
         let mut root = begin(&recording);
         let again = replay(&mut root, &recording, 0..recording.inputs.len());
-        assert_eq!(again, recording.outputs, "seed {seed}");
+        assert_eq!(again, recording.outputs, "scenario {seed}");
     }
 }
 
 #[test]
 fn a_root_saved_between_two_inputs_goes_on_unchanged() {
     for seed in 0..30 {
-        let recording = record(Scenario::of_seed(seed));
+        let scenario = Scenario::of_seed(seed);
+        let recording = record(if seed % 4 == 0 { scenario.spawning() } else { scenario });
         let count = recording.inputs.len();
         let mut root = begin(&recording);
         for at in 0..count {

@@ -321,7 +321,7 @@ impl<'a> Shell<'a> {
         self.site.leave();
         running_jobs::cross_out(self.job_number);
         let code = match outcome? {
-            0 => self.spawned.code(),
+            0 => self.root.code_of_spawned(),
             code => code,
         };
         let code = if code == 0 { self.lost_output.unwrap_or(0) } else { code };
@@ -539,12 +539,8 @@ impl<'a> Shell<'a> {
                 Output::Note(note) => self.console.warning(&note),
                 Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
                 Output::Checkpoint(note) => self.tell_of_checkpoint(&note),
-                Output::Dynamic { replica, number, request } => {
-                    if self.ledger.is_kept() {
-                        self.ledger.give_up("its processes have to do with other jobs");
-                    }
-                    self.serve_dynamic((replica, number), request);
-                }
+                Output::OtherJob(order) => self.order_jobs(order),
+                Output::SpawnedError(line) => self.console.error(&line),
                 Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
                 Output::Store(order) => self.give_to_store(order),
                 Output::GoBack { count } => self.return_is_due(count),
@@ -555,9 +551,6 @@ impl<'a> Shell<'a> {
                     self.outputs.finish(will_go_on);
                     self.exit_code = Some(code);
                     mpir::tell_of_end(code);
-                    if code != 0 {
-                        self.spawned.terminate();
-                    }
                     self.forget_lines(code == 0 && !will_go_on);
                     self.relay(None, &ToDaemon::Shutdown { keeps_sessions: code == 0 });
                 }

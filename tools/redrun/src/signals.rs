@@ -24,9 +24,8 @@ impl Shell<'_> {
         self.interrupt(signal);
     }
 
-    /// Passes a signal on to the program, and to spawned jobs.
+    /// Passes a signal on to the program.
     fn pass_signal(&mut self, signal: i32) {
-        self.spawned.signal(signal);
         // Numbers must grow from one life of the job to the next, which may be on another host.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let number = (since_epoch.as_micros() as u64).max(self.root.signal_number() + 1);
@@ -41,13 +40,14 @@ impl Shell<'_> {
 
     /// Ends the job.
     pub(super) fn interrupt(&mut self, signal: i32) {
-        self.spawned.terminate();
         if self.exit_code.is_some() || !self.root.is_launched() {
             self.exit_code.get_or_insert(128 + signal);
             self.impatient = true;
-            return;
         }
-        self.handle(Input::Job(coordinator::Input::Interrupted(signal)));
+        if self.root.is_launched() {
+            // Of a job that has ended, other jobs may be left.
+            self.handle(Input::Job(coordinator::Input::Interrupted(signal)));
+        }
     }
 
     /// Explains SIGTERM after a loss: Slurm ends a job that has lost a host, even one that can go on.
@@ -62,7 +62,6 @@ impl Shell<'_> {
     /// Ctrl-Z: stops the processes and this program. Daemons stop watching it first. The job's time stands still.
     fn stand_still(&mut self) {
         let since = Instant::now();
-        self.spawned.signal(Signal::SIGTSTP as i32);
         self.handle(Input::Job(coordinator::Input::Suspended(true)));
         self.fleet.unwatch();
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
@@ -71,6 +70,5 @@ impl Shell<'_> {
             self.fleet.watch();
         }
         self.handle(Input::Job(coordinator::Input::Suspended(false)));
-        self.spawned.signal(Signal::SIGCONT as i32);
     }
 }

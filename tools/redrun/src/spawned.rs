@@ -2,12 +2,11 @@
 //! whose process asked for it. A socket connects the two, and is the child's standard input.
 //!
 //! ```text
-//!   process ── Spawn ─▶ redrun ── starts, Begin ─▶ redrun ── its job ──▶ comes to the port
-//!           ── Met ───▶        ◀─ Error, Name ───
+//!   root ── JobOrder ─▶ this module ── starts, Begin, Name ─▶ redrun ── its job ──▶ comes to the port
+//!        ◀─ JobNews ──              ◀─ Error, Name, its end ─
 //! ```
-//! Until the jobs have met, the end of the new one only means a failed spawn. From then on they end together: a failure
-//! of the child ends the parent with its exit code, and at its end the parent signals the child or closes the socket.
-//! The uppermost `redrun` keeps port names.
+//! The root decides (`job_root`): the end of a job that has not come means a failed spawn, and from the meeting on both
+//! jobs end together. At its end the parent signals the child or closes the socket.
 
 use super::Shell;
 use super::standard::Standard;
@@ -15,18 +14,15 @@ use anyhow::{Context, Result, bail};
 use background_worker::Bell;
 use control_network::link::{Link, Received};
 use host_processes::open_pidfd;
-use job_root::Input;
+use job_root::{Input, JobNews, JobNumber, JobOrder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use redrt_types::{ReplicaId, World};
-use redrt_wire::daemon::ToDaemon;
-use redrt_wire::dynamic::{
-    Answer, Command as SpawnCommand, FromSpawned, NameAnswer, NameRequest, Origin, Request, ToSpawned,
-};
+use redrt_types::ReplicaId;
+use redrt_wire::dynamic::{Command as SpawnCommand, FromSpawned, Origin, ToSpawned};
 use redrt_wire::frame::FrameReader;
 use say::Console;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
@@ -47,48 +43,26 @@ pub fn lock(upwards: &Upwards) -> MutexGuard<'_, Link<UnixStream>> {
 
 const UPWARDS: u64 = u64::MAX;
 
-/// A process, and the number of its request.
-type Asker = (ReplicaId, u64);
-
 struct Child {
     process: Process,
     _pidfd: OwnedFd,
     link: Link<UnixStream>,
-    asker: Asker,
-    has_met: bool,
-    /// Error lines before the jobs met.
-    words: Vec<String>,
-}
-
-/// Origin of a question about a name.
-enum Caller {
-    Process(Asker),
-    Spawned(u64, u64),
 }
 
 /// Spawned jobs: see the module.
 pub struct Spawned {
     epoll: Epoll,
-    children: BTreeMap<u64, Child>,
-    count: u64,
+    children: BTreeMap<JobNumber, Child>,
     /// Number of threads that relay output of spawned jobs, where this job outlives its terminal.
     relay_count: Arc<AtomicUsize>,
-    /// Exit codes of jobs that failed before the message that they had met arrived.
-    failed: HashMap<Asker, i32>,
-    code: i32,
-    /// True once all were asked to end: their exit codes have no effect.
-    is_ending: bool,
-    names: BTreeMap<String, String>,
     upwards: Option<Upwards>,
-    questions: HashMap<u64, Caller>,
-    question_count: u64,
 }
 
-/// Consequence for the shell.
-enum News {
-    Tell(Asker, Answer),
-    Line(String),
-    Failed(i32),
+/// An event for the shell.
+pub enum News {
+    /// For the root.
+    Job(JobNews),
+    /// The job above is gone.
     Orphaned,
 }
 
@@ -117,19 +91,7 @@ impl Spawned {
         if let Some(link) = &upwards {
             epoll.add(lock(link).fd(), EpollEvent::new(EpollFlags::EPOLLIN, UPWARDS))?;
         }
-        Ok(Self {
-            epoll,
-            children: BTreeMap::new(),
-            count: 0,
-            relay_count: Arc::default(),
-            failed: HashMap::new(),
-            code: 0,
-            is_ending: false,
-            names: BTreeMap::new(),
-            upwards,
-            questions: HashMap::new(),
-            question_count: 0,
-        })
+        Ok(Self { epoll, children: BTreeMap::new(), relay_count: Arc::default(), upwards })
     }
 
     /// Readable when there is work.
@@ -142,27 +104,51 @@ impl Spawned {
         self.children.is_empty() && self.relay_count.load(Ordering::Acquire) == 0
     }
 
-    /// Exit code of the first spawned job that failed; 0 if none has.
-    pub fn code(&self) -> i32 {
-        self.code
-    }
-
-    /// Ends all spawned jobs.
-    pub fn terminate(&mut self) {
-        self.is_ending = true;
-        self.signal(Signal::SIGTERM as i32);
+    /// Carries out an order of the root. Returns why a job could not be started.
+    pub fn obey(&mut self, order: JobOrder, plan: impl FnOnce(ReplicaId, String) -> Plan) -> Option<JobNews> {
+        match order {
+            JobOrder::Start { job, replica, commands, port } => {
+                let Plan { origin, options, environment, relay } = plan(replica, port);
+                let begin = ToSpawned::Begin { commands, origin };
+                let started = self.start(job, &begin, &options, &environment, relay);
+                return started.err().map(|error| JobNews::NotStarted { job, why: format!("{error:#}") });
+            }
+            JobOrder::Answer { job, question, answer } => {
+                if let Some(child) = self.children.get_mut(&job) {
+                    // A child that has ended needs no answer.
+                    let _ = child.link.send(&ToSpawned::Name(question, answer));
+                }
+            }
+            JobOrder::Ask { question, request } => {
+                if let Some(upwards) = &self.upwards {
+                    // If the parent is gone, this job ends too.
+                    let _ = lock(upwards).send(&FromSpawned::Name(question, request));
+                }
+            }
+            JobOrder::Signal(signal) => self.signal(signal),
+            JobOrder::Suspend(true) => self.signal(Signal::SIGTSTP as i32),
+            JobOrder::Suspend(false) => self.signal(Signal::SIGCONT as i32),
+            JobOrder::End => self.signal(Signal::SIGTERM as i32),
+        }
+        None
     }
 
     /// Sends a signal to all spawned jobs.
-    pub fn signal(&self, signal: i32) {
+    fn signal(&self, signal: i32) {
         for child in self.children.values() {
             // A child that has ended is not reaped yet, so its number cannot be reused.
             let _ = kill(Pid::from_raw(child.process.id() as i32), Signal::try_from(signal).ok());
         }
     }
 
-    fn start(&mut self, asker: Asker, begin: &ToSpawned, plan: &Plan) -> Result<()> {
-        let Plan { options, environment, relay } = plan;
+    fn start(
+        &mut self,
+        job: JobNumber,
+        begin: &ToSpawned,
+        options: &[OsString],
+        environment: &[(OsString, OsString)],
+        relay: Option<(Arc<Standard>, Bell)>,
+    ) -> Result<()> {
         let (ours, theirs) = UnixStream::pair().context("Failed to make a socket")?;
         ours.set_nonblocking(true)?;
         // By name: the file may have been replaced since, and then the daemon beside it fits the new one only.
@@ -174,7 +160,7 @@ impl Spawned {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let mut process = command.spawn().context("Failed to start another redrun")?;
-        if let Some((standard, bell)) = relay {
+        if let Some((standard, bell)) = &relay {
             let pipes =
                 [(process.stdout.take().map(OwnedFd::from), false), (process.stderr.take().map(OwnedFd::from), true)];
             for (pipe, is_error) in pipes {
@@ -196,82 +182,47 @@ impl Spawned {
         let mut link = Link::new(ours, None);
         // The end of the child is seen by its pidfd.
         let _ = link.send(begin);
-        let id = self.count;
-        self.count += 1;
         for fd in [link.fd(), pidfd.as_fd()] {
-            self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, id))?;
+            self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, job.0))?;
         }
-        let (has_met, words) = (false, Vec::new());
-        self.children.insert(id, Child { process, _pidfd: pidfd, link, asker, has_met, words });
+        self.children.insert(job, Child { process, _pidfd: pidfd, link });
         Ok(())
     }
 
-    /// Notes that a process has met its spawned job. Returns the exit code if the job has failed since.
-    fn met(&mut self, asker: Asker) -> Option<i32> {
-        if let Some(child) = self.children.values_mut().find(|child| child.asker == asker) {
-            child.has_met = true;
-        }
-        self.failed.remove(&asker)
-    }
-
-    fn work(&mut self) -> Vec<News> {
+    /// Handles all pending events; never blocks.
+    pub fn work(&mut self) -> Vec<News> {
         let mut events = [EpollEvent::empty(); 16];
         let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
         let mut news = Vec::new();
         for event in &events[..count] {
             match event.data() {
                 UPWARDS => self.hear_from_above(&mut news),
-                id => self.hear_from(id, &mut news),
+                job => self.hear_from(JobNumber(job), &mut news),
             }
         }
         news
     }
 
-    fn hear_from(&mut self, id: u64, news: &mut Vec<News>) {
-        let Some(child) = self.children.get_mut(&id) else { return };
+    fn hear_from(&mut self, job: JobNumber, news: &mut Vec<News>) {
+        let Some(child) = self.children.get_mut(&job) else { return };
         // Read before the messages: if it had ended by now, no message can follow.
         let exit = child.process.try_wait().ok().flatten();
-        let mut said = Vec::new();
         while let Ok(Received::Bytes) = child.link.receive() {}
         while let Ok(Some(message)) = child.link.next_message::<FromSpawned>() {
-            said.push(message);
-        }
-        for message in said {
-            match message {
-                FromSpawned::Error(line) => {
-                    let child = self.children.get_mut(&id).expect("it was there");
-                    if self.is_ending {
-                        continue;
-                    }
-                    if child.has_met { news.push(News::Line(line)) } else { child.words.push(line) }
-                }
-                FromSpawned::Name(number, request) => self.ask_name(Caller::Spawned(id, number), request, news),
-            }
+            news.push(News::Job(match message {
+                FromSpawned::Error(line) => JobNews::Error { job, line },
+                FromSpawned::Name(question, request) => JobNews::Name { job, question, request },
+            }));
         }
         if let Some(status) = exit {
-            let child = self.children.remove(&id).expect("it was there");
             let _ = self.epoll.delete(child.link.fd());
             let _ = self.epoll.delete(child._pidfd.as_fd());
-            self.ended(child, status.code().unwrap_or(128 + status.signal().unwrap_or(0)), news);
-        } else if matches!(self.children[&id].link.backlog_bytes(), 1..) {
-            let _ = self.children.get_mut(&id).expect("it was there").link.flush();
+            self.children.remove(&job);
+            let code = status.code().unwrap_or(128 + status.signal().unwrap_or(0));
+            news.push(News::Job(JobNews::Ended { job, code }));
+        } else if matches!(child.link.backlog_bytes(), 1..) {
+            let _ = child.link.flush();
         }
-    }
-
-    fn ended(&mut self, child: Child, code: i32, news: &mut Vec<News>) {
-        if child.has_met {
-            if code != 0 {
-                self.code = if self.code == 0 { code } else { self.code };
-                news.push(News::Failed(code));
-            }
-            return;
-        }
-        let why = match child.words.is_empty() {
-            true => format!("the program ended with exit code {code} before it had called MPI_Init"),
-            false => child.words.join("; "),
-        };
-        self.failed.extend((code != 0).then_some((child.asker, code)));
-        news.push(News::Tell(child.asker, Answer::NotSpawned(why)));
     }
 
     fn hear_from_above(&mut self, news: &mut Vec<News>) {
@@ -279,10 +230,8 @@ impl Spawned {
         let mut link = lock(&upwards);
         let received = link.receive();
         while let Ok(Some(message)) = link.next_message::<ToSpawned>() {
-            if let ToSpawned::Name(number, answer) = message
-                && let Some(caller) = self.questions.remove(&number)
-            {
-                self.answer(caller, answer, news);
+            if let ToSpawned::Name(question, answer) = message {
+                news.push(News::Job(JobNews::Answered { question, answer }));
             }
         }
         if !matches!(received, Ok(Received::Bytes | Received::Nothing)) {
@@ -291,51 +240,15 @@ impl Spawned {
             news.push(News::Orphaned);
         }
     }
-
-    fn ask_name(&mut self, caller: Caller, request: NameRequest, news: &mut Vec<News>) {
-        if let Some(upwards) = &self.upwards {
-            let number = self.question_count;
-            self.question_count += 1;
-            self.questions.insert(number, caller);
-            // If the parent is gone, this job ends too.
-            let _ = lock(upwards).send(&FromSpawned::Name(number, request));
-            return;
-        }
-        let answer = match request {
-            NameRequest::Publish { service, .. } if self.names.contains_key(&service) => NameAnswer::Taken,
-            NameRequest::Publish { service, port } => {
-                self.names.insert(service, port);
-                NameAnswer::Done
-            }
-            NameRequest::Unpublish { service } => match self.names.remove(&service) {
-                Some(_) => NameAnswer::Done,
-                None => NameAnswer::Unknown,
-            },
-            NameRequest::Lookup { service } => {
-                self.names.get(&service).cloned().map_or(NameAnswer::Unknown, NameAnswer::Port)
-            }
-        };
-        self.answer(caller, answer, news);
-    }
-
-    fn answer(&mut self, caller: Caller, answer: NameAnswer, news: &mut Vec<News>) {
-        match caller {
-            Caller::Process(asker) => news.push(News::Tell(asker, Answer::Name(answer))),
-            Caller::Spawned(id, number) => {
-                if let Some(child) = self.children.get_mut(&id) {
-                    // A child that has ended needs no answer.
-                    let _ = child.link.send(&ToSpawned::Name(number, answer));
-                }
-            }
-        }
-    }
 }
-/// Options and streams of another `redrun`.
-struct Plan {
-    options: Vec<OsString>,
-    environment: Vec<(OsString, OsString)>,
+
+/// What another `redrun` is started with.
+pub struct Plan {
+    pub origin: Origin,
+    pub options: Vec<OsString>,
+    pub environment: Vec<(OsString, OsString)>,
     /// Relay of its output, with the bell to ring at the end. `None`: it shares this process's streams.
-    relay: Option<(Arc<Standard>, Bell)>,
+    pub relay: Option<(Arc<Standard>, Bell)>,
 }
 
 /// Relays the output of another `redrun` until it ends.
@@ -348,37 +261,29 @@ fn pass_on(pipe: Option<File>, is_error: bool, standard: &Standard) {
 }
 
 impl Shell<'_> {
-    /// Serves a process's request that concerns other jobs.
-    pub(super) fn serve_dynamic(&mut self, asker: Asker, request: Request) {
-        let mut news = Vec::new();
-        match request {
-            Request::Spawn { commands, port } => {
-                if let Err(error) = self.spawn(asker, commands, port) {
-                    news.push(News::Tell(asker, Answer::NotSpawned(format!("{error:#}"))));
-                }
+    /// Carries out an order of the root about other jobs. A job that has to do with them does not come back: none is
+    /// given in a replay.
+    pub(super) fn order_jobs(&mut self, order: JobOrder) {
+        if self.replay.is_some() {
+            return;
+        }
+        if self.ledger.is_kept() && matches!(order, JobOrder::Start { .. } | JobOrder::Ask { .. }) {
+            self.ledger.give_up("its processes have to do with other jobs");
+        }
+        let own = self.origin();
+        let (job, outputs, bell, is_seated) = (self.job, &self.outputs, &self.bell, self.seat.is_some());
+        let plan = |replica: ReplicaId, port| {
+            let application = job.application_of_rank[replica.rank.0 as usize];
+            Plan {
+                origin: Origin { tree: own.tree, parent_port: Some(port), place_count: 0 },
+                options: job_options::options_for_spawned(job),
+                environment: job.applications[application as usize].environment.clone(),
+                relay: is_seated.then(|| (outputs.standard(), bell.clone())),
             }
-            // The root has handled it.
-            Request::Checkpoint => {}
-            Request::Met => news.extend(self.spawned.met(asker).map(News::Failed)),
-            Request::Name(request) => self.spawned.ask_name(Caller::Process(asker), request, &mut news),
+        };
+        if let Some(news) = self.spawned.obey(order, plan) {
+            self.handle(Input::OtherJob(news));
         }
-        self.heed_spawned(news);
-    }
-
-    fn spawn(&mut self, asker: Asker, commands: Vec<SpawnCommand>, port: String) -> Result<()> {
-        let counts = || commands.iter().map(|command| u64::from(command.rank_count));
-        if commands.is_empty()
-            || counts().any(|count| count == 0)
-            || counts().sum::<u64>() > World::RANK_COUNT_MAX.into()
-        {
-            bail!("between 1 and {} processes can be started", World::RANK_COUNT_MAX);
-        }
-        let application = self.job.application_of_rank[asker.0.rank.0 as usize];
-        let environment = self.job.applications[application as usize].environment.clone();
-        let origin = Origin { tree: self.origin().tree, parent_port: Some(port), place_count: 0 };
-        let relay = self.seat.is_some().then(|| (self.outputs.standard(), self.bell.clone()));
-        let plan = Plan { options: job_options::options_for_spawned(self.job), environment, relay };
-        self.spawned.start(asker, &ToSpawned::Begin { commands, origin }, &plan)
     }
 
     /// This job's origin, for its processes.
@@ -394,20 +299,9 @@ impl Shell<'_> {
     }
 
     pub(super) fn work_on_spawned(&mut self) {
-        let news = self.spawned.work();
-        self.heed_spawned(news);
-    }
-
-    fn heed_spawned(&mut self, news: Vec<News>) {
-        for one in news {
-            match one {
-                News::Tell((replica, number), answer) => {
-                    if let Some(host) = self.root.host(replica) {
-                        self.fleet.send(host, &ToDaemon::Dynamic(replica, number, answer));
-                    }
-                }
-                News::Line(line) => self.console.error(&line),
-                News::Failed(code) => self.handle(Input::Job(coordinator::Input::SpawnedFailed { code })),
+        for news in self.spawned.work() {
+            match news {
+                News::Job(news) => self.handle(Input::OtherJob(news)),
                 News::Orphaned => self.interrupt(Signal::SIGTERM as i32),
             }
         }

@@ -56,6 +56,19 @@ fn losses_and_failovers_leave_parts_input_and_returns_right() {
     assert!(return_count > 20, "{return_count}");
 }
 
+#[test]
+fn spawned_jobs_and_names_are_answered_once_and_right() {
+    let mut return_count = 0;
+    for seed in 0..seed_count(150) {
+        for scenario in [Scenario::of_seed(seed).calm(), Scenario::of_seed(seed).without_replicas().calm()] {
+            let (returns, wrong) = record_returns(scenario.spawning());
+            return_count += returns;
+            assert_eq!(wrong, None, "seed {seed}");
+        }
+    }
+    assert!(return_count > 10, "{return_count}");
+}
+
 /// The first seed that shows what is wrong.
 fn found(what: &str, run: impl Fn(u64) -> Option<String>) -> u64 {
     let is_shown = |seed: &u64| run(*seed).is_some_and(|wrong| wrong.contains(what));
@@ -87,7 +100,8 @@ fn mistakes_of_the_machine_are_found() {
     let copying = |seed| calm(seed).copying();
     let returning = |seed| calm(seed).without_replicas();
     let failing_over = |seed| calm(seed).losing_roots();
-    let mutations: [Planted<'_>; 7] = [
+    let spawning = |seed| calm(seed).without_replicas().spawning();
+    let mutations: [Planted<'_>; 10] = [
         (Mutation::LostPartCommitted, "the part of host", &copying),
         (Mutation::LostSourceAsked, "is lost, and gets", &copying),
         (Mutation::InputCountedLate, "bytes of input", &calm),
@@ -95,6 +109,9 @@ fn mistakes_of_the_machine_are_found() {
         (Mutation::InputCountedTwice, "on their way to nobody", &returning),
         (Mutation::InputNotHeld, "gets input twice", &failing_over),
         (Mutation::NumbersIgnored, "have no place", &calm),
+        (Mutation::QuestionsOutliveLife, "has not asked", &spawning),
+        (Mutation::NamePublishedTwice, "is told Done", &spawning),
+        (Mutation::FailureBeforeMetForgotten, "this one goes on", &spawning),
     ];
     for (mutation, what, scenario) in mutations {
         let seed = mutation::with(mutation, || found(what, |seed| record_returns(scenario(seed)).1));

@@ -1,6 +1,7 @@
 //! Simulated jobs around a root. Daemons, processes, a store and a pool answer it in any order, while faults happen.
 //! All inputs and outputs are recorded.
 
+mod jobs;
 mod pool;
 mod scenario;
 mod storage;
@@ -10,13 +11,14 @@ pub use scenario::{Mistake, Scenario};
 
 use crate::*;
 use coordinator::{Recovery, Wish};
+use jobs::Jobs;
 use pool::SitePool;
 use redrt_types::View;
 use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
 use redrt_wire::control::FromAgent;
 use redrt_wire::daemon::{FromDaemon, Stream};
-use redrt_wire::dynamic::Answer;
+use redrt_wire::dynamic::{Answer, Request};
 use redrt_wire::event::Statistics;
 use redrt_wire::exit::Exit;
 use redrt_wire::frame::encode_long;
@@ -75,6 +77,9 @@ struct Job {
     ready: BTreeSet<(Generation, ReplicaId)>,
     storage: Storage,
     typed: Typed,
+    jobs: Jobs,
+    /// Number of the question that the root takes in.
+    taken_number: u64,
     /// True if daemons hold all processes.
     are_held: bool,
     /// The first violation of an invariant.
@@ -205,6 +210,8 @@ fn begin(scenario: Scenario) -> Job {
         ready: BTreeSet::new(),
         storage: Storage::default(),
         typed: Typed::default(),
+        jobs: Jobs::default(),
+        taken_number: 0,
         are_held: false,
         wrong: None,
         is_to_launch: false,
@@ -223,6 +230,7 @@ impl Job {
     }
 
     fn give(&mut self, input: Input) {
+        self.note_jobs(&input);
         self.inputs.push((self.now, input.clone()));
         self.root.handle(self.now, input);
         let mut said = String::new();
@@ -231,6 +239,42 @@ impl Job {
             self.heed(output);
         }
         self.outputs.push(said);
+    }
+
+    /// Takes note of what the root is about to hear of other jobs.
+    fn note_jobs(&mut self, input: &Input) {
+        match input {
+            Input::OtherJob(JobNews::Name { .. }) => self.jobs.published_far(),
+            Input::OtherJob(JobNews::Ended { job, code }) => self.jobs.ended(*job, *code),
+            Input::Daemon {
+                host,
+                message: FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) },
+            } if self.root.host(*replica) == Some(*host) && *request != Request::Checkpoint => {
+                self.taken_number = *number;
+                self.jobs.taken((*replica, *number), request);
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks that this job ends with one that it has met.
+    fn check_jobs(&mut self) {
+        let wrong = self.jobs.check(self.root.coordinator().phase() == "ending");
+        self.note_wrong(wrong);
+    }
+
+    /// A process asks about other jobs, or something happens to a job that was spawned.
+    fn other_job(&mut self) {
+        if self.scenario.random.bool() {
+            let Some(replica) = self.any_live() else { return };
+            let (number, request) = self.jobs.request(&mut self.scenario.random, replica);
+            return self.agent(replica, FromAgent::Dynamic(number, request));
+        }
+        let (news, met) = self.jobs.step(&mut self.scenario.random);
+        if let Some((replica, number)) = met {
+            self.agent(replica, FromAgent::Dynamic(number, Request::Met));
+        }
+        news.into_iter().for_each(|news| self.later(Input::OtherJob(news)));
     }
 
     /// Simulates that neither daemons nor the store answer any more. A checkpoint under way must come to an end.
@@ -407,6 +451,15 @@ impl Job {
                     self.line_askers.remove(&(replica, number)),
                     "{replica} is told of a line that it did not ask for"
                 );
+            }
+            Output::SendTo(_, ToDaemon::Dynamic(replica, number, answer)) => {
+                let wrong = self.jobs.told((replica, number), &answer);
+                self.note_wrong(wrong);
+            }
+            Output::OtherJob(order) => {
+                let fails = self.scenario.random.u8(0..5) == 0;
+                let news = self.jobs.obey(order, self.taken_number, fails);
+                news.into_iter().for_each(|news| self.later(Input::OtherJob(news)));
             }
             Output::SendTo(_, ToDaemon::Line { generation, order: LineOrder::Begin { .. } }) => {
                 self.begun = Some(generation);
@@ -639,6 +692,7 @@ impl Job {
         let input = self.answers.get_mut(&host).and_then(VecDeque::pop_front).expect("it waits");
         let begins = matches!(input, Input::WentBack(_));
         if begins {
+            self.jobs.begin_life();
             // Other hosts are in the place of those that were lost, and other daemons on all.
             self.dead_hosts.clear();
             self.answers.retain(|host, _| *host == u32::MAX);
@@ -670,12 +724,16 @@ impl Job {
     fn step(&mut self) {
         self.check_hold();
         self.check_input_under_way();
+        self.check_jobs();
         self.now += Duration::from_millis(self.scenario.random.u64(0..300));
         if self.scenario.loses_roots && self.scenario.random.u8(0..10) == 0 {
             return self.lose_root();
         }
         if self.is_to_launch {
             return self.launch();
+        }
+        if self.scenario.has_jobs && self.root.is_launched() && self.scenario.random.u8(0..6) == 0 {
+            return self.other_job();
         }
         if self.writing.is_some() && self.scenario.random.u8(0..8) == 0 {
             return self.write_image();

@@ -29,6 +29,7 @@ pub(in super::super) fn settings(job: &Job, job_number: u64, lines: Option<&Line
         is_cloneable: job.is_cloneable,
         checks_determinism: job.options.traces,
         job: job_number,
+        is_spawned: job.origin.is_some(),
         site: super::super::spares::site_request(job, job_number)?,
         checkpoints: lines.map(|lines| lines.constants(job)),
     })

@@ -45,6 +45,8 @@ pub struct Scenario {
     pub is_silent: bool,
     /// True if faults are so rare that checkpoints are mostly taken.
     pub is_calm: bool,
+    /// True if processes spawn other jobs, and publish names.
+    pub has_jobs: bool,
 }
 
 impl Scenario {
@@ -64,6 +66,7 @@ impl Scenario {
             level: [Level::Shared, Level::Local, Level::Partner, Level::Memory, Level::Object][random.usize(0..5)],
             is_silent: random.u8(0..20) == 0,
             is_calm: false,
+            has_jobs: false,
             random,
         }
     }
@@ -99,6 +102,11 @@ impl Scenario {
         Self { level: Level::Partner, ..self }
     }
 
+    /// The same job, whose processes spawn others.
+    pub fn spawning(self) -> Self {
+        Self { has_jobs: true, ..self }
+    }
+
     /// The same job, with a planted mistake.
     pub fn mistaking(self, mistake: Mistake) -> Self {
         Self { mistake: Some(mistake), ..self }
@@ -113,6 +121,7 @@ impl Scenario {
             is_cloneable: self.is_cloneable,
             checks_determinism: false,
             job: JOB,
+            is_spawned: false,
             site: self.has_site.then(|| Request::new(JobId(JOB))),
             life: Life {
                 coordinator: self.coordinator(world, view, 0, None),
