@@ -55,12 +55,13 @@ impl Root {
     }
 
     /// Passes on all that follows for others.
-    fn follow_checkpoints(&mut self) {
+    pub(super) fn follow_checkpoints(&mut self) {
         while let Some(effect) = self.checkpoints.poll_effect() {
             match effect {
                 Effect::Tell(host, message) => self.outputs.push_back(Output::SendTo(host, message)),
                 Effect::Order(order) => self.outputs.push_back(Output::Store(order)),
                 Effect::Note(note) => self.outputs.push_back(Output::Checkpoint(note)),
+                Effect::Found(kept, passed_over) => self.older_found(kept, passed_over),
                 Effect::News(generation, news) => {
                     self.coordinator.handle(self.now, coordinator::Input::Store { generation, news });
                 }

@@ -31,20 +31,27 @@ mod holding;
 mod homes;
 mod hosts;
 mod input;
+mod launching;
+mod layout;
 mod messages;
 mod mutation;
 mod places;
 mod printing;
 mod reading;
+mod returning;
 mod spawned;
+mod waiting_for_hosts;
 
 pub use asker::Asker;
 pub use checkpoints::{
     CheckpointNote, CheckpointSettings, Contents, Cut, Opened, OrderNumber, StoreAnswer, StoreOrder, StoreWork,
 };
+pub use launching::{HostFacts, LaunchSettings};
 pub use messages::{Input, Life, Misplaced, Output, Refused, Rooms, Settings, Unfit};
 pub use printing::ShownTexts;
+pub use returning::Return;
 pub use spawned::{JobNews, JobNumber, JobOrder};
+pub use waiting_for_hosts::HostWait;
 
 use checkpoints::Checkpoints;
 use coordinator::{Coordinator, Report};
@@ -53,13 +60,16 @@ use holding::Holding;
 use homes::Homes;
 use hosts::Hosts;
 use input::StandardInput;
+use launching::Launching;
 use line_store::Kept;
+use placement::homes::Seat;
 use places::Spares;
 use printing::Printing;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
 use redrt_wire::clone::Progress;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::line::Generation;
+use returning::Returns;
 use serde::{Deserialize, Serialize};
 use spawned::OtherJobs;
 use std::collections::VecDeque;
@@ -68,20 +78,22 @@ use std::time::Duration;
 /// The machine that turns inputs of a job into orders; see the crate for its guarantees.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Root {
+    /// Number of the job.
+    job: u64,
     world: World,
     is_cloneable: bool,
     coordinator: Coordinator,
     hosts: Hosts,
     homes: Homes,
     spares: Spares,
+    launching: Launching,
+    returns: Returns,
     printing: Printing,
     holding: Holding,
     input: StandardInput,
     checkpoints: Checkpoints,
     other_jobs: OtherJobs,
     history: History,
-    /// The number of a start from a checkpoint, from the end of all processes until others are launched.
-    return_count: Option<u32>,
     /// Time of the latest input.
     now: Duration,
     /// True until all outputs of the latest input are taken.
@@ -95,9 +107,10 @@ impl Root {
     /// The root of a job that has no hosts yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let Settings { life, release, shown, is_cloneable, checks_determinism, job, is_spawned, site, checkpoints } =
-            settings;
+        let Settings { life, release, shown, is_cloneable, checks_determinism, job, is_spawned, .. } = settings;
+        let Settings { site, checkpoints, launch, host_wait, .. } = settings;
         let mut root = Self {
+            job,
             world: life.coordinator.world.clone(),
             is_cloneable,
             printing: Printing::new(release, &life.coordinator.view, ShownTexts::at_begin(&life, shown)),
@@ -106,7 +119,8 @@ impl Root {
             checkpoints: Checkpoints::new(checkpoints, life.from),
             other_jobs: OtherJobs::new(is_spawned),
             history: History::default(),
-            return_count: None,
+            launching: Launching::new(launch, life.coordinator.view.clone()),
+            returns: Returns::new(host_wait),
             coordinator: Coordinator::new(life.coordinator),
             hosts: Hosts::default(),
             homes: Homes::default(),
@@ -193,6 +207,13 @@ impl Root {
         self.checkpoints.newest()
     }
 
+    /// The checkpoint that this life goes on from, or is to, with the place at which each process does. None without one.
+    #[must_use]
+    pub fn seats(&self) -> Option<(&Kept, Vec<Option<Seat>>)> {
+        let kept = self.newest_checkpoint()?;
+        Some((kept, self.launching.seats(kept, self.coordinator.view())))
+    }
+
     /// The checkpoint that is being taken, with the progress of its images. None until one has grown.
     #[must_use]
     pub fn checkpoint_progress(&self) -> Option<(Generation, Progress)> {
@@ -204,7 +225,7 @@ impl Root {
     /// ended with the process of the one before.
     pub fn unanswered(&self) -> impl Iterator<Item = Output> + '_ {
         let orders = self.checkpoints.unanswered().map(Output::Store);
-        orders.chain(self.return_count.map(|count| Output::GoBack { count }))
+        orders.chain(self.returns.chosen().map(|chosen| Output::GoBack(Box::new(chosen.clone()))))
     }
 
     /// The texts that were shown so far, less the bytes that `unwritten_bytes` gives for a replica's standard output
@@ -242,11 +263,9 @@ impl Root {
         self.history.note(&input);
         self.let_spawned_follow(&input);
         match input {
-            Input::Launched { placement, recovery, rooms } => {
-                (0..).zip(&rooms).for_each(|(host, rooms)| self.hosts.join(host, rooms.name.clone()));
-                self.spares.launched(rooms, now);
-                self.launched(placement, recovery.map(|recovery| *recovery));
-            }
+            Input::Launched { hosts } => self.launch(hosts),
+            Input::HostNotHad { host, name, why } => self.lack_host(host, name, why),
+            Input::RootIsOn(own) => self.launching.root_is_on(&own),
             Input::WentBack(life) => self.go_back(*life),
             Input::Store { number, answer } => self.hear_store(number, answer),
             Input::Daemon { host, message } => self.hear(host, message),
@@ -304,21 +323,42 @@ impl Root {
         [self.coordinator.next_deadline(), self.spares.next_event(self.now)].into_iter().flatten().min()
     }
 
-    fn launched(&mut self, placement: Vec<Option<u32>>, recovery: Option<coordinator::Recovery>) {
+    /// Launches processes on the hosts, all of which have attached.
+    fn launch(&mut self, facts: Vec<HostFacts>) {
+        let view = self.coordinator.view();
+        let placement = match self.seats() {
+            Some((_, seats)) => seats.into_iter().map(|seat| seat.map(|seat| seat.host)).collect(),
+            None => match self.launching.lay_out(&self.world, view, &facts) {
+                Ok(layout) => {
+                    let plan = self.launching.plan();
+                    let report = layout.report(&self.world, plan, &facts);
+                    let notes = layout.notes(&self.world, plan, &facts);
+                    self.outputs.push_back(Output::LaidOut { report, notes });
+                    layout.placement
+                }
+                Err(why) => return self.outputs.push_back(Output::Failed(why.to_string())),
+            },
+        };
+        (0..).zip(&facts).for_each(|(host, facts)| self.hosts.join(host, facts.name.clone()));
+        self.launching.attached(facts);
+        self.spares.launched(self.launching.rooms(&self.world, &placement), self.now);
         self.coordinator.launched_on(placement.iter().map(|host| host.unwrap_or_default()).collect());
-        if let Some(recovery) = recovery {
-            self.coordinator.recover_with(recovery);
+        if self.is_cloneable {
+            self.coordinator.recover_with(self.launching.recovery(&placement));
         }
         let readers = self.world.replicas().zip(&placement).filter(|(replica, _)| replica.rank == VirtualRank(0));
         self.input.launched(readers.filter_map(|(_, host)| *host));
         self.homes.settle(placement);
-        self.return_count = None;
+        self.returns.launched();
     }
 
     /// Begins another life. All processes of the previous one are gone.
     fn go_back(&mut self, life: Life) {
         self.coordinator = Coordinator::new(life.coordinator);
         (self.hosts, self.homes) = (Hosts::default(), Homes::default());
+        if let Some(hosts) = self.returns.begin_life() {
+            self.launching.begin_life(hosts);
+        }
         self.spares.begin_anew();
         self.input.go_back(life.input_bytes);
         self.checkpoints.begin_life(life.from);
@@ -407,10 +447,7 @@ impl Root {
             Job::OpenLine(generation) => return self.open_checkpoint(generation),
             Job::CommitLine(taken) => return self.images_written(*taken),
             Job::DropLine(generation) => return self.drop_checkpoint(generation),
-            Job::Restart { count, .. } => {
-                self.return_count = Some(count);
-                Output::GoBack { count }
-            }
+            Job::Restart { count, .. } => return self.begin_return(count),
             Job::Finish(code) => {
                 let will_go_on = self.coordinator.is_suspended();
                 if !will_go_on {

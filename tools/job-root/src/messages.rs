@@ -2,9 +2,12 @@
 
 use super::asker::Asker;
 use super::checkpoints::{CheckpointNote, CheckpointSettings, OrderNumber, StoreAnswer, StoreOrder};
+use super::launching::{HostFacts, LaunchSettings};
 use super::printing::ShownTexts;
+use super::returning::Return;
 use super::spawned::{JobNews, JobOrder};
-use coordinator::{LineFailure, NoLines, Recovery, Report, Wish, WishError};
+use super::waiting_for_hosts::HostWait;
+use coordinator::{LineFailure, NoLines, Report, Wish, WishError};
 use line_store::Kept;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{Newcomer, Progress};
@@ -36,6 +39,10 @@ pub struct Settings {
     pub site: Option<SpareRequest>,
     /// Settings of checkpoints. None where none are taken.
     pub checkpoints: Option<CheckpointSettings>,
+    /// Settings of launches.
+    pub launch: LaunchSettings,
+    /// Condition for waiting for a host instead of going on with fewer.
+    pub host_wait: Option<HostWait>,
 }
 
 /// A host's room for copies, besides the processes that are launched there.
@@ -63,15 +70,22 @@ pub struct Life {
 /// An event for the root.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Input {
-    /// All hosts are ready, and processes are being launched.
+    /// All hosts have attached: processes are to be launched.
     Launched {
-        /// Host number by process. None for free places.
-        placement: Vec<Option<u32>>,
-        /// None where lost replicas are not replaced.
-        recovery: Option<Box<Recovery>>,
-        /// Room for copies, by host number.
-        rooms: Vec<Rooms>,
+        /// The hosts, by number.
+        hosts: Vec<HostFacts>,
     },
+    /// A host cannot be had at the begin of a life.
+    HostNotHad {
+        /// Number of the host.
+        host: u32,
+        /// Name of the host.
+        name: String,
+        /// The reason, with the host's name.
+        why: String,
+    },
+    /// The root goes on in another place: on the hosts with these numbers.
+    RootIsOn(Vec<u32>),
     /// The job has begun another life from a checkpoint, for which no process was launched yet.
     WentBack(Box<Life>),
     /// The store has carried out an order, or failed to ([`Output::Store`]).
@@ -103,8 +117,12 @@ pub enum Input {
         host: u32,
         /// Name of the host.
         name: String,
-        /// Number of copies that fit.
-        count: u32,
+        /// User to log in as. None for that of the job.
+        user: Option<String>,
+        /// Number of copies that fit. None if it follows from the number of CPUs.
+        count: Option<u32>,
+        /// Number of CPUs. 0 if unknown.
+        cpu_count: u32,
     },
     /// A host that was asked for ([`Output::FindHost`]) is part of the job.
     HostFound {
@@ -247,13 +265,41 @@ pub enum Output {
     },
     /// Give this to the store of checkpoints. Answered by [`Input::Store`].
     Store(StoreOrder),
-    /// All processes are gone: begin again from the newest checkpoint. Answered by [`Input::WentBack`], and then
-    /// [`Input::Launched`].
-    GoBack {
-        /// Number of starts from it, this one included. The value 0 means that it cannot be loaded, and an older one is
-        /// to be used.
+    /// All processes are gone: begin again from this checkpoint, on these hosts. Answered by [`Input::WentBack`], and
+    /// then [`Input::Launched`]. A later order takes its place.
+    GoBack(Box<Return>),
+    /// The job goes back without this host: tell the user, and write it to the audit log.
+    HostPassedOver {
+        /// Name of the host.
+        name: String,
+        /// The reason, with the host's name.
+        why: String,
+    },
+    /// The job ends, to be resumed from this checkpoint with more hosts: tell the user.
+    WaitsForHosts {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// The reason, for the user.
+        why: String,
+    },
+    /// Processes were laid out on hosts: tell the user.
+    LaidOut {
+        /// The processes of each host, a line each.
+        report: Vec<String>,
+        /// Peculiarities of the layout.
+        notes: Vec<String>,
+    },
+    /// Copies may be put on a host from now on: write it to the audit log.
+    SpareAdded {
+        /// Number of the host.
+        host: u32,
+        /// Number of copies that fit.
         count: u32,
     },
+    /// A line for the user that is no warning.
+    Say(String),
+    /// The job cannot go on, for this reason: `redrun` ends.
+    Failed(String),
     /// The job is over.
     Finish {
         /// Exit code of the job.

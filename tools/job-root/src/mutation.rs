@@ -23,6 +23,14 @@ pub(crate) enum Mutation {
     NamePublishedTwice,
     /// A spawned job that fails when it has been met, and before that was heard of, does not end this one.
     FailureBeforeMetForgotten,
+    /// A job goes back to hosts that were lost.
+    ReturnToLostHost,
+    /// A return that cannot have a second host is chosen with the first one that it could not have.
+    MissingHostForgotten,
+    /// A job goes back to a checkpoint since which standard input was forgotten.
+    InputBetweenForgotten,
+    /// All processes are launched on one host.
+    SiblingsTogether,
 }
 
 #[cfg(test)]

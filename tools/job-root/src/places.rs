@@ -11,6 +11,7 @@ use crate::hosts::Hosts;
 use crate::messages::{Output, Rooms};
 use crate::{Input, Root};
 use coordinator::Wish;
+use redrt_wire::daemon::HostName;
 use serde::{Deserialize, Serialize};
 use spare_pool::{News, PlaceNews, PlaceOrder, Places, Request, Site, Spare};
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,6 +129,10 @@ impl Root {
             Input::HostFound { host, name, is_new } => {
                 self.hosts.join(host, name.clone());
                 if is_new {
+                    if let Some((_, spare)) = self.spares.awaited.get(&name).and_then(|granted| granted.first()) {
+                        let of_plan = HostName { user: spare.user.clone(), name: name.clone() };
+                        self.launching.join(host, of_plan, spare.slot_count);
+                    }
                     self.spares.site_hosts.insert(host, BTreeSet::new());
                     self.open_host(host, name.clone());
                 }
@@ -140,7 +145,10 @@ impl Root {
                     self.tell_of_place(PlaceNews::Lost { number, why: why.clone() }, None);
                 }
             }
-            Input::SpareAdded { host, name, count } => {
+            Input::SpareAdded { host, name, user, count, cpu_count } => {
+                let count = count.unwrap_or_else(|| self.launching.fair_count(cpu_count));
+                self.launching.join(host, HostName { user, name: name.clone() }, count);
+                self.outputs.push_back(Output::SpareAdded { host, count });
                 self.open_host(host, name.clone());
                 self.spares.places.add(&name, count, now);
                 self.tell_of_awaited(host, &name);

@@ -17,7 +17,6 @@ mod snapshot;
 
 use super::council;
 use super::joining::Awaited;
-use super::lines::Return;
 use super::output;
 use super::spares::SitePool;
 use super::spool::Spool;
@@ -40,7 +39,7 @@ use root_records::council::mirror::Mirror;
 use root_records::keeper;
 use root_records::ledger::{self, Begun, Ledger, Record, Senseless};
 use spare_pool::Spare;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -379,6 +378,9 @@ impl Shell<'_> {
         let host = self.fleet.own_name();
         self.entry = running_jobs::write_down(self.job_number, &host, self.fleet.address(), self.fleet.secret()).ok();
         if is_elsewhere {
+            let hosts = (0..).zip(&self.fleet.plan().hosts);
+            let own = hosts.filter(|(_, host)| host.local).map(|(number, _)| number).collect();
+            self.handle(Input::RootIsOn(own));
             self.fleet.leave_launchers();
         }
         self.fleet.call_all();
@@ -391,12 +393,12 @@ impl Shell<'_> {
         let Some((replay, returned)) = self.replay.as_mut().zip(life.returned.take()) else { return Ok(()) };
         (replay.life, replay.relayed_count) = (life, 0);
         self.ledger.begin_life();
-        let plan = self.fleet.plan().clone().with_hosts(returned.hosts);
-        self.fleet = Fleet::come_back(plan, returned.secret, self.ledger.clone(), replay.term, &replay.life.known)?;
+        let chosen = self.returns.due.take().ok_or(Senseless::NoReturn)?;
+        let plan = self.fleet.plan().clone().with_hosts(chosen.hosts.clone());
+        self.fleet = Fleet::come_back(plan, returned, self.ledger.clone(), replay.term, &replay.life.known)?;
+        let count = chosen.count;
         // A return without launched processes is done again.
-        let count = returned.count;
-        let due = Return { count, to_older: false, lost: BTreeSet::new(), from: Some(returned.kept) };
-        self.returns.due = (!replay.life.is_launched).then_some(due);
+        self.returns.due = (!replay.life.is_launched).then_some(chosen);
         self.leave_life(Instant::now(), lost_at, count);
         self.site = SitePool::of_past(self.job, self.job_number)?;
         Ok(())

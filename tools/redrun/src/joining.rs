@@ -72,7 +72,7 @@ impl Shell<'_> {
             if self.joining.contains_key(&host) {
                 return Err(SpareError::Awaited { host: name.name.clone() });
             }
-            self.open_host(host, place_count.unwrap_or(1));
+            self.open_host(host, name.user.clone(), Some(place_count.unwrap_or(1)));
             return Ok(true);
         }
         let spare = Spare { user: name.user.clone(), ..Spare::new(&name.name, place_count.unwrap_or(1)) };
@@ -108,10 +108,9 @@ impl Shell<'_> {
         Ok(())
     }
 
-    fn open_host(&mut self, host: u32, count: u32) {
-        let name = self.fleet.name(host).to_owned();
-        self.record("spare-added", &serde_json::json!({ "host": name, "places": count }));
-        self.handle(Input::SpareAdded { host, name, count });
+    fn open_host(&mut self, host: u32, user: Option<String>, count: Option<u32>) {
+        let (name, cpu_count) = (self.fleet.name(host).to_owned(), self.fleet.cpu_count(host));
+        self.handle(Input::SpareAdded { host, name, user, count, cpu_count });
     }
 
     /// Takes in an added host whose daemon has attached.
@@ -127,7 +126,10 @@ impl Shell<'_> {
             self.fleet.answer(link, String::new());
         }
         match for_user {
-            Some(count) => self.open_host(host, count.unwrap_or_else(|| self.fair_count(host))),
+            Some(count) => {
+                let user = self.fleet.plan().hosts[host as usize].name.as_ref().and_then(|name| name.user.clone());
+                self.open_host(host, user, count);
+            }
             None => {
                 let name = self.fleet.name(host).to_owned();
                 self.handle(Input::HostFound { host, name, is_new: true });

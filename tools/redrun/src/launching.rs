@@ -1,9 +1,9 @@
 //! From attached hosts to replicas that run on them.
 
-use super::{Shell, layout, pools, start_record};
+use super::{Shell, pools, start_record};
 use anyhow::{Context, Result};
 use job_options::Fault;
-use job_root::Input;
+use job_root::{HostFacts, Input};
 use placement::plan::Launcher;
 use redrt_types::{ReplicaId, is_same_host};
 use redrt_wire::daemon::{Application, Launch, ToDaemon};
@@ -14,16 +14,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 impl Shell<'_> {
     pub(super) fn launch(&mut self) -> Result<()> {
         let job = self.job;
-        let (placement, applications) = match self.restored_placement() {
-            Some(placement) => (placement, job.applications.clone()),
-            None => self.lay_out()?,
-        };
         if self.root.return_count() == 0 {
             self.started_at = Instant::now();
         }
-        let recovery = job.is_cloneable.then(|| Box::new(self.recovery(&placement)));
-        let rooms = self.rooms(&placement);
-        self.handle(Input::Launched { placement, recovery, rooms });
+        let facts = |host| HostFacts { name: self.fleet.name(host).to_owned(), cpu_count: self.fleet.cpu_count(host) };
+        let hosts = (0..self.fleet.plan().hosts.len() as u32).map(facts).collect();
+        self.handle(Input::Launched { hosts });
+        if !self.root.is_launched() {
+            // The root has said why not.
+            return Ok(());
+        }
+        let is_restored = self.root.newest_checkpoint().is_some();
+        let applications = if is_restored { job.applications.clone() } else { self.applications() };
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         self.abandon_newer_lines();
         let restore = self.restore()?;
@@ -78,29 +80,29 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Decides placement where that is open, and adapts the programs to it.
-    fn lay_out(&self) -> Result<(Vec<Option<u32>>, Vec<Application>)> {
+    /// Tells the user how processes are laid out.
+    pub(super) fn tell_of_layout(&self, report: &[String], notes: &[String]) {
         let job = self.job;
-        let layout = layout::lay_out(&job.world, &job.view, &self.fleet)?;
         if job.hosts.report {
-            layout.report(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
+            report.iter().for_each(|line| self.console.plain(line));
         }
-        if !job.quiet {
-            layout.notes(&job.world, &self.fleet).iter().for_each(|line| self.console.plain(line));
-            if matches!(job.hosts.launcher, Launcher::Slurm { .. }) && job.is_replicated() && !is_told_no_kill() {
-                self.console.plain(
-                    "note: Slurm ends this job when a host fails, unless it was asked for with --no-kill, which Slurm does \
-                     not tell (SBATCH_NO_KILL=yes says that it was)",
-                );
-            }
+        if job.quiet {
+            return;
         }
-        let applications = self.applications(&layout);
-        Ok((layout.placement, applications))
+        notes.iter().for_each(|line| self.console.plain(line));
+        if matches!(job.hosts.launcher, Launcher::Slurm { .. }) && job.is_replicated() && !is_told_no_kill() {
+            self.console.plain(
+                "note: Slurm ends this job when a host fails, unless it was asked for with --no-kill, which Slurm does \
+                 not tell (SBATCH_NO_KILL=yes says that it was)",
+            );
+        }
     }
 
     /// The programs with settings for their hosts.
-    fn applications(&self, layout: &layout::Layout) -> Vec<Application> {
-        let hosts: Vec<_> = layout.hosts(&self.fleet).collect();
+    fn applications(&self) -> Vec<Application> {
+        let on = |host| self.root.placement().iter().filter(|at| **at == Some(host)).count() as u32;
+        let host = |host| pools::Host { process_count: on(host), cpu_count: self.fleet.cpu_count(host) };
+        let hosts: Vec<_> = (0..self.fleet.plan().hosts.len() as u32).map(host).collect();
         let mut applications = self.job.applications.clone();
         for application in &mut applications {
             let set = pools::let_sleep(application, &hosts);

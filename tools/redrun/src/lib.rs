@@ -14,7 +14,6 @@ mod folding;
 mod injections;
 mod joining;
 mod launching;
-mod layout;
 mod lines;
 mod metrics;
 mod mpir;
@@ -38,7 +37,6 @@ mod symbols;
 mod targets;
 mod telling;
 mod transit;
-mod waiting;
 mod watching;
 mod wishes;
 mod writer;
@@ -156,6 +154,8 @@ struct Shell<'a> {
     /// Path of `--profile`.
     profile_path: Option<PathBuf>,
     exit_code: Option<i32>,
+    /// The reason for which the root cannot go on.
+    failure: Option<String>,
     impatient: bool,
     /// Host of the last loss.
     lost_host: Option<String>,
@@ -207,7 +207,7 @@ impl<'a> Shell<'a> {
         let ground = match past {
             Some(past) => Ground::of_past(past, plan, has_console)?,
             None => {
-                let settings = lines::life::settings(job, job_number, lines.as_ref())?;
+                let settings = lines::life::settings(job, job_number, &plan, lines.as_ref())?;
                 Ground::of_new_job(job, job_number, plan, settings, outlives_terminal)?
             }
         };
@@ -264,6 +264,7 @@ impl<'a> Shell<'a> {
             watching,
             profile_path,
             exit_code: None,
+            failure: None,
             impatient: false,
             lost_host: None,
             lost_output: None,
@@ -350,6 +351,9 @@ impl<'a> Shell<'a> {
                 }
             }
             self.wait()?;
+            if let Some(why) = self.failure.take() {
+                return Err(anyhow!(why));
+            }
             // Only now: the old fleet must take in every message of the lost processes and their daemons first.
             if let Some(due) = self.returns.due.take() {
                 self.go_back(due)?;
@@ -423,7 +427,7 @@ impl<'a> Shell<'a> {
         match news {
             News::Complete => self.launch()?,
             News::Message(host, message) => self.handle(Input::Daemon { host, message }),
-            News::Dead { host, why } => self.lose_host(host, why)?,
+            News::Dead { host, why } => self.lose_host(host, &why),
             News::Reattached(host) => {
                 let host = self.fleet.name(host).to_owned();
                 self.record("reattached", &serde_json::json!({ "host": host }));
@@ -458,20 +462,23 @@ impl<'a> Shell<'a> {
                 self.ledger.is_replaced();
                 std::process::exit(REPLACED_CODE);
             }
-            News::NotStarted { host, why } => self.go_back_without(host, why)?,
+            News::NotStarted { host, why } => {
+                let name = self.fleet.name(host).to_owned();
+                self.handle(Input::HostNotHad { host, name, why: format!("{why:#}") });
+            }
             News::Failed(error) => return Err(error),
         }
         Ok(())
     }
 
-    fn lose_host(&mut self, host: u32, why: HostLoss) -> Result<()> {
+    fn lose_host(&mut self, host: u32, why: &HostLoss) {
         let name = self.fleet.name(host).to_owned();
         if !self.root.is_launched() {
-            return self.go_back_without(host, anyhow!("host {name}: {why} before the job had started"));
+            let why = format!("host {name}: {why} before the job had started");
+            return self.handle(Input::HostNotHad { host, name, why });
         }
         self.returns.lost_for = why.silence(self.fleet.tick_time());
         self.handle(Input::HostLost { host, name, why: why.to_string() });
-        Ok(())
     }
 
     /// Name of the host of a replica. Empty if it has none.
@@ -512,6 +519,10 @@ impl<'a> Shell<'a> {
                 Output::Expel { host, why } => self.fleet.expel(host, why),
                 Output::Site(order) => self.site.tell(order),
                 Output::FindHost(spare) => self.find_or_add(&spare),
+                Output::SpareAdded { host, count } => {
+                    let host = self.fleet.name(host).to_owned();
+                    self.record("spare-added", &serde_json::json!({ "host": host, "places": count }));
+                }
                 Output::DismissHost(host) => self.dismiss_host(host),
                 Output::HostFree(host) => self.host_free(host),
                 Output::Show { rank, bytes, is_anew } => self.outputs.show(rank, &bytes, is_anew),
@@ -543,7 +554,20 @@ impl<'a> Shell<'a> {
                 Output::SpawnedError(line) => self.console.error(&line),
                 Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
                 Output::Store(order) => self.give_to_store(order),
-                Output::GoBack { count } => self.return_is_due(count),
+                Output::GoBack(chosen) => self.returns.due = Some(*chosen),
+                Output::HostPassedOver { name, why } => {
+                    let fields = serde_json::json!({ "host": name, "why": why, "processes": 0 });
+                    self.record("daemon-lost", &fields);
+                    self.console.warning(&format!("{why}; the job goes back without {name}"));
+                }
+                Output::WaitsForHosts { generation, why } => {
+                    let fields = serde_json::json!({ "generation": generation.0, "why": why });
+                    self.record("waits-for-hosts", &fields);
+                    self.console.plain(&why);
+                }
+                Output::LaidOut { report, notes } => self.tell_of_layout(&report, &notes),
+                Output::Say(line) => self.console.plain(&line),
+                Output::Failed(why) => self.failure = Some(why),
                 Output::Finish { code, will_go_on } => {
                     // `finish` hands over the last output, so the journal must be complete before.
                     self.ledger.flush();
@@ -570,13 +594,6 @@ impl<'a> Shell<'a> {
             Input::HostLost { name, .. } => self.lost_host = Some(name.clone()),
             _ => {}
         }
-    }
-
-    /// Notes the return, once all processes are gone. A count of 0 goes to an older checkpoint.
-    fn return_is_due(&mut self, count: u32) {
-        let hosts = 0..self.fleet.plan().hosts.len() as u32;
-        let lost = hosts.filter(|host| !self.root.has_host(*host)).collect();
-        self.returns.due = Some(lines::Return { count, to_older: count == 0, lost, from: None });
     }
 
     fn send_all(&mut self, message: &ToDaemon) {

@@ -6,13 +6,13 @@ use super::Shell;
 use super::fleet::Fleet;
 use anyhow::{Context, Result, bail};
 use background_worker::{Bell, Worker};
-use coordinator::{LineSettings, RESUME_CODE, STORE_TIME_MAX, TakenLine};
+use coordinator::{LineSettings, STORE_TIME_MAX, TakenLine};
 use file_undo::SharedLog;
 use job_options::Job;
 use job_options::checkpoint::Checkpoint;
 use job_root::{
-    CheckpointNote, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, Output, ShownTexts, StoreAnswer,
-    StoreOrder, StoreWork,
+    CheckpointNote, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, Output, Return, ShownTexts,
+    StoreAnswer, StoreOrder, StoreWork,
 };
 use line_files::remote::{self, Access};
 use line_files::undo;
@@ -27,9 +27,7 @@ use redrt_wire::line::{Generation, Image, Objects, Restore, image_path, memory_p
 use redrt_wire::object::Entry;
 use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
-use root_records::ledger::Returned;
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,6 +47,7 @@ enum Order {
     Begin(Generation, Option<Generation>),
     Commit(Box<Manifest>),
     Drop(Generation),
+    FindOlder(Generation),
 }
 
 /// Outcome of a [`Work`].
@@ -60,19 +59,6 @@ enum Done {
     Superseded,
     /// Abandoned checkpoints are gone, or are removed with the next one.
     Swept,
-}
-
-/// A return that is due.
-#[derive(Debug)]
-pub(super) struct Return {
-    /// Number of starts from the checkpoint, this one included.
-    pub count: u32,
-    /// The newest checkpoint cannot be loaded: the one before is used.
-    pub to_older: bool,
-    /// Hosts that have left the job.
-    pub lost: BTreeSet<u32>,
-    /// The checkpoint, where an earlier attempt of the same return has chosen it. `None`: the newest.
-    pub from: Option<Box<Kept>>,
 }
 
 /// Times of a return to a checkpoint.
@@ -93,7 +79,7 @@ pub(super) struct Returning {
 /// Returns to a checkpoint.
 #[derive(Default)]
 pub(super) struct Returns {
-    /// The return that is due.
+    /// The return that the root has chosen.
     pub due: Option<Return>,
     /// Times of a return under way.
     pub under_way: Option<Returning>,
@@ -287,6 +273,14 @@ fn work_on(
             let _ = store.drop_partial(generation);
             Done::Answered(number, StoreAnswer::Dropped(store.open(generation).ok().map(Box::new)))
         }
+        Order::FindOlder(generation) => {
+            let (kept, passed_over) = match store.newest(Some(generation)) {
+                Ok((kept, unfit)) => (Some(Box::new(kept)), unfit),
+                Err(why) => (None, vec![why]),
+            };
+            let passed_over = passed_over.iter().map(ToString::to_string).collect();
+            Done::Answered(number, StoreAnswer::Found { kept, passed_over })
+        }
     }
 }
 
@@ -299,6 +293,7 @@ impl Shell<'_> {
             StoreWork::Open { generation, newest } => Order::Begin(generation, newest),
             StoreWork::Commit(contents) => Order::Commit(Box::new(self.manifest(*contents))),
             StoreWork::Drop(generation) => Order::Drop(generation),
+            StoreWork::FindOlder(generation) => Order::FindOlder(generation),
         };
         lines.worker.give(Work::Order(number, order), 0);
     }
@@ -452,75 +447,29 @@ impl Shell<'_> {
         }
     }
 
-    /// Starts the job from its newest checkpoint, with new daemons. All its processes are gone.
+    /// Starts the job from a checkpoint, with new daemons. All its processes are gone.
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
         let (went_at, lost_at) = (Instant::now(), self.now());
-        let mut count = due.count;
-        let newest = || self.root.newest_checkpoint().cloned().expect("a job that goes back has a checkpoint");
-        let mut kept = due.from.unwrap_or_else(|| Box::new(newest()));
-        if due.to_older {
-            kept = self.older_line(&kept)?;
-        }
+        let Return { kept, hosts, count } = due;
         self.fleet.end(false);
         host_processes::sweep::kill_descendants(false);
         self.entry = None;
-        let plan = loop {
-            match homes::after_loss(&kept.manifest, self.fleet.plan(), &|host| due.lost.contains(&host)) {
-                Ok(plan) => break plan,
-                Err(why @ homes::NoHome::NoHost) => return Err(why.into()),
-                Err(why) => {
-                    let generation = kept.manifest.generation;
-                    self.console.warning(&format!("checkpoint {generation} cannot be loaded: {why}"));
-                    count = 0;
-                    kept = self.older_line(&kept)?;
-                }
-            }
-        };
-        if let Some(why) = self.reason_to_wait(&kept.manifest, &plan) {
-            self.record(
-                "waits-for-hosts",
-                &serde_json::json!({ "generation": kept.manifest.generation.0, "why": why }),
-            );
-            self.console.plain(&why);
-            self.outputs.finish(true);
-            self.exit_code = Some(RESUME_CODE);
-            return Ok(());
-        }
         let lines = self.lines.as_ref().map(|lines| (lines, count));
         let has_input = |bytes| self.root.has_input_since(bytes);
         let view = kept.manifest.view_of_images(&kept.manifest.degrees);
-        let life = life::life(self.job, Some(self.now()), view, Some(kept.clone()), lines, has_input);
+        let life = life::life(self.job, Some(self.now()), view, Some(kept), lines, has_input);
         self.site.leave();
         self.site = super::spares::SitePool::new(self.job, self.job_number)?;
         // Daemons of the previous life that counted as dead must not know the secret.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
-        self.ledger.returned(Returned { secret: secret.clone(), hosts: plan.hosts.clone(), kept, count });
-        let root_lease = if self.ledger.is_kept() { plan.root_lease } else { Duration::ZERO };
-        let plan = HostPlan { root_lease, ..plan };
+        self.ledger.returned(&secret);
+        let root_lease = if self.ledger.is_kept() { self.fleet.plan().root_lease } else { Duration::ZERO };
+        let plan = HostPlan { root_lease, hosts, ..self.fleet.plan().clone() };
         self.leave_life(went_at, lost_at, count);
         let has_several_roots = self.fleet.has_several_roots() || self.council.voters.len() > 1;
         self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), has_several_roots)?;
         self.council.notice = root_quorum::Notice::default();
         self.handle(Input::WentBack(Box::new(life)));
-        Ok(())
-    }
-
-    /// Goes back without a host that cannot be had.
-    ///
-    /// # Errors
-    /// When no return is under way, or processes are launched: this is the job's end.
-    pub(super) fn go_back_without(&mut self, host: u32, why: anyhow::Error) -> Result<()> {
-        let Some(returning) = self.returns.under_way.as_ref().filter(|_| !self.root.is_launched()) else {
-            return Err(why);
-        };
-        let count = returning.count;
-        let new = || Return { count, to_older: false, lost: BTreeSet::new(), from: None };
-        let due = self.returns.due.get_or_insert_with(new);
-        if due.lost.insert(host) {
-            let name = self.fleet.name(host).to_owned();
-            self.record("daemon-lost", &serde_json::json!({ "host": name, "why": format!("{why:#}"), "processes": 0 }));
-            self.console.warning(&format!("{why:#}; the job goes back without {name}"));
-        }
         Ok(())
     }
 
@@ -543,18 +492,6 @@ impl Shell<'_> {
             let line = format!("{directory} is not here: --resume finds none before the next checkpoint is taken");
             self.untold.push(line);
         }
-    }
-
-    /// The checkpoint before one that cannot be loaded.
-    fn older_line(&self, unloadable: &Kept) -> Result<Box<Kept>> {
-        let lines = self.lines.as_ref().context("the job takes no checkpoints")?;
-        let opened = lines.store.newest(Some(unloadable.manifest.generation));
-        let (kept, unfit) = opened.context("there is no older checkpoint to go back to")?;
-        for error in unfit {
-            self.console.warning(&format!("a checkpoint is passed over: {error}"));
-        }
-        self.console.plain(&format!("trying checkpoint {}", kept.manifest.generation));
-        Ok(Box::new(kept))
     }
 
     /// Reports the checkpoint from which a resumed job continues.
@@ -582,7 +519,7 @@ impl Shell<'_> {
 
     /// The checkpoint's data for the processes that are about to be launched. `None` without one.
     pub(super) fn restore(&self) -> Result<Option<Restore>> {
-        let Some((kept, seats)) = self.seats() else { return Ok(None) };
+        let Some((kept, seats)) = self.root.seats() else { return Ok(None) };
         let (manifest, of_all) = (&kept.manifest, &kept.directory);
         let (generation, has_logs_of_hosts) = (manifest.generation, manifest.level.is_of_hosts());
         let replicas = self.job.world.replicas();
@@ -646,7 +583,7 @@ impl Shell<'_> {
     /// Files that each host needs of the newest checkpoint and its chain.
     fn objects(&self) -> Result<Option<Objects>> {
         let Some(sealed_access) = self.sealed_access()? else { return Ok(None) };
-        let Some((lines, (kept, seats))) = self.lines.as_ref().zip(self.seats()) else { return Ok(None) };
+        let Some((lines, (kept, seats))) = self.lines.as_ref().zip(self.root.seats()) else { return Ok(None) };
         let older = kept.manifest.chain.iter().map(|link| Ok(lines.store.open(*link)?.manifest));
         let older = older.collect::<Result<Vec<_>>>()?;
         let seated =
@@ -655,20 +592,6 @@ impl Shell<'_> {
         let directory = |host, manifest: &Manifest| place::of_host(lines.directory(), host, manifest.generation);
         let wanted = homes::objects(&kept.manifest, &older, &seated, self.fleet.plan().hosts.len(), &directory);
         Ok(Some(Objects { sealed_access, wanted }))
-    }
-
-    /// The newest checkpoint, and each process's seat at the restore.
-    fn seats(&self) -> Option<(&Kept, Vec<Option<Seat>>)> {
-        let kept = self.root.newest_checkpoint()?;
-        let (view, of_all) = (self.root.coordinator().view(), &kept.directory);
-        let job = of_all.parent().unwrap_or(of_all);
-        Some((kept, homes::seats(&kept.manifest, self.fleet.plan(), view, job, of_all)))
-    }
-
-    /// Host of each process at the restore.
-    pub(super) fn restored_placement(&self) -> Option<Vec<Option<u32>>> {
-        let (_, seats) = self.seats()?;
-        Some(seats.into_iter().map(|seat| seat.map(|seat| seat.host)).collect())
     }
 
     /// Reports the times of a return, once all processes run again.

@@ -20,7 +20,7 @@ use control_network::identity::{Machine, ProcessIdentity};
 use control_network::launcher::Starting;
 use job_root::Input;
 use line_store::Kept;
-use placement::plan::{HostPlan, PlannedHost};
+use placement::plan::HostPlan;
 use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Term};
@@ -131,8 +131,9 @@ pub enum Record {
     },
     /// Lengths of the files of `--output-dir` at the job's beginning, by target.
     Files(Vec<u64>),
-    /// The job goes back: all processes are gone, and new daemons are started. Later records are about these.
-    Returned(Box<Returned>),
+    /// The job goes back as the root has chosen: new daemons are started, with this secret. Later records are about
+    /// these.
+    Returned(Secret),
     /// Unfinished lines were shown: a terminal waits for an answer.
     Prompt,
     /// Bytes of the job shown on standard output and standard error. Needed by a root on another host, which has no
@@ -157,19 +158,6 @@ pub enum Record {
 
 /// Processes that start the daemon of a host, or of all (`None`).
 pub type Launchers = Vec<(Option<u32>, ProcessIdentity)>;
-
-/// A return to a checkpoint.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Returned {
-    /// Secret of the new life.
-    pub secret: Secret,
-    /// Hosts of the new life.
-    pub hosts: Vec<PlannedHost>,
-    /// The checkpoint.
-    pub kept: Box<Kept>,
-    /// Number of starts from that checkpoint, this one included.
-    pub count: u32,
-}
 
 #[derive(Debug)]
 struct Writing {
@@ -400,8 +388,8 @@ impl Ledger {
     }
 
     /// Records a return. Must be called before its daemons are started.
-    pub fn returned(&self, returned: Returned) {
-        self.write(&Record::Returned(Box::new(returned)));
+    pub fn returned(&self, secret: &Secret) {
+        self.write(&Record::Returned(secret.clone()));
         self.flush();
         self.begin_life();
     }
@@ -493,6 +481,9 @@ pub enum Senseless {
     /// The root was to handle a message that the journal does not have.
     #[error("the journal of the root tells it what no daemon has said")]
     Unheard,
+    /// A life began that the root has not chosen.
+    #[error("the journal of the root has a return to a checkpoint that it has not chosen")]
+    NoReturn,
 }
 
 /// Decodes the records of a journal.

@@ -63,6 +63,8 @@ pub(super) enum Effect {
     News(Generation, StoreNews),
     /// For the user.
     Note(CheckpointNote),
+    /// For a return: an older checkpoint was looked for, with the reasons why newer ones are not usable.
+    Found(Option<Box<Kept>>, Vec<String>),
 }
 
 /// News of a checkpoint for the user and the audit log.
@@ -194,6 +196,9 @@ impl Checkpoints {
                 kept.into_iter().for_each(|kept| self.kept(kept));
                 self.tell(generation, StoreNews::Dropped);
             }
+            (StoreWork::FindOlder(_), StoreAnswer::Found { kept, passed_over }) => {
+                self.effects.push_back(Effect::Found(kept, passed_over));
+            }
             // No other answer fits an order.
             _ => {}
         }
@@ -233,6 +238,12 @@ impl Checkpoints {
             }
             None => self.commit_when_done(seen),
         }
+    }
+
+    /// Has the store look for the newest usable checkpoint before this one.
+    pub fn find_older(&mut self, than: Generation) {
+        let order = self.orders.give(StoreWork::FindOlder(than));
+        self.effects.push_back(Effect::Order(order));
     }
 
     /// Begins an attempt.

@@ -41,6 +41,9 @@ pub enum StoreWork {
     Commit(Box<Contents>),
     /// Remove what is left of a checkpoint that was given up. Answered by [`StoreAnswer::Dropped`].
     Drop(Generation),
+    /// Look for the newest usable checkpoint before this one, which cannot be loaded. Answered by
+    /// [`StoreAnswer::Found`].
+    FindOlder(Generation),
 }
 
 impl StoreWork {
@@ -48,7 +51,7 @@ impl StoreWork {
     #[must_use]
     pub fn generation(&self) -> Generation {
         match self {
-            Self::Open { generation, .. } | Self::Drop(generation) => *generation,
+            Self::Open { generation, .. } | Self::Drop(generation) | Self::FindOlder(generation) => *generation,
             Self::Commit(contents) => contents.cut.taken.generation,
         }
     }
@@ -65,6 +68,13 @@ pub enum StoreAnswer {
     Failed(String),
     /// All earlier orders for the checkpoint are done. With it if it had been kept before.
     Dropped(Option<Box<Kept>>),
+    /// The checkpoint that was looked for.
+    Found {
+        /// None if there is none.
+        kept: Option<Box<Kept>>,
+        /// The reasons why newer ones are not usable.
+        passed_over: Vec<String>,
+    },
 }
 
 impl StoreAnswer {
@@ -73,6 +83,7 @@ impl StoreAnswer {
             StoreWork::Open { .. } => matches!(self, Self::Opened(_) | Self::Failed(_)),
             StoreWork::Commit(_) => matches!(self, Self::Kept(_) | Self::Failed(_)),
             StoreWork::Drop(_) => matches!(self, Self::Dropped(_)),
+            StoreWork::FindOlder(_) => matches!(self, Self::Found { .. }),
         }
     }
 }
@@ -107,10 +118,8 @@ impl Orders {
     /// checkpoint that was given up only the removal: it is answered with what has become of all others.
     pub fn to_repeat(&self) -> impl Iterator<Item = StoreOrder> + '_ {
         let is_dropped = |generation| self.unanswered.values().any(|work| is_drop_of(work, generation));
-        let repeated = self
-            .unanswered
-            .iter()
-            .filter(move |(_, work)| matches!(work, StoreWork::Drop(_)) || !is_dropped(work.generation()));
+        let repeated =
+            self.unanswered.iter().filter(move |(_, work)| !is_of_attempt(work) || !is_dropped(work.generation()));
         repeated.map(|(number, work)| StoreOrder { number: *number, work: work.clone() })
     }
 
@@ -130,7 +139,7 @@ impl Orders {
         self.unanswered.get(&number).filter(|work| answer.fits(work))?;
         let work = self.unanswered.remove(&number)?;
         if let StoreWork::Drop(generation) = work {
-            self.unanswered.retain(|_, work| work.generation() != generation);
+            self.unanswered.retain(|_, work| !is_of_attempt(work) || work.generation() != generation);
         }
         Some((number, work))
     }
@@ -139,6 +148,11 @@ impl Orders {
     pub fn begin_life(&mut self) {
         self.unanswered.clear();
     }
+}
+
+/// True of an order that the removal of its checkpoint settles.
+fn is_of_attempt(work: &StoreWork) -> bool {
+    matches!(work, StoreWork::Open { .. } | StoreWork::Commit(_))
 }
 
 fn is_drop_of(work: &StoreWork, generation: Generation) -> bool {

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::mutation::{self, Mutation};
+use line_store::Level;
 use world::{Mistake, record_losses, record_returns};
 
 /// Number of seeds: `REDRT_SEEDS` if it is set.
@@ -101,7 +102,8 @@ fn mistakes_of_the_machine_are_found() {
     let returning = |seed| calm(seed).without_replicas();
     let failing_over = |seed| calm(seed).losing_roots();
     let spawning = |seed| calm(seed).without_replicas().spawning();
-    let mutations: [Planted<'_>; 10] = [
+    let local = |seed| Scenario { level: Level::Local, ..calm(seed).without_replicas() };
+    let mutations: [Planted<'_>; 14] = [
         (Mutation::LostPartCommitted, "the part of host", &copying),
         (Mutation::LostSourceAsked, "is lost, and gets", &copying),
         (Mutation::InputCountedLate, "bytes of input", &calm),
@@ -109,6 +111,10 @@ fn mistakes_of_the_machine_are_found() {
         (Mutation::InputCountedTwice, "on their way to nobody", &returning),
         (Mutation::InputNotHeld, "gets input twice", &failing_over),
         (Mutation::NumbersIgnored, "have no place", &calm),
+        (Mutation::ReturnToLostHost, "which is lost", &returning),
+        (Mutation::MissingHostForgotten, "which is lost", &returning),
+        (Mutation::InputBetweenForgotten, "gets input twice, or not all", &local),
+        (Mutation::SiblingsTogether, "are on one host", &calm),
         (Mutation::QuestionsOutliveLife, "has not asked", &spawning),
         (Mutation::NamePublishedTwice, "is told Done", &spawning),
         (Mutation::FailureBeforeMetForgotten, "this one goes on", &spawning),

@@ -10,8 +10,9 @@ mod typed;
 pub use scenario::{Mistake, Scenario};
 
 use crate::*;
-use coordinator::{Recovery, Wish};
+use coordinator::Wish;
 use jobs::Jobs;
+use placement::plan::PlannedHost;
 use pool::SitePool;
 use redrt_types::View;
 use redrt_wire::card::Card;
@@ -41,8 +42,8 @@ pub struct Recording {
 const JOB: u64 = 1;
 /// The hosts of the job from its begin, with the number of copies that fit.
 const HOSTS: [(&str, u32); 4] = [("a", 0), ("b", 0), ("c", 2), ("d", 1)];
-/// Number of the site pool's host, once it has joined the job.
-const SITE_HOST: u32 = 4;
+/// Name of the site pool's host.
+const SITE_HOST: &str = "site";
 
 /// The surroundings of a root.
 struct Job {
@@ -58,7 +59,15 @@ struct Job {
     /// Bytes that each process has printed.
     printed: BTreeMap<ReplicaId, u64>,
     gone: BTreeSet<ReplicaId>,
+    /// Names of the hosts of this life, by number.
+    hosts: Vec<String>,
+    /// Those of the next life.
+    next_hosts: Vec<String>,
     dead_hosts: BTreeSet<u32>,
+    /// Hosts whose daemons were dismissed.
+    dismissed: BTreeSet<u32>,
+    /// The checkpoint that this life goes on from.
+    from: Option<Box<line_store::Kept>>,
     /// The clones of which the source and the destination are known.
     clones: BTreeMap<u64, (ReplicaId, ReplicaId, u32)>,
     asker_count: u64,
@@ -199,7 +208,11 @@ fn begin(scenario: Scenario) -> Job {
         answers: BTreeMap::new(),
         printed: BTreeMap::new(),
         gone: BTreeSet::new(),
+        hosts: HOSTS.map(|(name, _)| name.to_owned()).to_vec(),
+        next_hosts: Vec::new(),
         dead_hosts: BTreeSet::new(),
+        dismissed: BTreeSet::new(),
+        from: None,
         clones: BTreeMap::new(),
         asker_count: 0,
         line_askers: BTreeSet::new(),
@@ -220,6 +233,7 @@ fn begin(scenario: Scenario) -> Job {
         inputs: Vec::new(),
         outputs: Vec::new(),
     };
+    job.storage.world = Some(job.root.world.clone());
     job.launch();
     job
 }
@@ -362,30 +376,44 @@ impl Job {
 
     /// Answers a request for a host: its daemon joins, or cannot be reached.
     fn find_host(&mut self, name: String) {
-        let is_new = !std::mem::replace(&mut self.has_joined, true);
-        if is_new && self.scenario.random.u8(0..4) == 0 {
-            self.has_joined = false;
+        if let Some(host) = self.living(&name) {
+            return self.later(Input::HostFound { host, name, is_new: false });
+        }
+        if self.scenario.random.u8(0..4) == 0 {
             return self.later(Input::HostNotFound { name, why: "no daemon has connected".into() });
         }
-        self.later(Input::HostFound { host: SITE_HOST, name, is_new });
+        let host = self.hosts.len() as u32;
+        self.hosts.push(name.clone());
+        self.has_joined = true;
+        self.later(Input::HostFound { host, name, is_new: true });
     }
 
-    /// Launches processes on hosts a and b.
+    /// Number of the living host with this name.
+    fn living(&self, name: &str) -> Option<u32> {
+        let lives = |host: &u32| !self.dead_hosts.contains(host) && !self.dismissed.contains(host);
+        (0..self.hosts.len() as u32).find(|host| lives(host) && self.hosts[*host as usize] == name)
+    }
+
+    /// Launches processes on the hosts of this life. Now and then a host cannot be had after a return.
     fn launch(&mut self) {
-        let view = self.root.coordinator().view().clone();
-        let host = |replica: ReplicaId| view.is_live(replica).then_some(u32::from(replica.index.0 % 2));
-        let world = self.root.world.clone();
-        let placement: Vec<_> = world.replicas().map(host).collect();
-        let recovery = self.scenario.is_cloneable.then(|| {
-            let hosts = HOSTS.map(|(name, _)| name.to_owned()).to_vec();
-            let host_of = placement.iter().map(|host| host.unwrap_or_default()).collect();
-            Box::new(Recovery::new(hosts, self.scenario.degrees.clone(), host_of, 4))
-        });
-        let rooms = HOSTS.map(|(name, count)| Rooms { name: name.to_owned(), count }).to_vec();
-        (self.is_to_launch, self.are_held) = (false, false);
-        self.give(Input::Launched { placement, recovery, rooms });
+        self.is_to_launch = false;
+        if self.from.is_some() && self.scenario.random.u8(0..4) == 0 {
+            for _ in 0..self.scenario.random.u8(1..3) {
+                let host = self.scenario.random.u32(0..self.hosts.len() as u32);
+                if !self.is_over && self.dead_hosts.insert(host) {
+                    let (name, why) = (self.hosts[host as usize].clone(), "it does not answer".into());
+                    self.give(Input::HostNotHad { host, name, why });
+                }
+            }
+            return;
+        }
+        self.are_held = false;
+        let hosts = self.hosts.iter().map(|name| HostFacts { name: name.clone(), cpu_count: 2 }).collect();
+        self.give(Input::Launched { hosts });
+        self.check_placement();
         self.gone.clear();
         let from = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
+        from.into_iter().for_each(|from| self.storage.abandon_newer(from));
         for replica in self.live().into_iter().filter(|replica| replica.rank == VirtualRank(0)) {
             self.typed.load(replica, from);
         }
@@ -470,7 +498,8 @@ impl Job {
             Output::Site(order) => self.pool.obey(order),
             Output::FindHost(spare) => self.find_host(spare.name),
             Output::DismissHost(host) => {
-                assert_eq!(host, SITE_HOST, "hosts of the job are not given back");
+                assert_eq!(self.hosts[host as usize], SITE_HOST, "hosts of the job are not given back");
+                self.dismissed.insert(host);
                 self.has_joined = false;
             }
             Output::SendTo(host, ToDaemon::Part { generation, source, order }) => {
@@ -506,40 +535,76 @@ impl Job {
                     }
                 }
             }
-            Output::GoBack { count } => {
-                self.check_return();
-                self.answers.clear();
-                (self.pool, self.has_joined) = (SitePool::default(), false);
-                self.clones.clear();
-                self.line_askers.clear();
-                self.writing = None;
-                self.ready.clear();
-                let world = self.root.world.clone();
-                let view = View::with_degrees(&world, &self.scenario.degrees);
-                let from = self.storage.newest().cloned().map(Box::new);
-                let restored = from.as_ref().map(|kept| kept.manifest.generation);
-                let coordinator = self.scenario.coordinator(world, view, count.max(1), restored);
-                let input_bytes = from.as_ref().map_or(0, |kept| kept.manifest.input_bytes);
-                let life = Life { coordinator, restored: Vec::new(), input_bytes, from };
-                self.later(Input::WentBack(Box::new(life)));
-            }
+            Output::GoBack(chosen) => self.go_back(*chosen),
+            Output::Failed(_) => self.is_over = true,
             Output::Finish { .. } => self.is_over = true,
             _ => {}
         }
     }
 
-    /// Checks that the job goes on from the newest checkpoint, and that no newer one will be kept.
-    fn check_return(&mut self) {
+    /// Begins a return: the daemons of the life that ends say nothing more.
+    fn go_back(&mut self, chosen: Return) {
+        self.check_return(&chosen);
+        self.answers.clear();
+        (self.pool, self.has_joined) = (SitePool::default(), false);
+        self.clones.clear();
+        self.line_askers.clear();
+        self.writing = None;
+        self.ready.clear();
+        let Return { kept, hosts, count } = chosen;
+        let name = |host: PlannedHost| host.name.map(|name| name.name).expect("all have names");
+        self.next_hosts = hosts.into_iter().map(name).collect();
+        let world = self.root.world.clone();
+        let view = View::with_degrees(&world, &self.scenario.degrees);
+        let coordinator = self.scenario.coordinator(world, view, count.max(1), Some(kept.manifest.generation));
+        let input_bytes = kept.manifest.input_bytes;
+        self.from = Some(kept.clone());
+        let life = Life { coordinator, restored: Vec::new(), input_bytes, from: Some(kept) };
+        self.later(Input::WentBack(Box::new(life)));
+    }
+
+    /// Checks that the job goes on from the newest checkpoint that it can load, that no newer one will be kept, and that
+    /// it does so on hosts that live.
+    fn check_return(&mut self, chosen: &Return) {
         let newest = self.storage.newest().map(|kept| kept.manifest.generation);
         let known = self.root.coordinator().newest_line();
         let here = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
         let unheard = self.answers.values().flatten().find(|input| matches!(input, Input::Store { .. }));
         let is_settled = !self.storage.has_work() && unheard.is_none();
-        let wrong = (newest != known || newest != here || !is_settled).then(|| {
+        let is_newest = newest == known && newest == here && newest == Some(chosen.kept.manifest.generation);
+        let wrong = (chosen.count > 0 && !(is_newest && is_settled)).then(|| {
             let left = self.storage.work();
             format!("back to {known:?} and {here:?} of {newest:?}, with {left:?} and {unheard:?} to come")
         });
         self.note_wrong(wrong);
+        let name = |host: &PlannedHost| host.name.as_ref().map(|name| name.name.clone()).unwrap_or_default();
+        let lost = chosen.hosts.iter().map(name).find(|name| self.living(name).is_none());
+        self.note_wrong(lost.map(|name| format!("back to host {name}, which is lost")));
+    }
+
+    /// Checks that siblings are apart, and processes which go on from images are launched where these are.
+    fn check_placement(&mut self) {
+        if self.from.is_none() && self.scenario.degrees.iter().all(|degree| *degree <= 2) {
+            let ranks = 0..self.scenario.degrees.len() as u32;
+            let host_of = |index| ranks.clone().map(move |rank| ReplicaId::new(rank, index));
+            let pairs =
+                host_of(0).zip(host_of(1)).map(|(one, other)| (one, self.root.host(one), self.root.host(other)));
+            let together = pairs.filter(|(_, one, _)| one.is_some()).find(|(_, one, other)| one == other);
+            let wrong = together.map(|(one, ..)| format!("{one} and its sibling are on one host"));
+            self.note_wrong(wrong);
+        }
+        let Some(kept) = self.from.clone().filter(|_| self.root.is_launched()) else { return };
+        let manifest = &kept.manifest;
+        if !manifest.level.is_of_hosts() || manifest.level.is_fetched() {
+            return;
+        }
+        for replica in self.live() {
+            let host = self.root.host(replica).map(|host| self.hosts[host as usize].clone());
+            let of = manifest.image(replica.rank).host;
+            let is_there = |name: &String| manifest.holders(of).any(|at| manifest.hosts[at as usize] == *name);
+            let wrong = !host.as_ref().is_some_and(is_there);
+            self.note_wrong(wrong.then(|| format!("{replica} is on {host:?}, where its image is not")));
+        }
     }
 
     fn note_wrong(&mut self, wrong: Option<String>) {
@@ -693,8 +758,9 @@ impl Job {
         let begins = matches!(input, Input::WentBack(_));
         if begins {
             self.jobs.begin_life();
-            // Other hosts are in the place of those that were lost, and other daemons on all.
-            self.dead_hosts.clear();
+            self.hosts = std::mem::take(&mut self.next_hosts);
+            (self.dead_hosts, self.dismissed) = Default::default();
+            // Daemons are others on all hosts.
             self.answers.retain(|host, _| *host == u32::MAX);
         }
         self.give(input);
@@ -855,13 +921,13 @@ impl Job {
     }
 
     fn lose_host(&mut self) {
-        let host = self.scenario.random.u32(0..4);
+        let host = self.scenario.random.u32(0..self.hosts.len() as u32);
         if self.dead_hosts.len() < 2 && self.dead_hosts.insert(host) {
             self.answers.remove(&host);
             let there = |replica: &ReplicaId| self.root.host(*replica) == Some(host);
             let lost: Vec<_> = self.root.world.replicas().filter(there).collect();
             self.gone.extend(lost);
-            let name = HOSTS[host as usize].0.to_owned();
+            let name = self.hosts[host as usize].clone();
             self.give(Input::HostLost { host, name, why: "its power".into() });
         }
     }

@@ -7,14 +7,15 @@ use control_network::identity::Machine;
 use job_root::Input;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::frame::decode_body;
+use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
-use root_records::ledger::{Launchers, Record, Returned, Senseless};
+use root_records::ledger::{Launchers, Record, Senseless};
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
 pub struct LifeBefore {
-    /// The return that began this life. `None` for the first.
-    pub returned: Option<Returned>,
+    /// The secret of a life that a return began. `None` for the first.
+    pub returned: Option<Secret>,
     pub records: VecDeque<Record>,
     /// Messages from outside the root: count of root messages before it, receiver (`None`: all), body.
     pub orders: VecDeque<(u64, Option<u32>, Vec<u8>)>,
@@ -62,8 +63,8 @@ impl Before {
     }
 
     fn take(&mut self, record: Record) {
-        if let Record::Returned(returned) = record {
-            return self.lives.push_back(LifeBefore { returned: Some(*returned), ..LifeBefore::default() });
+        if let Record::Returned(secret) = record {
+            return self.lives.push_back(LifeBefore { returned: Some(secret), ..LifeBefore::default() });
         }
         let life = self.lives.back_mut().expect("there is a first one");
         let known = &mut life.known;
@@ -112,18 +113,15 @@ impl LifeBefore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use line_store::{Kept, Level, Manifest};
     use redrt_types::{View, World};
     use redrt_wire::control::Options;
     use redrt_wire::daemon::{Binding, Launch};
     use redrt_wire::dynamic::Origin;
     use redrt_wire::frame::encode_body;
-    use redrt_wire::line::Generation;
-    use redrt_wire::secret::Secret;
     use std::time::Duration;
 
     fn launched() -> Record {
-        let input = Input::Launched { placement: vec![Some(0)], recovery: None, rooms: Vec::new() };
+        let input = Input::Launched { hosts: Vec::new() };
         Record::Input { now: Duration::ZERO, input: Box::new(input) }
     }
 
@@ -160,35 +158,7 @@ mod tests {
     }
 
     fn returned() -> Record {
-        let world = World::uniform(1, 1);
-        let manifest = Manifest {
-            job: 1,
-            generation: Generation(3),
-            taken_at_ns: 0,
-            job_time_ns: 0,
-            program_version: String::new(),
-            hosts: vec!["a".into()],
-            view: View::initial(&world),
-            degrees: vec![1],
-            next_life: Default::default(),
-            placement: vec![Some(0)],
-            members: Vec::new(),
-            world,
-            applications: Vec::new(),
-            application_of_rank: Vec::new(),
-            options: Options::default(),
-            host_name: String::new(),
-            input_bytes: 0,
-            files: Vec::new(),
-            image_bytes: 0,
-            chain: Vec::new(),
-            level: Level::Shared,
-            objects: Vec::new(),
-            has_shared_log: false,
-            copies: Vec::new(),
-        };
-        let kept = Box::new(Kept { directory: "line-3".into(), manifest });
-        Record::Returned(Box::new(Returned { secret: Secret::generate().unwrap(), hosts: Vec::new(), kept, count: 1 }))
+        Record::Returned(Secret::generate().unwrap())
     }
 
     /// Bytes of standard input are counted over all lives.

@@ -4,8 +4,9 @@ use super::Lines;
 use anyhow::Result;
 use coordinator::LineSettings;
 use job_options::{Fault, Job};
-use job_root::{Life, Settings};
+use job_root::{HostWait, LaunchSettings, Life, Settings};
 use line_store::Kept;
+use placement::plan::HostPlan;
 use redrt_types::{View, VirtualRank};
 use redrt_wire::fault::ProcessFault;
 use std::time::Duration;
@@ -14,7 +15,12 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When facts about this host for the site's pool are missing.
-pub(in super::super) fn settings(job: &Job, job_number: u64, lines: Option<&Lines>) -> Result<Settings> {
+pub(in super::super) fn settings(
+    job: &Job,
+    job_number: u64,
+    plan: &HostPlan,
+    lines: Option<&Lines>,
+) -> Result<Settings> {
     Ok(Settings {
         life: life(
             job,
@@ -32,6 +38,13 @@ pub(in super::super) fn settings(job: &Job, job_number: u64, lines: Option<&Line
         is_spawned: job.origin.is_some(),
         site: super::super::spares::site_request(job, job_number)?,
         checkpoints: lines.map(|lines| lines.constants(job)),
+        launch: LaunchSettings {
+            plan: plan.clone(),
+            clone_count_max: job.clone_count_max,
+            arbitration_interval: job.arbitration_interval,
+        },
+        // If the expected duration is unknown the job goes on.
+        host_wait: job.host_wait.and_then(|host_wait| Some(HostWait { wait: host_wait.wait, work: host_wait.work? })),
     })
 }
 

@@ -1,11 +1,13 @@
 //! The shape of a simulated job, and the faults in it.
 
-use super::JOB;
-use crate::{CheckpointSettings, Life, Settings};
+use super::{HOSTS, JOB};
+use crate::{CheckpointSettings, LaunchSettings, Life, Settings};
 use coordinator::{LOOK_INTERVAL_USUAL, LineSettings, OnStall, RandomKills, Schedule};
 use line_store::Level;
+use placement::plan::{HostPlan, PlannedHost};
 use redrt_types::{View, World};
 use redrt_wire::control::OnSdc;
+use redrt_wire::daemon::HostName;
 use redrt_wire::line::{Compression, Generation};
 use replica_output::sphere_stream::Release;
 use spare_pool::{JobId, Request};
@@ -47,6 +49,12 @@ pub struct Scenario {
     pub is_calm: bool,
     /// True if processes spawn other jobs, and publish names.
     pub has_jobs: bool,
+}
+
+/// A host: a spare one if copies fit there.
+fn planned((name, count): (&str, u32)) -> PlannedHost {
+    let name = Some(HostName { user: None, name: name.into() });
+    PlannedHost { name, slot_count: (count > 0).then_some(count), spare: count > 0, local: false }
 }
 
 impl Scenario {
@@ -137,6 +145,12 @@ impl Scenario {
                 has_host_memory: false,
                 racks: vec![("a".into(), 0), ("b".into(), 0)],
             }),
+            launch: LaunchSettings {
+                plan: HostPlan { hosts: HOSTS.map(planned).to_vec(), ..HostPlan::here() },
+                clone_count_max: 4,
+                arbitration_interval: None,
+            },
+            host_wait: None,
         }
     }
 

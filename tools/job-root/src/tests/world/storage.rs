@@ -26,6 +26,8 @@ pub struct Storage {
     copied: BTreeSet<(Generation, u32, u32)>,
     /// Parts in the object store.
     uploaded: BTreeSet<(Generation, u32)>,
+    /// The places of the job.
+    pub world: Option<World>,
 }
 
 impl Storage {
@@ -52,6 +54,11 @@ impl Storage {
 
     pub fn uploaded(&mut self, generation: Generation, source: u32) {
         self.uploaded.insert((generation, source));
+    }
+
+    /// The job is loaded from this checkpoint: newer ones are of no use.
+    pub fn abandon_newer(&mut self, than: Generation) {
+        self.kept.retain(|generation, _| *generation <= than);
     }
 
     /// The process of the store ends, and its orders with it.
@@ -117,8 +124,13 @@ impl Storage {
                     sealed_access: None,
                 }))
             }
+            StoreWork::FindOlder(than) => {
+                let kept = self.kept.range(..than).next_back().map(|(_, kept)| Box::new(kept.clone()));
+                StoreAnswer::Found { kept, passed_over: Vec::new() }
+            }
             StoreWork::Commit(contents) => {
-                let kept = Kept { directory: "line".into(), manifest: manifest(*contents) };
+                let world = self.world.clone().expect("the job has begun");
+                let kept = Kept { directory: "job/line".into(), manifest: manifest(*contents, world) };
                 // A checkpoint that is kept is not kept again.
                 let kept = self.kept.entry(kept.manifest.generation).or_insert(kept);
                 StoreAnswer::Kept(Box::new(kept.clone()))
@@ -128,7 +140,7 @@ impl Storage {
     }
 }
 
-fn manifest(contents: Contents) -> Manifest {
+fn manifest(contents: Contents, world: World) -> Manifest {
     let Contents { cut, hosts, chain, level, copies, objects, .. } = contents;
     Manifest {
         job: 1,
@@ -137,7 +149,7 @@ fn manifest(contents: Contents) -> Manifest {
         job_time_ns: 0,
         program_version: String::new(),
         hosts,
-        world: World::uniform(1, 1),
+        world,
         view: cut.taken.view,
         degrees: cut.taken.degrees,
         next_life: cut.taken.next_life,

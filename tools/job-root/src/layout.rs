@@ -1,14 +1,26 @@
 //! Placement of processes on hosts, once CPUs and names of the hosts are known.
 
-use super::fleet::Fleet;
-use super::pools;
-use anyhow::{Result, ensure};
-use placement::plan::MapBy;
+use super::launching::HostFacts;
+use super::mutation::{self, Mutation};
+use placement::plan::{HostPlan, MapBy};
 use redrt_types::{View, World};
-use spare_pool::{Host, Order, place};
+use spare_pool::{Host, Order, PlacementError, place};
 
-pub struct Layout {
-    /// Host of each process, in the order of process numbers. `None` for free places.
+/// The reason why processes cannot be laid out.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum LayoutError {
+    /// All hosts are kept free.
+    #[error("all hosts are spares: there is none left for the job")]
+    AllSpares,
+    /// The hosts have too few places.
+    #[error(transparent)]
+    Full(#[from] PlacementError),
+}
+
+/// Processes on hosts, before they are launched.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Host of each process, in the order of process numbers. None for free places.
     pub placement: Vec<Option<u32>>,
     shared_count: usize,
     shared_rack_count: usize,
@@ -29,17 +41,21 @@ fn slot_counts(process_count: u32, said: &[Option<u32>], cpu_counts: &[u32]) -> 
     counts.into_iter().map(|count| count.saturating_mul(factor)).collect()
 }
 
-/// Lays out the processes of the view on the hosts of the fleet that are not spares.
-pub fn lay_out(world: &World, view: &View, fleet: &Fleet) -> Result<Layout> {
+/// Lays out the processes of the view on the hosts that are not spares.
+pub(super) fn lay_out(world: &World, view: &View, plan: &HostPlan, facts: &[HostFacts]) -> Result<Layout, LayoutError> {
     let launched = World::new(view.degrees());
-    let plan = fleet.plan();
-    let used: Vec<_> = (0..plan.hosts.len() as u32).filter(|host| !plan.hosts[*host as usize].spare).collect();
-    ensure!(!used.is_empty(), "all hosts are spares: there is none left for the job");
+    let mut used: Vec<_> = (0..plan.hosts.len() as u32).filter(|host| !plan.hosts[*host as usize].spare).collect();
+    if mutation::is(Mutation::SiblingsTogether) {
+        used.truncate(1);
+    }
+    if used.is_empty() {
+        return Err(LayoutError::AllSpares);
+    }
     let said: Vec<_> = used.iter().map(|host| plan.per_host.or(plan.hosts[*host as usize].slot_count)).collect();
-    let cpu_counts: Vec<_> = used.iter().map(|host| fleet.cpu_count(*host)).collect();
+    let cpu_counts: Vec<_> = used.iter().map(|host| facts[*host as usize].cpu_count).collect();
     let counts = slot_counts(launched.process_count(), &said, &cpu_counts);
     let hosts = used.iter().zip(counts).map(|(host, slot_count)| {
-        let name = fleet.name(*host).to_owned();
+        let name = facts[*host as usize].name.clone();
         let rack = plan.racks.iter().find(|(other, _)| *other == name).map(|(_, rack)| *rack);
         Host { name, slot_count, rack }
     });
@@ -63,15 +79,8 @@ impl Layout {
         self.placement.iter().filter(|other| **other == Some(host)).count() as u32
     }
 
-    /// Number of processes and CPUs of each host.
-    pub fn hosts<'a>(&'a self, fleet: &'a Fleet) -> impl Iterator<Item = pools::Host> + 'a {
-        let host = |host| pools::Host { process_count: self.processes_on(host), cpu_count: fleet.cpu_count(host) };
-        (0..fleet.plan().hosts.len() as u32).map(host)
-    }
-
     /// Notes about the layout for the user. None without named hosts.
-    pub fn notes(&self, world: &World, fleet: &Fleet) -> Vec<String> {
-        let plan = fleet.plan();
+    pub fn notes(&self, world: &World, plan: &HostPlan, facts: &[HostFacts]) -> Vec<String> {
         if plan.hosts.iter().all(|host| host.name.is_none()) {
             return Vec::new();
         }
@@ -89,10 +98,11 @@ impl Layout {
                 world.rank_count()
             ));
         }
-        let places = |host: u32| plan.hosts[host as usize].slot_count.unwrap_or(fleet.cpu_count(host));
+        let places = |host: u32| plan.hosts[host as usize].slot_count.unwrap_or(facts[host as usize].cpu_count);
         let over = (0..plan.hosts.len() as u32).filter(|host| self.processes_on(*host) > places(*host));
-        let over: Vec<_> =
-            over.map(|host| format!("{} {}/{}", fleet.name(host), self.processes_on(host), places(host))).collect();
+        let over: Vec<_> = over
+            .map(|host| format!("{} {}/{}", facts[host as usize].name, self.processes_on(host), places(host)))
+            .collect();
         if !over.is_empty() {
             notes.push(format!("note: more processes than slots or CPUs on {}", over.join(", ")));
         }
@@ -100,18 +110,18 @@ impl Layout {
     }
 
     /// Lines of `--report-placement`, one for each host.
-    pub fn report(&self, world: &World, fleet: &Fleet) -> Vec<String> {
+    pub fn report(&self, world: &World, plan: &HostPlan, facts: &[HostFacts]) -> Vec<String> {
         let line = |host: u32| {
             let here = world.replicas().zip(&self.placement).filter(|(_, at)| **at == Some(host));
             let names: Vec<_> = here.map(|(replica, _)| replica.to_string()).collect();
-            let what = match (names.is_empty(), fleet.plan().hosts[host as usize].spare) {
+            let what = match (names.is_empty(), plan.hosts[host as usize].spare) {
                 (false, _) => names.join(" "),
                 (true, true) => "spare".into(),
                 (true, false) => "free".into(),
             };
-            format!("placement: {}: {what}", fleet.name(host))
+            format!("placement: {}: {what}", facts[host as usize].name)
         };
-        (0..fleet.plan().hosts.len() as u32).map(line).collect()
+        (0..plan.hosts.len() as u32).map(line).collect()
     }
 }
 

@@ -1,23 +1,30 @@
 //! `--host-wait`: after the loss of a host, with no spare, the job either goes on with fewer hosts or ends, to be
 //! resumed with as many as before.
 
-use super::Shell;
-use job_options::HostWait;
 use line_store::Manifest;
-use placement::plan::HostPlan;
+use placement::plan::PlannedHost;
 use planner::spare_choice::SpareChoice;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-impl Shell<'_> {
-    /// Reason to end and resume with as many hosts as before, rather than go on with those of `plan`: the no-spare
-    /// point is not reached (thesis on FTM, section 5.3.2). `None` to go on.
-    pub(super) fn reason_to_wait(&self, manifest: &Manifest, plan: &HostPlan) -> Option<String> {
-        let HostWait { wait, work } = self.job.host_wait?;
-        let work = work?.as_secs_f64();
-        let cpus = (0..self.fleet.plan().hosts.len() as u32).map(|host| self.fleet.cpu_count(host)).min()?;
+/// Data for the choice between waiting for a host and going on without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostWait {
+    /// Time after which another host is available.
+    pub wait: Duration,
+    /// Expected duration of the whole job.
+    pub work: Duration,
+}
+
+impl HostWait {
+    /// Reason to end job number `job` and resume it with as many hosts as before, rather than go on with these: the
+    /// no-spare point is not reached (thesis on FTM, section 5.3.2). None to go on.
+    pub(super) fn reason(self, job: u64, manifest: &Manifest, hosts: &[PlannedHost], cpus: u32) -> Option<String> {
+        let work = self.work.as_secs_f64();
         let size = |group: usize| manifest.placement.iter().filter(|host| **host == Some(group as u32)).count();
-        let sizes: Vec<_> = (0..plan.hosts.len()).map(size).collect();
-        let names = plan.hosts.iter().map(|host| host.name.as_ref().map(|host| host.name.as_str()));
+        let sizes: Vec<_> = (0..hosts.len()).map(size).collect();
+        let names = hosts.iter().map(|host| host.name.as_ref().map(|host| host.name.as_str()));
         let slowdown = crowding(&sizes, &names.collect::<Vec<_>>(), cpus);
         // Both choices continue from a checkpoint, so lost work does not differ.
         let choice = SpareChoice {
@@ -27,7 +34,7 @@ impl Shell<'_> {
             lost_share: 0.0,
             interval: 0.0,
             restart_remaining: 0.0,
-            copy_to_spare: wait.as_secs_f64(),
+            copy_to_spare: self.wait.as_secs_f64(),
             restart_spare: 0.0,
         };
         let done = manifest.job_time_ns as f64 / 1e9 / work;
@@ -35,10 +42,9 @@ impl Shell<'_> {
         (done < point).then(|| {
             format!(
                 "there is no spare for the host that was lost, and going on without would take {slowdown:.2} times as \
-                 long; {:.0} % are done, and up to {:.0} % waiting for another ends sooner: resume the job with redrun --resume {:016x}",
+                 long; {:.0} % are done, and up to {:.0} % waiting for another ends sooner: resume the job with redrun --resume {job:016x}",
                 done * 100.0,
                 (point * 100.0).min(100.0),
-                self.job_number
             )
         })
     }
