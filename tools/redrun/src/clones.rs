@@ -1,9 +1,10 @@
 //! Progress of clones for the user: status lines at the foot of a terminal; elsewhere a line at intervals.
 
-use super::Shell;
+use super::run::Run;
 use job_report::bytes_text;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::{Newcomer, Progress};
+use say::Console;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -75,42 +76,35 @@ impl Clones {
         };
         self.0.values().map(clone).collect()
     }
-}
 
-impl Shell<'_> {
     /// Shows that more memory of a clone was sent.
-    pub(super) fn note_progress(&mut self, newcomer: Newcomer, progress: Progress) {
-        self.note_clones();
-        let now = self.now();
-        let host = self.host_name(newcomer.replica);
-        let Some(clone) = self.clones.0.get_mut(&newcomer.replica) else { return };
+    pub fn note_progress(&mut self, run: &Run<'_>, console: &Console, newcomer: Newcomer, progress: Progress) {
+        self.show(run, console);
+        let Some(clone) = self.0.get_mut(&newcomer.replica) else { return };
         clone.progress = Some(progress);
-        if !self.console.shows_status() && clone.is_due(now) {
-            let line = clone.line(&host);
-            self.console.plain(&format!("cloning {line}"));
+        if !console.shows_status() && clone.is_due(run.now()) {
+            let line = clone.line(&run.host_name(newcomer.replica));
+            console.plain(&format!("cloning {line}"));
         }
     }
 
     /// Takes over the coordinator's list of clones, and shows it.
-    pub(super) fn note_clones(&mut self) {
-        let now = self.now();
+    pub fn show(&mut self, run: &Run<'_>, console: &Console) {
+        let now = run.now();
         let under_way: BTreeMap<_, _> =
-            self.root.coordinator().attempts().map(|(_, newcomer)| (newcomer.replica, newcomer)).collect();
-        self.clones.0.retain(|replica, clone| under_way.get(replica) == Some(&clone.newcomer));
+            run.root.coordinator().attempts().map(|(_, newcomer)| (newcomer.replica, newcomer)).collect();
+        self.0.retain(|replica, clone| under_way.get(replica) == Some(&clone.newcomer));
         for (replica, newcomer) in under_way {
-            self.clones.0.entry(replica).or_insert(Clone { newcomer, progress: None, told_at: now });
+            self.0.entry(replica).or_insert(Clone { newcomer, progress: None, told_at: now });
         }
-        if self.console.shows_status() {
-            let lines = self.clones.0.iter().map(|(replica, clone)| clone.line(&self.host_name(*replica)));
-            let lines = lines.chain(self.checkpoint_text()).collect();
-            self.console.show_status(lines);
+        if console.shows_status() {
+            let lines = self.0.iter().map(|(replica, clone)| clone.line(&run.host_name(*replica)));
+            let of_checkpoint = run
+                .root
+                .checkpoint_progress()
+                .map(|(generation, progress)| format!("checkpoint {generation}: {}", progress_text(&progress)));
+            console.show_status(lines.chain(of_checkpoint).collect());
         }
-    }
-
-    /// Progress of the checkpoint that is being taken, as a line.
-    fn checkpoint_text(&self) -> Option<String> {
-        let (generation, progress) = self.root.checkpoint_progress()?;
-        Some(format!("checkpoint {generation}: {}", progress_text(&progress)))
     }
 }
 

@@ -20,7 +20,6 @@ use super::joining::Awaited;
 use super::output;
 use super::spares::SitePool;
 use super::spool::Spool;
-use super::streams;
 use super::transit::Transit;
 use super::{Fleet, Shell};
 use anyhow::{Context, Result, bail};
@@ -293,7 +292,8 @@ impl Shell<'_> {
         let input_file = replay.input_file.clone();
         let mut later = std::mem::take(&mut replay.later);
         // Records of the replayed time are in the audit log already.
-        let audit = self.audit.take();
+        let audit = self.teller.audit.take();
+        let notices = self.teller.notices.take();
         self.outputs.replay();
         let snapshot = replay.life.snapshot.take();
         self.replay = Some(replay);
@@ -344,46 +344,46 @@ impl Shell<'_> {
             };
             self.happened_before(&input);
             self.happened(&input);
-            self.root.handle(now, input);
+            self.run.root.handle(now, input);
             self.carry_out();
             last = now;
         }
         self.send_orders(u64::MAX);
         self.replay = None;
-        self.audit = audit;
-        self.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
+        (self.teller.audit, self.teller.notices) = (audit, notices);
+        self.run.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
         if is_elsewhere && !self.outputs.known_bytes()[0].contains(&shown_bytes[0]) {
             shown_bytes = noted_bytes;
             self.ledger.give_up("others write to its standard output, too");
         }
         self.outputs.go_on(shown_bytes)?;
         self.give_to_store_again();
-        self.site.go_on();
-        let unsettled: Vec<_> = self.joining.keys().copied().collect();
-        unsettled.into_iter().for_each(|host| self.fleet.settle_added(host));
+        self.coming.site.go_on();
+        let unsettled: Vec<_> = self.coming.joining.keys().copied().collect();
+        unsettled.into_iter().for_each(|host| self.run.fleet.settle_added(host));
         for (host, messages) in heard {
-            messages.into_iter().for_each(|message| self.fleet.hear_later(host, message));
+            messages.into_iter().for_each(|message| self.run.fleet.hear_later(host, message));
         }
-        self.record("came-back", &serde_json::json!({ "term": term.0 }));
+        self.teller.record("came-back", &serde_json::json!({ "term": term.0 }));
         self.go_on_with_input(input_file, is_elsewhere)?;
-        if self.exit_code.is_some() {
-            self.outputs.finish(self.root.coordinator().is_suspended());
+        if self.ending.code.is_some() {
+            self.outputs.finish(self.run.root.coordinator().is_suspended());
         }
         self.ledger.came_back(term);
-        self.askers.count = term.0 << 32;
-        let count = self.live_count();
-        if let Some(seat) = self.seat.as_mut().filter(|_| self.root.started_count() >= count) {
-            seat.runs(self.job_number);
+        self.reach.askers.count = term.0 << 32;
+        let count = self.run.live_count();
+        if let Some(seat) = self.reach.seat.as_mut().filter(|_| self.run.root.started_count() >= count) {
+            seat.runs(self.run.number);
         }
-        let host = self.fleet.own_name();
-        self.entry = running_jobs::write_down(self.job_number, &host, self.fleet.address(), self.fleet.secret()).ok();
+        // Without the note the job goes on, but `redctl` does not find it.
+        let _ = self.reach.write_down(&self.run);
         if is_elsewhere {
-            let hosts = (0..).zip(&self.fleet.plan().hosts);
+            let hosts = (0..).zip(&self.run.fleet.plan().hosts);
             let own = hosts.filter(|(_, host)| host.local).map(|(number, _)| number).collect();
             self.handle(Input::RootIsOn(own));
-            self.fleet.leave_launchers();
+            self.run.fleet.leave_launchers();
         }
-        self.fleet.call_all();
+        self.run.fleet.call_all();
         Ok(())
     }
 
@@ -394,13 +394,13 @@ impl Shell<'_> {
         (replay.life, replay.relayed_count) = (life, 0);
         self.ledger.begin_life();
         let chosen = self.returns.due.take().ok_or(Senseless::NoReturn)?;
-        let plan = self.fleet.plan().clone().with_hosts(chosen.hosts.clone());
-        self.fleet = Fleet::come_back(plan, returned, self.ledger.clone(), replay.term, &replay.life.known)?;
+        let plan = self.run.fleet.plan().clone().with_hosts(chosen.hosts.clone());
+        self.run.fleet = Fleet::come_back(plan, returned, self.ledger.clone(), replay.term, &replay.life.known)?;
         let count = chosen.count;
         // A return without launched processes is done again.
         self.returns.due = (!replay.life.is_launched).then_some(chosen);
         self.leave_life(Instant::now(), lost_at, count);
-        self.site = SitePool::of_past(self.job, self.job_number)?;
+        self.coming.begin_life(SitePool::of_past(self.run.job, self.run.number)?);
         Ok(())
     }
 
@@ -408,24 +408,24 @@ impl Shell<'_> {
     /// joining.
     fn happened_before(&mut self, input: &Input) {
         match input {
-            Input::HostLost { host, .. } => self.fleet.lost_before(*host),
-            Input::Site(news) => self.site.heard_before(news),
-            Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.joining.remove(host)),
+            Input::HostLost { host, .. } => self.run.fleet.lost_before(*host),
+            Input::Site(news) => self.coming.site.heard_before(news),
+            Input::HostFound { host, .. } | Input::SpareAdded { host, .. } => drop(self.coming.joining.remove(host)),
             Input::HostNotFound { name, .. } => {
-                if let Some(host) = self.fleet.find(name) {
-                    self.joining.remove(&host);
-                    self.fleet.lost_before(host);
+                if let Some(host) = self.run.fleet.find(name) {
+                    self.coming.joining.remove(&host);
+                    self.run.fleet.lost_before(host);
                 }
             }
-            Input::StandardInputEnd => (self.input, self.input_has_ended) = (None, true),
+            Input::StandardInputEnd => self.input.end(),
             _ => {}
         }
     }
 
     fn added_before(&mut self, spare: &Spare, for_user: Option<Option<u32>>) {
         if let Some(replay) = &self.replay {
-            let host = self.fleet.added_before(spare, &replay.life.known);
-            self.joining.insert(host, Awaited::noted(for_user));
+            let host = self.run.fleet.added_before(spare, &replay.life.known);
+            self.coming.joining.insert(host, Awaited::noted(for_user));
         }
     }
 
@@ -442,19 +442,19 @@ impl Shell<'_> {
     }
 
     fn go_on_with_input(&mut self, file: Option<ledger::KeptFile>, is_elsewhere: bool) -> Result<()> {
-        if self.input_has_ended {
+        if self.input.has_ended() {
             return Ok(());
         }
         match file.map(|kept| files::input(&kept, is_elsewhere)) {
-            Some(Ok(file)) => (self.input, self.input_is_file) = (Some(streams::pumped(file)?), true),
+            Some(Ok(file)) => self.input.go_on(file)?,
             // The input has not ended: a console may supply more.
-            Some(Err(why)) => self.untold.push(format!("standard input does not go on where it was: {why:#}")),
+            Some(Err(why)) => self.teller.untold.push(format!("standard input does not go on where it was: {why:#}")),
             None => {}
         }
         // Input that the previous root had read and not handled.
-        let waiting = self.spool.as_mut().map(Spool::take).transpose().context("Failed to read standard input")?;
-        if let Some(bytes) = waiting.filter(|bytes| !bytes.is_empty()) {
-            self.handle(Input::StandardInput(bytes));
+        let left = self.input.left().context("Failed to read standard input")?;
+        if !left.is_empty() {
+            self.handle(Input::StandardInput(left));
         }
         Ok(())
     }
@@ -466,7 +466,7 @@ impl Shell<'_> {
             replay.relayed_count += 1;
             self.send_orders(count);
         }
-        self.fleet.relay(to, message);
+        self.run.fleet.relay(to, message);
     }
 
     /// Sends messages from outside the root whose place is before the root's message `relayed_count`.
@@ -475,20 +475,20 @@ impl Shell<'_> {
             && let Some((_, to, body)) = replay.life.orders.pop_front_if(|(after, ..)| *after <= relayed_count)
         {
             if let Ok(ToDaemon::Launch(launch)) = decode_body(&body) {
-                if let Some(awaited) = to.and_then(|host| self.joining.get_mut(&host)) {
+                if let Some(awaited) = to.and_then(|host| self.coming.joining.get_mut(&host)) {
                     awaited.is_launched = true;
                 }
-                self.launch = Some(*launch);
+                self.coming.launch = Some(*launch);
             }
-            self.fleet.sent_before(to, body);
+            self.run.fleet.sent_before(to, body);
         }
     }
 
     /// Warns the user once the journal has become unusable.
     pub(super) fn hear_of_ledger(&mut self) {
         if let Some(why) = self.ledger.poll_trouble() {
-            self.spool = None;
-            self.console.warning(&cannot_come_back(&why));
+            self.input.spool = None;
+            self.teller.console.warning(&cannot_come_back(&why));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The council: keeps enough hosts with the root's records (`--roots`).
 
-use super::Shell;
+use super::run::Run;
 use anyhow::{Context, Result};
 use control_network::launcher;
 use placement::plan::HostPlan;
@@ -9,6 +9,7 @@ use redrt_wire::secret::Secret;
 use root_quorum::Step;
 use root_records::council::mirror::Mirror;
 use root_records::council::{Members, Setup};
+use root_records::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -81,48 +82,51 @@ fn missing(wanted: usize, own: IpAddr, all: &[Candidate]) -> Vec<u32> {
     asked
 }
 
-impl Shell<'_> {
-    /// Asks more hosts to hold the records if fewer than `--roots` do, and records changes of the voters.
-    pub(super) fn keep_council(&mut self) {
-        let Some(Members { places, voters }) = self.ledger.council() else { return };
-        if self.council.voters != voters {
+impl Council {
+    /// Asks more hosts to hold the records if fewer than `--roots` do. Returns the new voters, for the audit log.
+    pub fn keep(&mut self, run: &mut Run<'_>, ledger: &Ledger, has_ended: bool) -> Option<serde_json::Value> {
+        let Members { places, voters } = ledger.council()?;
+        let mut changed = None;
+        if self.voters != voters {
             let name = |id: &u64| places.iter().find(|(of, _)| of == id).map(|(_, place)| place.host.clone());
-            self.council.hosts = voters.iter().filter_map(name).collect();
+            self.hosts = voters.iter().filter_map(name).collect();
             let ids: Vec<_> = voters.iter().map(|id| format!("{id:x}")).collect();
-            self.record("roots", &serde_json::json!({ "hosts": self.council.hosts, "members": ids }));
-            self.council.voters = voters;
+            changed = Some(serde_json::json!({ "hosts": self.hosts, "members": ids }));
+            self.voters = voters;
         }
-        if self.replay.is_some() || self.exit_code.is_some() || !self.root.is_launched() {
-            return;
+        if !has_ended && run.root.is_launched() {
+            self.ask_others(run, ledger, &places);
         }
-        while let Some(step) =
-            self.council.notice.look(self.council.voters.len(), places.len(), || self.fleet.all_know_roots())
-        {
+        changed
+    }
+
+    fn ask_others(&mut self, run: &mut Run<'_>, ledger: &Ledger, places: &[(u64, root_quorum::Place)]) {
+        while let Some(step) = self.notice.look(self.voters.len(), places.len(), || run.fleet.all_know_roots()) {
             match step {
-                Step::Tell(roots) => self.fleet.tell_roots(roots),
-                Step::Permit => self.ledger.permit_voters(),
+                Step::Tell(roots) => run.fleet.tell_roots(roots),
+                Step::Permit => ledger.permit_voters(),
             }
         }
-        let plan = self.fleet.plan();
+        let plan = run.fleet.plan();
         let candidate = |host: u32| {
-            let address = self.fleet.host_address(host)?;
-            let name = self.fleet.name(host);
+            let address = run.fleet.host_address(host)?;
+            let name = run.fleet.name(host);
             let rack = plan.racks.iter().find(|(of, _)| of == name).map(|(_, rack)| *rack);
-            let is_asked = self.council.asked.get(&host).is_some_and(|at| at.elapsed() < JOIN_TIME_MAX);
+            let is_asked = self.asked.get(&host).is_some_and(|at| at.elapsed() < JOIN_TIME_MAX);
             let is_in = is_asked || places.iter().any(|(_, place)| place.address.ip() == address);
             Some(Candidate { host, address, rack, is_in })
         };
-        let alive = self.root.hosts().filter(|host| !self.fleet.is_dead(*host));
+        let alive = run.root.hosts().filter(|host| !run.fleet.is_dead(*host));
         let all: Vec<_> = alive.filter_map(candidate).collect();
-        let wanted = missing(usize::from(plan.roots), self.fleet.address().ip(), &all);
+        let wanted = missing(usize::from(plan.roots), run.fleet.address().ip(), &all);
         let (voters, timeout, lease) = (plan.roots, plan.detect_timeout, plan.root_lease);
         for host in wanted {
             let peers = places.iter().map(|(id, place)| (*id, place.address)).collect();
             let Ok(id) = any_id() else { return };
-            let name = self.fleet.name(host).to_owned();
-            let councillor = Councillor { job: self.job_number, id, host: name, peers, voters, timeout, lease };
-            self.fleet.send(host, &ToDaemon::Councillor(Box::new(councillor)));
-            self.council.asked.insert(host, Instant::now());
+            let name = run.fleet.name(host).to_owned();
+            let councillor = Councillor { job: run.number, id, host: name, peers, voters, timeout, lease };
+            run.fleet.send(host, &ToDaemon::Councillor(Box::new(councillor)));
+            self.asked.insert(host, Instant::now());
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The report of `--check-determinism`: places where the program is not deterministic.
 
-use super::Shell;
 use crate::symbols::{Location, Symbols};
 use coordinator::{Apart, Check, Nondeterministic};
 use job_report::in_words;
+use job_root::Root;
 use redrt_types::ReplicaId;
 use redrt_wire::event::ReadingAlone;
 use redrt_wire::trace::Trace;
@@ -243,13 +243,11 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
     Verdict { lines, json, is_deterministic: check.is_clean() }
 }
 
-impl Shell<'_> {
-    /// The check's result. `None` without `--check-determinism`.
-    pub(super) fn judge_determinism(&self, ended_well: bool) -> Option<Verdict> {
-        let told = self.root.coordinator().statistics().filter_map(|(_, one)| one);
-        let compared = told.map(|one| one.messages_compared).sum();
-        self.root.coordinator().determinism().map(|check| verdict(check, compared, ended_well))
-    }
+/// The check's result. `None` without `--check-determinism`.
+pub(super) fn judge(root: &Root, ended_well: bool) -> Option<Verdict> {
+    let told = root.coordinator().statistics().filter_map(|(_, one)| one);
+    let compared = told.map(|one| one.messages_compared).sum();
+    root.coordinator().determinism().map(|check| verdict(check, compared, ended_well))
 }
 
 #[cfg(test)]

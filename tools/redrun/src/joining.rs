@@ -62,14 +62,14 @@ impl Shell<'_> {
         name: &HostName,
         place_count: Option<u32>,
     ) -> Result<bool, SpareError> {
-        if !self.job.is_cloneable {
+        if !self.run.job.is_cloneable {
             return Err(WishError::NotCloneable.into());
         }
-        if !self.root.is_launched() || self.exit_code.is_some() {
+        if !self.run.root.is_launched() || self.ending.code.is_some() {
             return Err(SpareError::NotRunning);
         }
-        if let Some(host) = self.find_host(&name.name) {
-            if self.joining.contains_key(&host) {
+        if let Some(host) = self.run.find_host(&name.name) {
+            if self.coming.joining.contains_key(&host) {
                 return Err(SpareError::Awaited { host: name.name.clone() });
             }
             self.open_host(host, name.user.clone(), Some(place_count.unwrap_or(1)));
@@ -83,8 +83,8 @@ impl Shell<'_> {
 
     /// Finds a host for the root, or begins to add it.
     pub(super) fn find_or_add(&mut self, spare: &Spare) {
-        let found = self.find_host(&spare.name);
-        if let Some(awaited) = found.and_then(|host| self.joining.get_mut(&host)) {
+        let found = self.run.find_host(&spare.name);
+        if let Some(awaited) = found.and_then(|host| self.coming.joining.get_mut(&host)) {
             awaited.for_root = true;
             return;
         }
@@ -102,36 +102,36 @@ impl Shell<'_> {
     }
 
     fn add_host(&mut self, spare: &Spare, awaited: Awaited) -> Result<()> {
-        let host = self.fleet.add(spare)?;
+        let host = self.run.fleet.add(spare)?;
         self.ledger.added(spare, awaited.for_user);
-        self.joining.insert(host, awaited);
+        self.coming.joining.insert(host, awaited);
         Ok(())
     }
 
     fn open_host(&mut self, host: u32, user: Option<String>, count: Option<u32>) {
-        let (name, cpu_count) = (self.fleet.name(host).to_owned(), self.fleet.cpu_count(host));
+        let (name, cpu_count) = (self.run.fleet.name(host).to_owned(), self.run.fleet.cpu_count(host));
         self.handle(Input::SpareAdded { host, name, user, count, cpu_count });
     }
 
     /// Takes in an added host whose daemon has attached.
     pub(super) fn host_joined(&mut self, host: u32) {
-        let Some(Awaited { for_user, link, is_launched, .. }) = self.joining.remove(&host) else { return };
-        if let Some(launch) = self.launch.as_ref().filter(|_| !is_launched) {
+        let Some(Awaited { for_user, link, is_launched, .. }) = self.coming.joining.remove(&host) else { return };
+        if let Some(launch) = self.coming.launch.as_ref().filter(|_| !is_launched) {
             let mut launch = launch.clone();
-            launch.view = self.root.coordinator().view().clone();
-            launch.placement = for_daemons(self.root.placement());
-            self.fleet.send(host, &ToDaemon::Launch(Box::new(launch)));
+            launch.view = self.run.root.coordinator().view().clone();
+            launch.placement = for_daemons(self.run.root.placement());
+            self.run.fleet.send(host, &ToDaemon::Launch(Box::new(launch)));
         }
         if let Some(link) = link {
-            self.fleet.answer(link, String::new());
+            self.run.fleet.answer(link, String::new());
         }
         match for_user {
             Some(count) => {
-                let user = self.fleet.plan().hosts[host as usize].name.as_ref().and_then(|name| name.user.clone());
+                let user = self.run.fleet.plan().hosts[host as usize].name.as_ref().and_then(|name| name.user.clone());
                 self.open_host(host, user, count);
             }
             None => {
-                let name = self.fleet.name(host).to_owned();
+                let name = self.run.fleet.name(host).to_owned();
                 self.handle(Input::HostFound { host, name, is_new: true });
             }
         }
@@ -139,10 +139,10 @@ impl Shell<'_> {
 
     /// Answers requests for a host whose addition failed.
     pub(super) fn host_not_joined(&mut self, host: u32, why: &str) {
-        let name = self.fleet.name(host).to_owned();
-        let Some(awaited) = self.joining.remove(&host) else { return };
+        let name = self.run.fleet.name(host).to_owned();
+        let Some(awaited) = self.coming.joining.remove(&host) else { return };
         if let Some(link) = awaited.link {
-            self.fleet.answer(link, format!("host {name}: {why}"));
+            self.run.fleet.answer(link, format!("host {name}: {why}"));
         }
         if awaited.for_root {
             self.handle(Input::HostNotFound { name, why: why.to_owned() });
@@ -151,7 +151,7 @@ impl Shell<'_> {
 
     /// Releases a host that the job has vacated, unless it is this one: its daemon leaves.
     pub(super) fn host_free(&mut self, host: u32) {
-        if !self.fleet.plan().hosts[host as usize].local {
+        if !self.run.fleet.plan().hosts[host as usize].local {
             self.handle(Input::HostDismissed(host));
             self.dismiss_host(host);
         }
@@ -160,8 +160,8 @@ impl Shell<'_> {
     /// Lets the daemon of a host leave.
     pub(super) fn dismiss_host(&mut self, host: u32) {
         match self.replay {
-            Some(_) => self.fleet.lost_before(host),
-            None => self.fleet.dismiss(host),
+            Some(_) => self.run.fleet.lost_before(host),
+            None => self.run.fleet.dismiss(host),
         }
     }
 }

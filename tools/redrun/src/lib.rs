@@ -23,6 +23,7 @@ mod own_network;
 mod pools;
 mod program;
 mod redundancy;
+mod run;
 mod signals;
 mod spares;
 mod spawned;
@@ -56,20 +57,21 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signalfd::SignalFd;
 use notices::Notices;
 use output::Outputs;
-use redrt_types::ReplicaId;
 use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
 use redrt_wire::secret::Secret;
 use root_records::council::REPLACED_CODE;
 use root_records::ledger::Ledger;
 use root_terminal::seat::Seat;
+use run::Run;
 use say::Console;
 use spawned::Upwards;
-use spool::Spool;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use streams::StandardInput;
+use telling::Teller;
 use tracing::{debug, trace};
 use watching::Watching;
 
@@ -105,66 +107,143 @@ fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<Seat
     Ok(shell.tell_end(code))
 }
 
-struct Shell<'a> {
-    job: &'a Job,
-    console: &'a Console,
-    root: Root,
+/// Inputs of the root.
+#[derive(Default)]
+struct Inbox {
     /// Inputs that came while outputs were being carried out.
     inputs: VecDeque<Input>,
     /// True while outputs of an input are being carried out.
     is_handling: bool,
-    fleet: Fleet,
+}
+
+impl Inbox {
+    /// Takes an input in. False if the outputs of an earlier one are being carried out: it is handled after them.
+    fn begin(&mut self, input: Input) -> bool {
+        self.inputs.push_back(input);
+        !std::mem::replace(&mut self.is_handling, true)
+    }
+
+    /// The next input to handle. `None` ends the work that [`Inbox::begin`] began.
+    fn next(&mut self) -> Option<Input> {
+        let next = self.inputs.pop_front();
+        self.is_handling = next.is_some();
+        next
+    }
+}
+
+/// The end of the job, as this process knows it.
+#[derive(Default)]
+struct Ending {
+    /// Exit code of the job, once it has ended.
+    code: Option<i32>,
+    /// The reason for which the root cannot go on.
+    failure: Option<String>,
+    /// True once the user waits no longer.
+    is_impatient: bool,
+    /// Host of the last loss.
+    lost_host: Option<String>,
+    /// Exit code of an otherwise successful job whose output could not all be written.
+    lost_output: Option<i32>,
+}
+
+impl Ending {
+    /// The exit code of a job that has ended with `code`. `spawned`: that of the jobs which it has spawned.
+    fn exit_code(&self, code: i32, spawned: i32) -> i32 {
+        [code, spawned, self.lost_output.unwrap_or(0)].into_iter().find(|code| *code != 0).unwrap_or(0)
+    }
+
+    /// Ends the job for a user who waits no longer.
+    fn give_up(&mut self, code: i32) {
+        self.code.get_or_insert(code);
+        self.is_impatient = true;
+    }
+}
+
+/// What wakes the loop, besides the job's hosts and streams.
+struct Wakers {
+    signals: SignalFd,
+    /// Rung by the writing threads.
+    bell: Bell,
+}
+
+impl Wakers {
+    fn fds(&self) -> [PollFd<'_>; 2] {
+        [self.signals.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+    }
+
+    /// Silences the bell. The work that rang it is looked at next.
+    fn silence(&self) {
+        let _ = self.bell.read();
+    }
+
+    /// The next signal, if one is pending.
+    fn next_signal(&self) -> Option<i32> {
+        Some(self.signals.read_signal().ok()??.ssi_signo as i32)
+    }
+}
+
+/// The ways by which users reach the running job.
+struct Reach {
+    /// Present if the job outlives its terminal.
+    seat: Option<Seat>,
+    /// The note by which `redctl` finds the job.
+    entry: Option<running_jobs::Entry>,
+    /// Connections of `redctl` whose wishes the root has.
+    askers: wishes::Askers,
+    watching: Watching,
+}
+
+impl Reach {
+    fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let seat = self.seat.as_ref().map(|seat| PollFd::new(seat.fd(), PollFlags::POLLIN));
+        self.watching.fds().chain(seat)
+    }
+
+    /// Notes the job where `redctl` looks for it. Without the note it runs, but is not found.
+    fn write_down(&mut self, run: &Run<'_>) -> Result<()> {
+        let fleet = &run.fleet;
+        let entry = running_jobs::write_down(run.number, &fleet.own_name(), fleet.address(), fleet.secret());
+        self.entry = Some(entry?);
+        Ok(())
+    }
+}
+
+/// Hosts that the job gets while it runs.
+struct Coming {
+    joining: joining::Joining,
+    site: spares::SitePool,
+    /// The order to launch, for hosts that join later.
+    launch: Option<Launch>,
+}
+
+impl Coming {
+    /// Forgets the hosts of a life that ends.
+    fn begin_life(&mut self, site: spares::SitePool) {
+        self.joining.clear();
+        self.site = site;
+    }
+}
+
+struct Shell<'a> {
+    run: Run<'a>,
+    inbox: Inbox,
     /// The journal, from which another root can continue.
     ledger: Ledger,
     council: council::Council,
     /// Present during a replay of the journal.
     replay: Option<comeback::Replay>,
-    /// The order to launch, for hosts that join later.
-    launch: Option<Launch>,
-    site: spares::SitePool,
-    joining: joining::Joining,
-    clones: clones::Clones,
+    coming: Coming,
     /// `None` without checkpoints.
     lines: Option<lines::Lines>,
     /// Returns to a checkpoint: the one that is due, and the times of one under way.
     returns: lines::Returns,
-    /// Connections of `redctl` whose wishes the root has.
-    askers: wishes::Askers,
     spawned: spawned::Spawned,
-    /// Present if the job outlives its terminal.
-    seat: Option<Seat>,
-    job_number: u64,
-    entry: Option<running_jobs::Entry>,
-    started_at: Instant,
-    audit: Option<Recorder>,
-    /// Present with `--on-event`.
-    notices: Option<Notices>,
+    reach: Reach,
+    teller: Teller<'a>,
     outputs: Outputs,
-    input: Option<std::fs::File>,
-    /// Keeps standard input that was read and not yet in the journal, should this process be killed.
-    spool: Option<Spool>,
-    /// If true, input is read on when a console leaves.
-    input_is_file: bool,
-    /// True once nothing more is read.
-    input_has_ended: bool,
-    signals: SignalFd,
-    /// The state of reporting.
-    reported: telling::Reported,
-    watching: Watching,
-    /// Path of `--profile`.
-    profile_path: Option<PathBuf>,
-    exit_code: Option<i32>,
-    /// The reason for which the root cannot go on.
-    failure: Option<String>,
-    impatient: bool,
-    /// Host of the last loss.
-    lost_host: Option<String>,
-    /// Exit code of an otherwise successful job whose output could not all be written.
-    lost_output: Option<i32>,
-    /// Messages for the user that wait for a console.
-    untold: Vec<String>,
-    /// Rung by the writing threads.
-    bell: Bell,
+    input: StandardInput,
+    wakers: Wakers,
+    ending: Ending,
 }
 
 impl<'a> Shell<'a> {
@@ -218,60 +297,44 @@ impl<'a> Shell<'a> {
         }
         untold.extend(ground.untold);
         let (transits, spool) = ground.keepsakes.map(|keepsakes| (keepsakes.transits, keepsakes.spool)).unzip();
+        let replay = ground.replay.as_ref().map(|replay| &replay.output);
         let mut shell = Self {
-            root: Root::new(ground.settings),
-            inputs: VecDeque::new(),
-            is_handling: false,
-            site: match &ground.replay {
-                None => spares::SitePool::new(job, job_number)?,
-                Some(_) => spares::SitePool::of_past(job, job_number)?,
+            inbox: Inbox::default(),
+            coming: Coming {
+                joining: joining::Joining::new(),
+                site: match &ground.replay {
+                    None => spares::SitePool::new(job, job_number)?,
+                    Some(_) => spares::SitePool::of_past(job, job_number)?,
+                },
+                launch: None,
             },
-            joining: joining::Joining::new(),
-            launch: None,
-            clones: clones::Clones::default(),
             spawned: spawned::Spawned::new(upwards)?,
-            fleet: ground.fleet,
             ledger: ground.ledger,
             council: council::Council::default(),
             replay: None,
             lines,
             returns: lines::Returns::default(),
-            askers: wishes::Askers::default(),
-            seat,
-            job_number,
-            entry: None,
-            started_at: Instant::now(),
-            audit,
-            notices,
-            outputs: Outputs::new(
-                job,
-                outlives_terminal,
-                transits,
-                ground.replay.as_ref().map(|replay| &replay.output),
-                &bell,
-            )?,
-            spool: spool.flatten(),
-            input: match job.origin {
-                None if has_console => {
-                    Some(streams::open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?)
-                }
-                _ => None,
+            outputs: Outputs::new(job, outlives_terminal, transits, replay, &bell)?,
+            input: StandardInput::open(job, has_console, spool.flatten())?,
+            reach: Reach { seat, entry: None, askers: wishes::Askers::default(), watching },
+            teller: Teller {
+                console,
+                audit,
+                notices,
+                reported: telling::Reported::new(&job.faults),
+                clones: clones::Clones::default(),
+                profile_path,
+                untold,
             },
-            input_is_file: !writer::outlet::goes_with_console(&std::io::stdin()),
-            input_has_ended: false,
-            signals,
-            reported: telling::Reported::new(&job.faults),
-            watching,
-            profile_path,
-            exit_code: None,
-            failure: None,
-            impatient: false,
-            lost_host: None,
-            lost_output: None,
-            untold,
-            bell,
-            job,
-            console,
+            wakers: Wakers { signals, bell },
+            ending: Ending::default(),
+            run: Run {
+                job,
+                number: job_number,
+                root: Root::new(ground.settings),
+                fleet: ground.fleet,
+                started_at: Instant::now(),
+            },
         };
         match ground.replay {
             Some(replay) => shell.come_back(replay)?,
@@ -282,76 +345,74 @@ impl<'a> Shell<'a> {
         }
         if is_elsewhere {
             shell.look_for_lines();
-            let host = shell.fleet.own_name();
-            shell.untold.insert(0, format!("the root of this job goes on on host {host}"));
+            let host = shell.run.fleet.own_name();
+            shell.teller.untold.insert(0, format!("the root of this job goes on on host {host}"));
         }
         shell.open_seat();
         Ok(shell)
     }
 
-    fn now(&self) -> Duration {
-        self.started_at.elapsed()
-    }
-
     fn run_to_end(&mut self) -> Result<i32> {
-        std::mem::take(&mut self.untold).iter().for_each(|line| self.console.warning(line));
-        self.announce_metrics();
-        self.watching.places().iter().for_each(|line| self.console.plain(line));
-        if let Some(ignored) = &self.job.ignored {
-            self.console.warning(ignored);
+        std::mem::take(&mut self.teller.untold).iter().for_each(|line| self.teller.console.warning(line));
+        self.reach.watching.announce(&self.run, self.teller.console);
+        self.reach.watching.places().iter().for_each(|line| self.teller.console.plain(line));
+        if let Some(ignored) = &self.run.job.ignored {
+            self.teller.console.warning(ignored);
         }
-        self.job.chosen.iter().for_each(|line| self.console.plain(line));
-        self.console.allow_status(!self.is_quiet());
+        self.run.job.chosen.iter().for_each(|line| self.teller.console.plain(line));
+        self.teller.console.allow_status(!self.is_quiet());
         let outcome = self.serve();
-        if outcome.is_err() && self.exit_code.is_none() {
+        if outcome.is_err() && self.ending.code.is_none() {
             // The root does not know of this end.
             let fields = serde_json::json!({ "exit_code": FAILED_CODE });
-            self.record(audit_log::JOB_END, &fields);
-            self.notify(audit_log::JOB_END, &fields, "");
+            self.teller.record(audit_log::JOB_END, &fields);
+            self.teller.notify(audit_log::JOB_END, &fields, "");
         }
-        if !matches!(outcome, Ok(0)) && self.outputs.is_empty() && self.lost_output.is_none() {
+        if !matches!(outcome, Ok(0)) && self.outputs.is_empty() && self.ending.lost_output.is_none() {
             self.write_down_shown();
         }
-        self.let_notices_end();
-        self.console.show_status(Vec::new());
+        self.teller.let_notices_end(&self.wakers.signals);
+        self.teller.console.show_status(Vec::new());
         let keeps_sessions = matches!(outcome, Ok(0));
-        self.fleet.end(keeps_sessions);
+        self.run.fleet.end(keeps_sessions);
         host_processes::sweep::kill_descendants(keeps_sessions);
         self.remove_forgotten_lines();
-        self.entry = None;
-        self.site.leave();
-        running_jobs::cross_out(self.job_number);
-        let code = match outcome? {
-            0 => self.root.code_of_spawned(),
-            code => code,
-        };
-        let code = if code == 0 { self.lost_output.unwrap_or(0) } else { code };
-        let is_complete = self.tell_of_missing_faults();
-        let code = if code == 0 && self.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
-        let verdict = self.judge_determinism(code == 0);
+        self.reach.entry = None;
+        self.coming.site.leave();
+        running_jobs::cross_out(self.run.number);
+        let code = self.ending.exit_code(outcome?, self.run.root.code_of_spawned());
+        let is_complete = self.teller.tell_of_missing_faults(&self.run);
+        let code = if code == 0 && self.run.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
+        let verdict = determinism::judge(&self.run.root, code == 0);
         let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
         let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
-        self.summarize(code, verdict.as_ref().map(|verdict| &verdict.json))?;
-        verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| self.console.plain(line));
+        self.teller.summarize(
+            &self.run,
+            &self.wakers.signals,
+            self.is_quiet(),
+            code,
+            verdict.as_ref().map(|verdict| &verdict.json),
+        )?;
+        verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| self.teller.console.plain(line));
         Ok(code)
     }
 
     /// Runs until the job has ended and all its output is written.
     fn serve(&mut self) -> Result<i32> {
         loop {
-            if let Some(code) = self.exit_code {
+            if let Some(code) = self.ending.code {
                 let is_written = self.outputs.is_empty();
                 // The last failure of a writer may not have been seen yet.
                 self.write_outputs();
                 if is_written && self.spawned.is_empty() {
                     return Ok(code);
                 }
-                if self.impatient {
+                if self.ending.is_impatient {
                     return Ok(if code == 0 && !is_written { OUTPUT_FAILED_CODE } else { code });
                 }
             }
             self.wait()?;
-            if let Some(why) = self.failure.take() {
+            if let Some(why) = self.ending.failure.take() {
                 return Err(anyhow!(why));
             }
             // Only now: the old fleet must take in every message of the lost processes and their daemons first.
@@ -365,31 +426,28 @@ impl<'a> Shell<'a> {
 
     fn wait(&mut self) -> Result<()> {
         let timeout = self.poll_timeout();
-        let input = self.input.as_ref().filter(|_| self.wants_input()).map(AsFd::as_fd);
-        let mut fds =
-            vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN), PollFd::new(self.fleet.fd(), PollFlags::POLLIN)];
+        let input = self.input.fd().filter(|_| self.wants_input());
+        let mut fds: Vec<_> = self.wakers.fds().into();
+        fds.push(PollFd::new(self.run.fleet.fd(), PollFlags::POLLIN));
         fds.extend(input.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let has_input = input.is_some();
-        fds.extend(self.site.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        fds.extend(self.watching.fds());
+        fds.extend(self.coming.site.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+        fds.extend(self.reach.fds());
         fds.push(PollFd::new(self.spawned.fd(), PollFlags::POLLIN));
-        fds.extend(self.seat.as_ref().map(|seat| PollFd::new(seat.fd(), PollFlags::POLLIN)));
-        fds.push(PollFd::new(self.bell.as_fd(), PollFlags::POLLIN));
         match poll(&mut fds, timeout) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error).context("Failed to wait for events"),
         }
         let ready = |index: usize| fds[index].any().unwrap_or(false);
-        let (signal, input) = (ready(0), has_input && ready(2));
+        let (signal, input) = (ready(0), has_input && ready(3));
         drop(fds);
-        // The work that rang the bell is looked at below.
-        let _ = self.bell.read();
+        self.wakers.silence();
         if signal {
             self.read_signals();
         }
         // Input after a console has left is not for the job, and `poll` was about the former terminal.
         let input = !self.hear_of_consoles() && input;
-        for news in self.fleet.work() {
+        for news in self.run.fleet.work() {
             self.take(news)?;
         }
         if input {
@@ -398,11 +456,15 @@ impl<'a> Shell<'a> {
         self.hear_of_site();
         self.work_on_spawned();
         self.answer_watchers();
-        self.hear_of_audit();
-        self.hear_of_notices();
+        self.teller.hear_of_audit();
+        self.teller.hear_of_notices();
         self.hear_of_store()?;
         self.hear_of_ledger();
-        self.keep_council();
+        if self.replay.is_none()
+            && let Some(voters) = self.council.keep(&mut self.run, &self.ledger, self.ending.code.is_some())
+        {
+            self.teller.record("roots", &voters);
+        }
         self.write_outputs();
         Ok(())
     }
@@ -411,12 +473,12 @@ impl<'a> Shell<'a> {
         if self.returns.due.is_some() {
             return PollTimeout::ZERO;
         }
-        let now = self.now();
-        let deadline = [self.root.next_deadline(), self.outputs.next_deadline(now)];
+        let now = self.run.now();
+        let deadline = [self.run.root.next_deadline(), self.outputs.next_deadline(now)];
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
-        let fleet = self.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-        let audit = self.audit.as_ref().and_then(Recorder::next_wait);
-        let Some(wait) = [deadline, fleet, self.site.next_wait(), audit].into_iter().flatten().min() else {
+        let fleet = self.run.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+        let audit = self.teller.audit.as_ref().and_then(Recorder::next_wait);
+        let Some(wait) = [deadline, fleet, self.coming.site.next_wait(), audit].into_iter().flatten().min() else {
             return PollTimeout::NONE;
         };
         let wait_ms = wait.as_millis() as u64 + 1;
@@ -429,31 +491,33 @@ impl<'a> Shell<'a> {
             News::Message(host, message) => self.handle(Input::Daemon { host, message }),
             News::Dead { host, why } => self.lose_host(host, &why),
             News::Reattached(host) => {
-                let host = self.fleet.name(host).to_owned();
-                self.record("reattached", &serde_json::json!({ "host": host }));
+                let host = self.run.fleet.name(host).to_owned();
+                self.teller.record("reattached", &serde_json::json!({ "host": host }));
             }
             News::Fenced(host) => {
-                let host = self.fleet.name(host).to_owned();
-                self.record("fenced", &serde_json::json!({ "host": host }));
-                self.console
+                let host = self.run.fleet.name(host).to_owned();
+                self.teller.record("fenced", &serde_json::json!({ "host": host }));
+                self.teller
+                    .console
                     .warning(&format!("host {host} came back after it was taken for dead, and was told to leave"));
             }
             News::Refused(refusal) => {
                 let (address, others) = (refusal.address.to_string(), refusal.untold_count);
-                self.record("connection-refused", &serde_json::json!({ "address": address, "others": others }));
-                self.console.warning(&refusal.to_string());
+                self.teller.record("connection-refused", &serde_json::json!({ "address": address, "others": others }));
+                self.teller.console.warning(&refusal.to_string());
             }
             News::Joined(host) => self.host_joined(host),
             News::NotJoined { host, why } => self.host_not_joined(host, &why),
             News::StoodStill(late) => {
                 let seconds = late.as_secs_f64();
-                self.record("stood-still", &serde_json::json!({ "seconds": seconds }));
-                self.console
+                self.teller.record("stood-still", &serde_json::json!({ "seconds": seconds }));
+                self.teller
+                    .console
                     .warning(&format!("redrun stood still for {seconds:.1} s; its daemons may have given it up"));
             }
             News::Asked(link, question) => {
                 if let Some(answer) = self.answer(link, question) {
-                    self.fleet.answer(link, answer);
+                    self.run.fleet.answer(link, answer);
                 }
             }
             // The other root has the daemons and processes. This one must not end them.
@@ -463,7 +527,7 @@ impl<'a> Shell<'a> {
                 std::process::exit(REPLACED_CODE);
             }
             News::NotStarted { host, why } => {
-                let name = self.fleet.name(host).to_owned();
+                let name = self.run.fleet.name(host).to_owned();
                 self.handle(Input::HostNotHad { host, name, why: format!("{why:#}") });
             }
             News::Failed(error) => return Err(error),
@@ -472,18 +536,13 @@ impl<'a> Shell<'a> {
     }
 
     fn lose_host(&mut self, host: u32, why: &HostLoss) {
-        let name = self.fleet.name(host).to_owned();
-        if !self.root.is_launched() {
+        let name = self.run.fleet.name(host).to_owned();
+        if !self.run.root.is_launched() {
             let why = format!("host {name}: {why} before the job had started");
             return self.handle(Input::HostNotHad { host, name, why });
         }
-        self.returns.lost_for = why.silence(self.fleet.tick_time());
+        self.returns.lost_for = why.silence(self.run.fleet.tick_time());
         self.handle(Input::HostLost { host, name, why: why.to_string() });
-    }
-
-    /// Name of the host of a replica. Empty if it has none.
-    fn host_name(&self, replica: ReplicaId) -> String {
-        self.root.host(replica).map_or_else(String::new, |host| self.fleet.name(host).to_owned())
     }
 
     /// Gives the root an input and carries out its outputs, one input at a time.
@@ -492,36 +551,34 @@ impl<'a> Shell<'a> {
             // The journal has the input, at the place where it was handled.
             return;
         }
-        self.inputs.push_back(input);
-        if std::mem::replace(&mut self.is_handling, true) {
+        if !self.inbox.begin(input) {
             return;
         }
-        while let Some(input) = self.inputs.pop_front() {
+        while let Some(input) = self.inbox.next() {
             if !matches!(input, Input::Tick) {
                 trace!(target: "redrun", ?input, "in");
             }
-            let now = self.now();
+            let now = self.run.now();
             self.ledger.input(now, &input);
             self.happened(&input);
-            self.root.handle(now, input);
+            self.run.root.handle(now, input);
             self.carry_out();
         }
-        self.is_handling = false;
     }
 
     fn carry_out(&mut self) {
-        while let Some(output) = self.root.poll_output() {
+        while let Some(output) = self.run.root.poll_output() {
             debug!(target: "redrun", ?output, "out");
             match output {
                 Output::Send(message) => self.send_all(&message),
                 Output::SendTo(host, message) => self.relay(Some(host), &message),
                 Output::Expel { .. } if self.replay.is_some() => {}
-                Output::Expel { host, why } => self.fleet.expel(host, why),
-                Output::Site(order) => self.site.tell(order),
+                Output::Expel { host, why } => self.run.fleet.expel(host, why),
+                Output::Site(order) => self.coming.site.tell(order),
                 Output::FindHost(spare) => self.find_or_add(&spare),
                 Output::SpareAdded { host, count } => {
-                    let host = self.fleet.name(host).to_owned();
-                    self.record("spare-added", &serde_json::json!({ "host": host, "places": count }));
+                    let host = self.run.fleet.name(host).to_owned();
+                    self.teller.record("spare-added", &serde_json::json!({ "host": host, "places": count }));
                 }
                 Output::DismissHost(host) => self.dismiss_host(host),
                 Output::HostFree(host) => self.host_free(host),
@@ -532,55 +589,57 @@ impl<'a> Shell<'a> {
                     if matches!(report, Report::Ending(_)) {
                         self.returns.ending_since = Some(Instant::now());
                     }
-                    self.report(&report);
+                    self.teller.report(&self.run, &report);
                 }
                 Output::Started { replica, pid } => {
-                    let host = self.host_name(replica);
+                    let host = self.run.host_name(replica);
                     let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
-                    self.record("started", &fields);
+                    self.teller.record("started", &fields);
                     self.note_started();
                 }
                 Output::Bound { replica, processors } => {
-                    let host = self.host_name(replica);
-                    self.console.plain(&format!("binding: {replica} on {host}: processors {processors}"));
+                    let host = self.run.host_name(replica);
+                    self.teller.console.plain(&format!("binding: {replica} on {host}: processors {processors}"));
                 }
                 Output::KilledByUser(replica) => {
-                    self.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
+                    self.teller.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
                 }
-                Output::Note(note) => self.console.warning(&note),
-                Output::Progress { newcomer, progress } => self.note_progress(newcomer, progress),
+                Output::Note(note) => self.teller.console.warning(&note),
+                Output::Progress { newcomer, progress } => {
+                    self.teller.clones.note_progress(&self.run, self.teller.console, newcomer, progress)
+                }
                 Output::Checkpoint(note) => self.tell_of_checkpoint(&note),
                 Output::OtherJob(order) => self.order_jobs(order),
-                Output::SpawnedError(line) => self.console.error(&line),
+                Output::SpawnedError(line) => self.teller.console.error(&line),
                 Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
                 Output::Store(order) => self.give_to_store(order),
                 Output::GoBack(chosen) => self.returns.due = Some(*chosen),
                 Output::HostPassedOver { name, why } => {
                     let fields = serde_json::json!({ "host": name, "why": why, "processes": 0 });
-                    self.record("daemon-lost", &fields);
-                    self.console.warning(&format!("{why}; the job goes back without {name}"));
+                    self.teller.record("daemon-lost", &fields);
+                    self.teller.console.warning(&format!("{why}; the job goes back without {name}"));
                 }
                 Output::WaitsForHosts { generation, why } => {
                     let fields = serde_json::json!({ "generation": generation.0, "why": why });
-                    self.record("waits-for-hosts", &fields);
-                    self.console.plain(&why);
+                    self.teller.record("waits-for-hosts", &fields);
+                    self.teller.console.plain(&why);
                 }
                 Output::LaidOut { report, notes } => self.tell_of_layout(&report, &notes),
-                Output::Say(line) => self.console.plain(&line),
-                Output::Failed(why) => self.failure = Some(why),
+                Output::Say(line) => self.teller.console.plain(&line),
+                Output::Failed(why) => self.ending.failure = Some(why),
                 Output::Finish { code, will_go_on } => {
                     // `finish` hands over the last output, so the journal must be complete before.
                     self.ledger.flush();
                     self.ledger.ending();
                     self.outputs.finish(will_go_on);
-                    self.exit_code = Some(code);
+                    self.ending.code = Some(code);
                     mpir::tell_of_end(code);
                     self.forget_lines(code == 0 && !will_go_on);
                     self.relay(None, &ToDaemon::Shutdown { keeps_sessions: code == 0 });
                 }
             }
         }
-        self.note_clones();
+        self.teller.clones.show(&self.run, self.teller.console);
     }
 
     /// This process's own notes of an input. A replay repeats them.
@@ -591,7 +650,7 @@ impl<'a> Shell<'a> {
                 let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
                 self.returns.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
             }
-            Input::HostLost { name, .. } => self.lost_host = Some(name.clone()),
+            Input::HostLost { name, .. } => self.ending.lost_host = Some(name.clone()),
             _ => {}
         }
     }

@@ -310,11 +310,11 @@ impl Shell<'_> {
 
     /// Stores the amount of output shown when the job ends, so that a resumed job does not repeat it.
     pub(super) fn write_down_shown(&self) {
-        let Some(lines) = self.lines.as_ref().filter(|_| self.root.newest_checkpoint().is_some()) else { return };
-        if let Some(shown) = self.root.shown_texts(&|replica| self.outputs.unwritten_bytes(replica))
+        let Some(lines) = self.lines.as_ref().filter(|_| self.run.root.newest_checkpoint().is_some()) else { return };
+        if let Some(shown) = self.run.root.shown_texts(&|replica| self.outputs.unwritten_bytes(replica))
             && let Err(error) = lines.store.write_shown(&encode_long(&shown))
         {
-            self.console.warning(&format!("a job that is resumed shows again what it has shown: {error}"));
+            self.teller.console.warning(&format!("a job that is resumed shows again what it has shown: {error}"));
         }
     }
 
@@ -322,7 +322,7 @@ impl Shell<'_> {
     pub(super) fn remove_forgotten_lines(&mut self) {
         let Some(lines) = self.lines.as_ref() else { return };
         if let Some(log) =
-            lines.shared_log.as_ref().filter(|_| lines.are_forgotten || self.root.newest_checkpoint().is_none())
+            lines.shared_log.as_ref().filter(|_| lines.are_forgotten || self.run.root.newest_checkpoint().is_none())
         {
             // Without a checkpoint the log has no use. Failure is harmless: the directory takes room and has this job's
             // number.
@@ -333,13 +333,13 @@ impl Shell<'_> {
         if lines.worker.wait_for_end(STORE_TIME_MAX)
             && let Err(error) = lines.store.remove_all()
         {
-            self.console.warning(&format!("checkpoints stay in memory: {error}"));
+            self.teller.console.warning(&format!("checkpoints stay in memory: {error}"));
         }
     }
 
     /// Repeats the orders to the store that were open when the root was killed.
     pub(super) fn give_to_store_again(&mut self) {
-        let open: Vec<_> = self.root.unanswered().collect();
+        let open: Vec<_> = self.run.root.unanswered().collect();
         for output in open {
             if let Output::Store(order) = output {
                 self.give_to_store(order);
@@ -382,7 +382,7 @@ impl Shell<'_> {
     /// The encryption key, sealed for daemons.
     fn sealed_key(&self) -> Result<Option<Vec<u8>>> {
         let key = self.lines.as_ref().and_then(|lines| lines.checkpoint.key.as_ref());
-        let sealed = key.map(|key| line_store::sealed::carry(key, self.fleet.secret())).transpose();
+        let sealed = key.map(|key| line_store::sealed::carry(key, self.run.fleet.secret())).transpose();
         sealed.context("Failed to send the key of --checkpoint-encrypt")
     }
 
@@ -390,10 +390,10 @@ impl Shell<'_> {
     pub(super) fn tell_of_checkpoint(&mut self, note: &CheckpointNote) {
         match note {
             CheckpointNote::Uncopied { generation, host, why } => {
-                let host = self.fleet.name(*host).to_owned();
+                let host = self.run.fleet.name(*host).to_owned();
                 let fields = json!({ "generation": generation.0, "host": host, "why": why });
-                self.record("checkpoint-uncopied", &fields);
-                self.console.warning(&format!(
+                self.teller.record("checkpoint-uncopied", &fields);
+                self.teller.console.warning(&format!(
                     "checkpoint {generation} does not survive the loss of {host}, whose part has no copy: {why}"
                 ));
             }
@@ -401,14 +401,14 @@ impl Shell<'_> {
                 let fields = json!({
                     "generation": generation.0, "bytes": bytes, "seconds": elapsed.as_secs_f64(), "hosts": host_count,
                 });
-                self.record("checkpoint-copied", &fields);
+                self.teller.record("checkpoint-copied", &fields);
             }
             CheckpointNote::Uploaded { generation, bytes, elapsed, object_count } => {
                 let fields = json!({
                     "generation": generation.0, "bytes": bytes, "objects": object_count,
                     "seconds": elapsed.as_secs_f64(),
                 });
-                self.record("checkpoint-stored", &fields);
+                self.teller.record("checkpoint-stored", &fields);
             }
         }
     }
@@ -420,23 +420,23 @@ impl Shell<'_> {
         let TakenLine { generation, view, degrees, next_life, taken_at, bytes, .. } = taken;
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         Manifest {
-            job: self.job_number,
+            job: self.run.number,
             generation,
             taken_at_ns: now_ns,
             job_time_ns: taken_at.as_nanos() as u64,
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
             has_shared_log: self.shared_log().is_some_and(|log| log.has_host(hosts.len() as u32)),
             hosts,
-            world: self.job.world.clone(),
+            world: self.run.job.world.clone(),
             view,
             degrees,
             next_life,
             placement,
             members,
-            applications: self.job.applications.clone(),
-            application_of_rank: self.job.application_of_rank.clone(),
-            options: self.job.options.clone(),
-            host_name: self.launch.as_ref().map_or_else(String::new, |launch| launch.host_name.clone()),
+            applications: self.run.job.applications.clone(),
+            application_of_rank: self.run.job.application_of_rank.clone(),
+            options: self.run.job.options.clone(),
+            host_name: self.coming.launch.as_ref().map_or_else(String::new, |launch| launch.host_name.clone()),
             input_bytes,
             files: Vec::new(),
             image_bytes: bytes,
@@ -449,25 +449,26 @@ impl Shell<'_> {
 
     /// Starts the job from a checkpoint, with new daemons. All its processes are gone.
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
-        let (went_at, lost_at) = (Instant::now(), self.now());
+        let (went_at, lost_at) = (Instant::now(), self.run.now());
         let Return { kept, hosts, count } = due;
-        self.fleet.end(false);
+        self.run.fleet.end(false);
         host_processes::sweep::kill_descendants(false);
-        self.entry = None;
+        self.reach.entry = None;
         let lines = self.lines.as_ref().map(|lines| (lines, count));
-        let has_input = |bytes| self.root.has_input_since(bytes);
+        let has_input = |bytes| self.run.root.has_input_since(bytes);
         let view = kept.manifest.view_of_images(&kept.manifest.degrees);
-        let life = life::life(self.job, Some(self.now()), view, Some(kept), lines, has_input);
-        self.site.leave();
-        self.site = super::spares::SitePool::new(self.job, self.job_number)?;
+        let life = life::life(self.run.job, Some(self.run.now()), view, Some(kept), lines, has_input);
+        self.coming.site.leave();
+        let site = super::spares::SitePool::new(self.run.job, self.run.number)?;
+        self.coming.begin_life(site);
         // Daemons of the previous life that counted as dead must not know the secret.
-        let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.job.hosts.secure);
+        let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.run.job.hosts.secure);
         self.ledger.returned(&secret);
-        let root_lease = if self.ledger.is_kept() { self.fleet.plan().root_lease } else { Duration::ZERO };
-        let plan = HostPlan { root_lease, hosts, ..self.fleet.plan().clone() };
+        let root_lease = if self.ledger.is_kept() { self.run.fleet.plan().root_lease } else { Duration::ZERO };
+        let plan = HostPlan { root_lease, hosts, ..self.run.fleet.plan().clone() };
         self.leave_life(went_at, lost_at, count);
-        let has_several_roots = self.fleet.has_several_roots() || self.council.voters.len() > 1;
-        self.fleet = Fleet::start(plan, secret, self.seat.is_some(), self.ledger.clone(), has_several_roots)?;
+        let has_several_roots = self.run.fleet.has_several_roots() || self.council.voters.len() > 1;
+        self.run.fleet = Fleet::start(plan, secret, self.reach.seat.is_some(), self.ledger.clone(), has_several_roots)?;
         self.council.notice = root_quorum::Notice::default();
         self.handle(Input::WentBack(Box::new(life)));
         Ok(())
@@ -475,8 +476,7 @@ impl Shell<'_> {
 
     /// Clears the state of the previous life. A life without launched processes was part of one return.
     pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
-        self.joining.clear();
-        self.clones = super::clones::Clones::default();
+        self.teller.clones = super::clones::Clones::default();
         let told_at = self.returns.ending_since.take().unwrap_or(went_at);
         let detected = std::mem::take(&mut self.returns.lost_for);
         let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };
@@ -486,63 +486,64 @@ impl Shell<'_> {
 
     /// Warns if the newest checkpoint's directory is missing here, where the root has moved.
     pub(super) fn look_for_lines(&mut self) {
-        let Some(kept) = self.root.newest_checkpoint() else { return };
+        let Some(kept) = self.run.root.newest_checkpoint() else { return };
         if !kept.directory.exists() {
             let directory = kept.directory.display();
             let line = format!("{directory} is not here: --resume finds none before the next checkpoint is taken");
-            self.untold.push(line);
+            self.teller.untold.push(line);
         }
     }
 
     /// Reports the checkpoint from which a resumed job continues.
     pub(super) fn tell_of_resumption(&mut self) {
-        let Some(kept) = &self.job.resume else { return };
+        let Some(kept) = &self.run.job.resume else { return };
         let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
         let age = SystemTime::now().duration_since(taken_at).unwrap_or_default();
         let (generation, job) = (kept.manifest.generation, kept.manifest.job);
         let line =
             format!("job {job:016x} goes on from checkpoint {generation}, taken {} ago", job_report::time_text(age));
-        self.console.plain(&line);
-        self.record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
+        self.teller.console.plain(&line);
+        self.teller
+            .record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
     }
 
     /// Discards checkpoints newer than the one that the job is about to load: the restore consumes their undo records.
     pub(super) fn abandon_newer_lines(&mut self) {
-        let Some((lines, kept)) = self.lines.as_ref().zip(self.root.newest_checkpoint()) else { return };
+        let Some((lines, kept)) = self.lines.as_ref().zip(self.run.root.newest_checkpoint()) else { return };
         lines.store.forget_shown();
         match lines.store.abandon_newer(kept.manifest.generation) {
             Ok(false) => {}
             Ok(true) => lines.worker.give(Work::Sweep, 0),
-            Err(error) => self.console.warning(&format!("a checkpoint that was passed over stays: {error}")),
+            Err(error) => self.teller.console.warning(&format!("a checkpoint that was passed over stays: {error}")),
         }
     }
 
     /// The checkpoint's data for the processes that are about to be launched. `None` without one.
     pub(super) fn restore(&self) -> Result<Option<Restore>> {
-        let Some((kept, seats)) = self.root.seats() else { return Ok(None) };
+        let Some((kept, seats)) = self.run.root.seats() else { return Ok(None) };
         let (manifest, of_all) = (&kept.manifest, &kept.directory);
         let (generation, has_logs_of_hosts) = (manifest.generation, manifest.level.is_of_hosts());
-        let replicas = self.job.world.replicas();
+        let replicas = self.run.job.world.replicas();
         let image = |(replica, seat): (ReplicaId, Option<Seat>)| {
             let path = image_path(&seat?.directory, replica.rank);
             Some(Image { path, position: manifest.image(replica.rank).position.clone() })
         };
         let mut memories = Vec::new();
-        if !self.job.world.is_replicated() {
-            memories = vec![PathBuf::new(); self.fleet.plan().hosts.len()];
+        if !self.run.job.world.is_replicated() {
+            memories = vec![PathBuf::new(); self.run.fleet.plan().hosts.len()];
             for seat in seats.iter().flatten() {
                 memories[seat.host as usize] = memory_path(&seat.directory, seat.host);
             }
         }
         let images = replicas.zip(seats).map(image).collect();
-        let places = homes::places(manifest, self.fleet.plan(), of_all.parent().unwrap_or(of_all), of_all);
+        let places = homes::places(manifest, self.run.fleet.plan(), of_all.parent().unwrap_or(of_all), of_all);
         if has_logs_of_hosts {
             let shared = manifest.shared_log().map(SharedLog::at);
-            for (host, name) in homes::gone(manifest, self.fleet.plan()) {
+            for (host, name) in homes::gone(manifest, self.run.fleet.plan()) {
                 // The other changes are on the host's own disks. They are gone with the disks, or nothing changes them
                 // any more.
                 if !shared.as_ref().is_some_and(|log| log.has_all_of(host)) {
-                    self.console.warning(&format!(
+                    self.teller.console.warning(&format!(
                         "what processes on {name} changed in files since checkpoint {generation} is not taken back: it \
                          does not see the directory of the job's log of changed files, that in which the program is \
                          started, or redrun's host does not see its files"
@@ -560,8 +561,8 @@ impl Shell<'_> {
     }
 
     fn tell_of_files(&self, told: &undo::Told) {
-        told.done.iter().for_each(|line| self.console.plain(line));
-        told.wrong.iter().for_each(|line| self.console.warning(line));
+        told.done.iter().for_each(|line| self.teller.console.plain(line));
+        told.wrong.iter().for_each(|line| self.teller.console.warning(line));
     }
 
     /// The shared log of changed files, where each host has one of its own besides.
@@ -571,36 +572,36 @@ impl Shell<'_> {
 
     /// Creates the shared log. A failure shows where the log is needed.
     pub(super) fn make_shared_log(&self) {
-        let _ = self.shared_log().map(|log| log.make(self.fleet.plan().hosts.len() == 1));
+        let _ = self.shared_log().map(|log| log.make(self.run.fleet.plan().hosts.len() == 1));
     }
 
     /// Access to the object store, sealed for daemons. `None` without one.
     pub(super) fn sealed_access(&self) -> Result<Option<Vec<u8>>> {
         let remote = self.lines.as_ref().and_then(|lines| lines.remote.as_ref());
-        remote.map(|remote| remote.sealed(self.fleet.secret())).transpose()
+        remote.map(|remote| remote.sealed(self.run.fleet.secret())).transpose()
     }
 
     /// Files that each host needs of the newest checkpoint and its chain.
     fn objects(&self) -> Result<Option<Objects>> {
         let Some(sealed_access) = self.sealed_access()? else { return Ok(None) };
-        let Some((lines, (kept, seats))) = self.lines.as_ref().zip(self.root.seats()) else { return Ok(None) };
+        let Some((lines, (kept, seats))) = self.lines.as_ref().zip(self.run.root.seats()) else { return Ok(None) };
         let older = kept.manifest.chain.iter().map(|link| Ok(lines.store.open(*link)?.manifest));
         let older = older.collect::<Result<Vec<_>>>()?;
         let seated =
-            self.job.world.replicas().zip(seats).filter_map(|(replica, seat)| Some((replica.rank, seat?.host)));
+            self.run.job.world.replicas().zip(seats).filter_map(|(replica, seat)| Some((replica.rank, seat?.host)));
         let seated: Vec<_> = seated.collect();
         let directory = |host, manifest: &Manifest| place::of_host(lines.directory(), host, manifest.generation);
-        let wanted = homes::objects(&kept.manifest, &older, &seated, self.fleet.plan().hosts.len(), &directory);
+        let wanted = homes::objects(&kept.manifest, &older, &seated, self.run.fleet.plan().hosts.len(), &directory);
         Ok(Some(Objects { sealed_access, wanted }))
     }
 
     /// Reports the times of a return, once all processes run again.
     pub(super) fn tell_return(&mut self) {
         let Some(returning) = self.returns.under_way.take() else { return };
-        let Some(kept) = self.root.newest_checkpoint() else { return };
+        let Some(kept) = self.run.root.newest_checkpoint() else { return };
         let again = returning.lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
         let (generation, took) = (kept.manifest.generation, returning.went_at.elapsed());
-        self.reported.tally.restarts.push(took);
+        self.teller.reported.tally.restarts.push(took);
         let Returning { detected, told_at, went_at, launched_at, .. } = returning;
         let [ended, moved, loaded] = [went_at - told_at, launched_at - went_at, launched_at.elapsed()];
         let all = detected + ended + moved + loaded;
@@ -611,13 +612,13 @@ impl Shell<'_> {
              {ended:.2} s until what was left had ended, {moved:.2} s for hosts and files, {loaded:.2} s to load); \
              {again:.1} s are computed again"
         );
-        self.console.plain(&line);
+        self.teller.console.plain(&line);
         let fields = serde_json::json!({
             "generation": generation.0, "seconds": took, "detected_seconds": detected, "ended_seconds": ended,
             "moved_seconds": moved, "loaded_seconds": loaded, "again_seconds": again,
         });
-        self.record("went-back", &fields);
-        self.notify("went-back", &fields, &line);
+        self.teller.record("went-back", &fields);
+        self.teller.notify("went-back", &fields, &line);
     }
 }
 

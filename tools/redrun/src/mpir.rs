@@ -5,7 +5,7 @@
 //! once all processes are started. These are still in `MPI_Init` then: they cannot leave it before `redrun`, which
 //! stands still at the breakpoint, has sent the addresses of the others.
 
-use super::Shell;
+use super::run::Run;
 use redrt_types::ReplicaId;
 use std::ffi::{CString, c_char, c_int};
 use std::ptr::null_mut;
@@ -72,22 +72,20 @@ fn stop(state: c_int) {
     MPIR_Breakpoint();
 }
 
-impl Shell<'_> {
-    /// Fills the table once all processes are started, also for debuggers that attach later.
-    pub(super) fn tell_debuggers(&self) {
-        let coordinator = self.root.coordinator();
-        let described = |replica: ReplicaId| {
-            let application = self.job.application_of_rank[replica.rank.0 as usize] as usize;
-            let program = self.job.applications[application].program.display().to_string();
-            let pid = coordinator.pid(replica)?;
-            Some(Described { host_name: kept(&self.host_name(replica)), executable_name: kept(&program), pid })
-        };
-        let table: Vec<_> = coordinator.world().replicas().filter_map(described).collect();
-        MPIR_proctable_size.store(table.len() as c_int, Ordering::Release);
-        // Leaked: a debugger may read it at any time.
-        MPIR_proctable.store(table.leak().as_mut_ptr(), Ordering::Release);
-        stop(SPAWNED);
-    }
+/// Fills the table once all processes are started, also for debuggers that attach later.
+pub(super) fn tell_debuggers(run: &Run<'_>) {
+    let coordinator = run.root.coordinator();
+    let described = |replica: ReplicaId| {
+        let application = run.job.application_of_rank[replica.rank.0 as usize] as usize;
+        let program = run.job.applications[application].program.display().to_string();
+        let pid = coordinator.pid(replica)?;
+        Some(Described { host_name: kept(&run.host_name(replica)), executable_name: kept(&program), pid })
+    };
+    let table: Vec<_> = coordinator.world().replicas().filter_map(described).collect();
+    MPIR_proctable_size.store(table.len() as c_int, Ordering::Release);
+    // Leaked: a debugger may read it at any time.
+    MPIR_proctable.store(table.leak().as_mut_ptr(), Ordering::Release);
+    stop(SPAWNED);
 }
 
 /// Stops for a debugger before the processes of a failing job are gone.

@@ -8,8 +8,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 impl Shell<'_> {
     pub(super) fn read_signals(&mut self) {
-        while let Ok(Some(signal)) = self.signals.read_signal() {
-            self.heed_signal(signal.ssi_signo as i32);
+        while let Some(signal) = self.wakers.next_signal() {
+            self.heed_signal(signal);
         }
     }
 
@@ -28,23 +28,21 @@ impl Shell<'_> {
     fn pass_signal(&mut self, signal: i32) {
         // Numbers must grow from one life of the job to the next, which may be on another host.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let number = (since_epoch.as_micros() as u64).max(self.root.signal_number() + 1);
+        let number = (since_epoch.as_micros() as u64).max(self.run.root.signal_number() + 1);
         self.handle(Input::Job(coordinator::Input::Signalled { number, signal }));
     }
 
     /// Next signal that asks this program to end.
     pub(super) fn read_ending_signal(&mut self) -> Option<i32> {
-        let mut read = || Some(self.signals.read_signal().ok()??.ssi_signo as i32);
-        std::iter::from_fn(&mut read).find(|signal| !is_for_program(*signal))
+        std::iter::from_fn(|| self.wakers.next_signal()).find(|signal| !is_for_program(*signal))
     }
 
     /// Ends the job.
     pub(super) fn interrupt(&mut self, signal: i32) {
-        if self.exit_code.is_some() || !self.root.is_launched() {
-            self.exit_code.get_or_insert(128 + signal);
-            self.impatient = true;
+        if self.ending.code.is_some() || !self.run.root.is_launched() {
+            self.ending.give_up(128 + signal);
         }
-        if self.root.is_launched() {
+        if self.run.root.is_launched() {
             // Of a job that has ended, other jobs may be left.
             self.handle(Input::Job(coordinator::Input::Interrupted(signal)));
         }
@@ -52,8 +50,10 @@ impl Shell<'_> {
 
     /// Explains SIGTERM after a loss: Slurm ends a job that has lost a host, even one that can go on.
     pub(super) fn explain_end(&mut self) {
-        let Some(host) = self.lost_host.take().filter(|_| std::env::var_os("SLURM_JOB_ID").is_some()) else { return };
-        self.console.warning(&format!(
+        let Some(host) = self.ending.lost_host.take().filter(|_| std::env::var_os("SLURM_JOB_ID").is_some()) else {
+            return;
+        };
+        self.teller.console.warning(&format!(
             "SIGTERM came after host {host} was lost: without --no-kill Slurm ends a job whose host fails; ask for it \
              (sbatch --no-kill, salloc --no-kill), and the job goes on with the hosts that are left"
         ));
@@ -63,11 +63,11 @@ impl Shell<'_> {
     fn stand_still(&mut self) {
         let since = Instant::now();
         self.handle(Input::Job(coordinator::Input::Suspended(true)));
-        self.fleet.unwatch();
+        self.run.fleet.unwatch();
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
-        self.started_at += since.elapsed();
-        if self.root.is_launched() {
-            self.fleet.watch();
+        self.run.started_at += since.elapsed();
+        if self.run.root.is_launched() {
+            self.run.fleet.watch();
         }
         self.handle(Input::Job(coordinator::Input::Suspended(false)));
     }

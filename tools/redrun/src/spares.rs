@@ -95,7 +95,7 @@ impl SitePool {
 impl Shell<'_> {
     /// Passes the pool's messages to the root.
     pub(super) fn hear_of_site(&mut self) {
-        for news in self.site.work() {
+        for news in self.coming.site.work() {
             self.handle(Input::Site(news));
         }
     }

@@ -270,8 +270,9 @@ impl Shell<'_> {
         if self.ledger.is_kept() && matches!(order, JobOrder::Start { .. } | JobOrder::Ask { .. }) {
             self.ledger.give_up("its processes have to do with other jobs");
         }
-        let own = self.origin();
-        let (job, outputs, bell, is_seated) = (self.job, &self.outputs, &self.bell, self.seat.is_some());
+        let own = self.run.origin();
+        let (job, outputs, bell, is_seated) =
+            (self.run.job, &self.outputs, &self.wakers.bell, self.reach.seat.is_some());
         let plan = |replica: ReplicaId, port| {
             let application = job.application_of_rank[replica.rank.0 as usize];
             Plan {
@@ -283,18 +284,6 @@ impl Shell<'_> {
         };
         if let Some(news) = self.spawned.obey(order, plan) {
             self.handle(Input::OtherJob(news));
-        }
-    }
-
-    /// This job's origin, for its processes.
-    pub(super) fn origin(&self) -> Origin {
-        let plan = self.fleet.plan();
-        let places = |host: &u32| plan.hosts[*host as usize].slot_count.unwrap_or(self.fleet.cpu_count(*host));
-        let place_count = (0..plan.hosts.len() as u32).filter(|host| !plan.hosts[*host as usize].spare);
-        let place_count = place_count.map(|host| places(&host)).fold(0, u32::saturating_add);
-        match &self.job.origin {
-            Some(origin) => Origin { place_count, ..origin.clone() },
-            None => Origin { tree: self.job_number, parent_port: None, place_count },
         }
     }
 

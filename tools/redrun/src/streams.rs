@@ -1,15 +1,19 @@
 //! Standard input, and the writers of replicas' output.
 
-use super::Shell;
 use super::output::OutputTrouble;
+use super::spool::Spool;
+use super::{Shell, writer};
 use anyhow::{Context, Result};
 use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure};
+use job_options::Job;
 use job_root::Input;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use root_records::ledger::Ledger;
+use root_terminal::seat::Seat;
 use serde_json::json;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read as _, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 
 /// Opens standard input for `poll`. A regular file is always readable for `poll`, even while its file system is stuck,
@@ -42,9 +46,110 @@ fn has_hung_up(input: &File) -> bool {
     is_device && poll(&mut fds, PollTimeout::ZERO).is_ok() && fds[0].any().unwrap_or(false)
 }
 
+/// The job's standard input.
+pub(super) struct StandardInput {
+    /// Where it is read. `None` at its end, or while no console has it.
+    source: Option<File>,
+    /// Keeps input that was read and not yet in the journal, should this process be killed.
+    pub spool: Option<Spool>,
+    /// If true, input is read on when a console leaves.
+    is_file: bool,
+    /// True once nothing more is read.
+    has_ended: bool,
+}
+
+/// What was read.
+enum Read {
+    Bytes(Vec<u8>),
+    /// The terminal is gone; another may come.
+    HungUp,
+    End,
+}
+
+impl StandardInput {
+    /// Standard input of a job. Only with a console it is that of this process.
+    pub fn open(job: &Job, has_console: bool, spool: Option<Spool>) -> Result<Self> {
+        let source = match job.origin {
+            None if has_console => Some(open_input(job.resume.as_ref().map_or(0, |kept| kept.manifest.input_bytes))?),
+            _ => None,
+        };
+        let is_file = !writer::outlet::goes_with_console(&std::io::stdin());
+        Ok(Self { source, spool, is_file, has_ended: false })
+    }
+
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.source.as_ref().map(AsFd::as_fd)
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// Nothing more is read.
+    pub fn end(&mut self) {
+        (self.source, self.has_ended) = (None, true);
+    }
+
+    /// A console has come, on whose terminal input may be read.
+    pub fn attach(&mut self, job: &Job) {
+        if self.source.is_none() && !self.has_ended && job.origin.is_none() {
+            self.source = open_input(0).ok();
+            self.is_file = !writer::outlet::goes_with_console(&std::io::stdin());
+        }
+    }
+
+    /// The console has left.
+    pub fn detach(&mut self) {
+        self.source = self.source.take().filter(|_| self.is_file);
+    }
+
+    /// Goes on in a file.
+    pub fn go_on(&mut self, file: File) -> Result<()> {
+        (self.source, self.is_file) = (Some(pumped(file)?), true);
+        Ok(())
+    }
+
+    /// Input that the root before had read and not handled.
+    pub fn left(&mut self) -> io::Result<Vec<u8>> {
+        self.spool.as_mut().map_or(Ok(Vec::new()), Spool::take)
+    }
+
+    /// True if it may be read at this terminal: this is the foreground job.
+    pub fn is_in_foreground(&self, seat: Option<&Seat>) -> bool {
+        let Some(source) = &self.source else { return false };
+        match seat {
+            Some(seat) => seat.is_in_foreground(),
+            None => nix::unistd::tcgetpgrp(source).map_or(true, |foreground| foreground == nix::unistd::getpgrp()),
+        }
+    }
+
+    /// Reads what is there. With `is_seated` another terminal may come when this one is gone.
+    fn read(&mut self, ledger: &Ledger, is_seated: bool) -> Option<Read> {
+        let source = self.source.as_mut()?;
+        let read = match &mut self.spool {
+            Some(spool) => {
+                let read = spool.pull(source).and_then(|_| spool.take());
+                if let Some(why) = spool.trouble() {
+                    ledger.give_up(&why.to_string());
+                }
+                read
+            }
+            None => {
+                let mut bytes = vec![0; 64 << 10];
+                source.read(&mut bytes).map(|count| bytes[..count].to_vec())
+            }
+        };
+        Some(match read {
+            Ok(bytes) if !bytes.is_empty() => Read::Bytes(bytes),
+            _ if is_seated && has_hung_up(source) => Read::HungUp,
+            _ => Read::End,
+        })
+    }
+}
+
 impl Shell<'_> {
     pub(super) fn write_outputs(&mut self) {
-        let now = self.now();
+        let now = self.run.now();
         if self.outputs.prompt_is_due(now) {
             self.ledger.prompt();
             self.outputs.show_prompt();
@@ -52,7 +157,7 @@ impl Shell<'_> {
         self.ledger.flush();
         self.outputs.write(now);
         // The record goes with the next write of the journal, so no output waits for it.
-        if self.fleet.plan().roots > 1
+        if self.run.fleet.plan().roots > 1
             && let Some(bytes) = self.outputs.poll_shown_bytes()
         {
             self.ledger.shown(bytes);
@@ -61,7 +166,7 @@ impl Shell<'_> {
             self.output_trouble(trouble);
         }
         let (is_full, is_drained) = self.outputs.fill_state();
-        if (is_full || is_drained) && is_full != self.root.is_output_full() {
+        if (is_full || is_drained) && is_full != self.run.root.is_output_full() {
             self.handle(Input::OutputFull(is_full));
         }
     }
@@ -75,17 +180,17 @@ impl Shell<'_> {
                 self.lose_output(OUTPUT_FAILED_CODE, input, Some(failure));
             }
             OutputTrouble::Waits(failure) => {
-                self.record("output-waits", &json!({ "what": failure.to_string() }));
+                self.teller.record("output-waits", &json!({ "what": failure.to_string() }));
                 let line = format!("{failure}; the job is held up until it can be written (--on-output-error=wait)");
-                self.console.warning(&line);
+                self.teller.console.warning(&line);
             }
             OutputTrouble::GoesOn(name) => {
-                self.record("output-goes-on", &json!({ "name": name }));
-                self.console.plain(&format!("{name} can be written again"));
+                self.teller.record("output-goes-on", &json!({ "name": name }));
+                self.teller.console.plain(&format!("{name} can be written again"));
             }
             OutputTrouble::Still(name) => {
-                self.record("output-still", &json!({ "name": name }));
-                self.console.warning(&format!(
+                self.teller.record("output-still", &json!({ "name": name }));
+                self.teller.console.warning(&format!(
                     "{name} takes nothing: its file system stands still; processes that print much are held until it answers"
                 ));
             }
@@ -93,48 +198,29 @@ impl Shell<'_> {
     }
 
     fn lose_output(&mut self, code: i32, input: coordinator::Input, failure: Option<OutputFailure>) {
-        self.lost_output = self.lost_output.or(Some(code));
+        self.ending.lost_output = self.ending.lost_output.or(Some(code));
         // Between the last process's end and the job's, the coordinator takes no inputs.
-        if self.exit_code.is_none() && !self.root.coordinator().is_finished() {
+        if self.ending.code.is_none() && !self.run.root.coordinator().is_finished() {
             self.handle(Input::Job(input));
         } else if let Some(failure) = failure {
-            self.record("output-failed", &json!({ "what": failure.to_string() }));
-            self.console.error(&format!("{failure}; not everything that the job printed is there"));
+            self.teller.record("output-failed", &json!({ "what": failure.to_string() }));
+            self.teller.console.error(&format!("{failure}; not everything that the job printed is there"));
         }
     }
 
     /// True if standard input is to be read: the root wants it, and at a terminal this is the foreground job.
     pub(super) fn wants_input(&self) -> bool {
-        let is_wanted = self.root.wants_input() && self.exit_code.is_none();
-        let Some(input) = self.input.as_ref().filter(|_| is_wanted) else { return false };
-        match &self.seat {
-            Some(seat) => seat.is_in_foreground(),
-            None => nix::unistd::tcgetpgrp(input).map_or(true, |foreground| foreground == nix::unistd::getpgrp()),
-        }
+        let is_wanted = self.run.root.wants_input() && self.ending.code.is_none();
+        is_wanted && self.input.is_in_foreground(self.reach.seat.as_ref())
     }
 
     pub(super) fn read_input(&mut self) {
-        let Some(input) = &mut self.input else { return };
-        let read = match &mut self.spool {
-            Some(spool) => {
-                let read = spool.pull(input).and_then(|_| spool.take());
-                if let Some(why) = spool.trouble() {
-                    self.ledger.give_up(&why.to_string());
-                }
-                read
-            }
-            None => {
-                let mut bytes = vec![0; 64 << 10];
-                input.read(&mut bytes).map(|count| bytes[..count].to_vec())
-            }
-        };
-        match read {
-            Ok(bytes) if !bytes.is_empty() => self.handle(Input::StandardInput(bytes)),
-            // The terminal is gone; another may come.
-            _ if self.seat.is_some() && has_hung_up(input) => self.input = None,
-            _ => {
-                self.input = None;
-                self.input_has_ended = true;
+        match self.input.read(&self.ledger, self.reach.seat.is_some()) {
+            None => {}
+            Some(Read::Bytes(bytes)) => self.handle(Input::StandardInput(bytes)),
+            Some(Read::HungUp) => self.input.source = None,
+            Some(Read::End) => {
+                self.input.end();
                 self.handle(Input::StandardInputEnd);
             }
         }

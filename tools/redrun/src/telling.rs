@@ -1,13 +1,15 @@
 //! Messages about the job to the user, the audit log and the metrics.
 
 use super::attribution::Attribution;
+use super::clones::Clones;
 use super::folding::{Folding, Shown};
 use super::injections::Injections;
 use super::metrics::Counts;
 use super::notices::{END_TIME_MAX, Notices};
 use super::output::STILL_TIME_MAX;
+use super::run::Run;
 use super::summary::{self, profile};
-use super::{Shell, WRITERS_LOOK, redundancy};
+use super::{WRITERS_LOOK, redundancy};
 use anyhow::{Context, Result, bail};
 use audit_log::recorder::Recorder;
 use coordinator::Report;
@@ -18,7 +20,7 @@ use redrt_types::{ReplicaId, ViewNumber};
 use redrt_wire::event::Event;
 use say::{Console, Severity};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -47,13 +49,23 @@ impl Reported {
     }
 }
 
-impl Shell<'_> {
-    /// Name of a replica's host in a view, which may be an older one. `None`: the present host.
-    pub(super) fn host_name_in(&self, replica: ReplicaId, view: Option<ViewNumber>) -> String {
-        let host = view.map_or_else(|| self.root.host(replica), |view| self.root.host_in(replica, view));
-        host.map_or_else(String::new, |host| self.fleet.name(host).to_owned())
-    }
+/// All that is told of a job, to users, the audit log and the command of `--on-event`.
+pub(super) struct Teller<'a> {
+    pub console: &'a Console,
+    pub audit: Option<Recorder>,
+    /// Present with `--on-event`.
+    pub notices: Option<Notices>,
+    /// The state of reporting.
+    pub reported: Reported,
+    /// Clones under way.
+    pub clones: Clones,
+    /// Path of `--profile`.
+    pub profile_path: Option<PathBuf>,
+    /// Messages for the user that wait for a console.
+    pub untold: Vec<String>,
+}
 
+impl Teller<'_> {
     /// Adds a record to the audit log.
     pub(super) fn record(&mut self, event: &str, fields: &serde_json::Value) {
         if let Some(audit) = &mut self.audit {
@@ -63,8 +75,7 @@ impl Shell<'_> {
 
     /// Runs the command of `--on-event` for an event.
     pub(super) fn notify(&mut self, event: &str, fields: &serde_json::Value, message: &str) {
-        // A replay repeats no events.
-        if let Some(notices) = self.notices.as_mut().filter(|_| self.replay.is_none()) {
+        if let Some(notices) = &mut self.notices {
             notices.tell(event, fields, message);
         }
     }
@@ -76,14 +87,14 @@ impl Shell<'_> {
     }
 
     /// Waits a limited time for the commands, with a message. An interrupt ends the wait.
-    pub(super) fn let_notices_end(&self) {
+    pub(super) fn let_notices_end(&self, signals: &SignalFd) {
         let since = Instant::now();
         let mut is_told = false;
         while let Some(notices) = &self.notices
             && !notices.close(WRITERS_LOOK)
         {
             self.hear_of_notices();
-            let is_interrupted = matches!(self.signals.read_signal(), Ok(Some(_)));
+            let is_interrupted = matches!(signals.read_signal(), Ok(Some(_)));
             if !is_told && since.elapsed() > NOTICES_SILENCE_MAX {
                 is_told = true;
                 let seconds = END_TIME_MAX.as_secs();
@@ -110,12 +121,12 @@ impl Shell<'_> {
     }
 
     /// Waits until the audit log is written. A signal ends the wait.
-    fn close_audit(&mut self) {
+    fn close_audit(&mut self, signals: &SignalFd) {
         while let Some(audit) = &mut self.audit
             && !audit.close(WRITERS_LOOK)
         {
             self.hear_of_audit();
-            if let Ok(Some(_)) = self.signals.read_signal() {
+            if let Ok(Some(_)) = signals.read_signal() {
                 return self.console.warning("the audit log has no end: it was not waited for");
             }
         }
@@ -127,7 +138,7 @@ impl Shell<'_> {
         }
     }
 
-    pub(super) fn report(&mut self, report: &Report) {
+    pub(super) fn report(&mut self, run: &Run<'_>, report: &Report) {
         self.reported.tally.count(report);
         let view = match report {
             Report::Event(Event::Mismatch(mismatch)) => Some(mismatch.view),
@@ -135,22 +146,22 @@ impl Shell<'_> {
             _ => None,
         };
         let mut counts = std::mem::take(&mut self.reported.counts);
-        let host = |replica: ReplicaId| self.host_name_in(replica, view);
+        let host = |replica: ReplicaId| run.host_name_in(replica, view);
         let ((name, fields), line) = (job_report::record(report, &host), job_report::line(report, &host));
         counts.count(report, &host);
         self.reported.counts = counts;
         let is_end = matches!(report, Report::Ended { .. });
-        let (fleet, host_count) = (&self.fleet, self.fleet.plan().hosts.len());
+        let (fleet, host_count) = (&run.fleet, run.fleet.plan().hosts.len());
         // A process reports the number, so it can be out of range.
         self.reported
             .injections
             .count(report, |number| if (number as usize) < host_count { fleet.name(number) } else { "" });
         if is_end {
             self.record_missing_faults();
-            self.record_coverage();
-            let redundancy = redundancy::json(self.root.coordinator().redundancy(), self.now());
+            self.record_coverage(run);
+            let redundancy = redundancy::json(run.root.coordinator().redundancy(), run.now());
             self.record("redundancy", &redundancy);
-            self.attribute(report, view);
+            self.attribute(run, report, view);
         }
         self.record(name, &fields);
         let shown = self.reported.folding.show(report);
@@ -166,20 +177,20 @@ impl Shell<'_> {
             }
         }
         if !is_end {
-            self.attribute(report, view);
+            self.attribute(run, report, view);
         }
     }
 
     /// Reports new conclusions from all verdicts, unless the program is being checked.
-    pub(super) fn attribute(&mut self, report: &Report, view: Option<ViewNumber>) {
-        if self.job.options.traces {
+    pub(super) fn attribute(&mut self, run: &Run<'_>, report: &Report, view: Option<ViewNumber>) {
+        if run.job.options.traces {
             return;
         }
         let mut attribution = std::mem::take(&mut self.reported.attribution);
-        let conclusions = attribution.note(report, &|replica| self.host_name_in(replica, view));
+        let conclusions = attribution.note(report, &|replica| run.host_name_in(replica, view));
         self.reported.attribution = attribution;
         for conclusion in conclusions {
-            self.report(&Report::Attribution(Box::new(conclusion)));
+            self.report(run, &Report::Attribution(Box::new(conclusion)));
         }
     }
 
@@ -190,17 +201,17 @@ impl Shell<'_> {
     }
 
     /// Reports faults that were not injected. True if there are none: otherwise the job's survival proves nothing.
-    pub(super) fn tell_of_missing_faults(&self) -> bool {
+    pub(super) fn tell_of_missing_faults(&self, run: &Run<'_>) -> bool {
         let mut is_complete = true;
-        let told: BTreeMap<_, _> = self.root.coordinator().statistics().collect();
+        let told: BTreeMap<_, _> = run.root.coordinator().statistics().collect();
         // Without replicas messages are not counted.
-        let is_replicated = self.job.is_replicated();
+        let is_replicated = run.job.is_replicated();
         let sent =
             |replica| told.get(&replica).copied().flatten().filter(|_| is_replicated).map(|one| one.messages_sent);
         for (fault, why) in self.reported.injections.missing_with_reasons(sent) {
             is_complete = false;
             let line = format!("{fault} was not injected: {why}");
-            match self.job.needs_faults {
+            match run.job.needs_faults {
                 true => self.console.error(&line),
                 false => self.console.warning(&line),
             }
@@ -209,35 +220,43 @@ impl Shell<'_> {
     }
 
     /// Records how much each process has sent and compared.
-    pub(super) fn record_coverage(&mut self) {
+    pub(super) fn record_coverage(&mut self, run: &Run<'_>) {
         let told: Vec<_> =
-            self.root.coordinator().statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
+            run.root.coordinator().statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
         for (replica, one) in told {
             let fields = serde_json::json!({
-                "replica": replica.to_string(), "host": self.host_name(replica), "messages_sent": one.messages_sent,
+                "replica": replica.to_string(), "host": run.host_name(replica), "messages_sent": one.messages_sent,
                 "bytes_sent": one.bytes_sent, "messages_compared": one.messages_compared,
-                "bytes_compared": one.bytes_compared, "communicators": self.root.coordinator().coverage(replica),
+                "bytes_compared": one.bytes_compared, "communicators": run.root.coordinator().coverage(replica),
             });
             self.record("coverage", &fields);
         }
     }
 
-    pub(super) fn summarize(&mut self, code: i32, determinism: Option<&serde_json::Value>) -> Result<()> {
-        self.close_audit();
-        let profile = self.profile_path.as_deref().map(|path| (path, self.profile(code)));
+    pub(super) fn summarize(
+        &mut self,
+        run: &Run<'_>,
+        signals: &SignalFd,
+        is_quiet: bool,
+        code: i32,
+        determinism: Option<&serde_json::Value>,
+    ) -> Result<()> {
+        self.close_audit(signals);
+        let profile =
+            self.profile_path.as_deref().map(|path| (path, profile::profile(run, &self.reported.tally, code)));
         if let Some((path, (profile, missing))) = &profile {
             if let Some(missing) = missing {
                 self.console.warning(missing);
             }
             let text = profile::text(profile)?;
-            write(Written::Profile, path, move |path| Ok(std::fs::write(path, text)?), &self.signals, self.console)?;
+            write(Written::Profile, path, move |path| Ok(std::fs::write(path, text)?), signals, self.console)?;
         }
-        self.learn_run(code);
+        self.learn_run(run, signals, code);
         let profile = profile.as_ref().map(|(path, (profile, _))| (*path, profile));
         let summary = summary::Summary::new(
-            self.root.coordinator(),
+            run.root.coordinator(),
             &self.reported.tally,
-            self.now(),
+            run.now(),
             code,
             self.audit.as_ref().and_then(Recorder::head),
             self.reported.injections.missing().collect(),
@@ -246,31 +265,30 @@ impl Shell<'_> {
         if let Some(line) = summary.unprotected() {
             self.console.warning(line);
         }
-        if self.job.checkpoint.is_some()
+        if run.job.checkpoint.is_some()
             && let Some(line) = summary.unsaved()
         {
             self.console.warning(line);
         }
-        if !self.is_quiet()
-            && let Some(lines) = summary.lines()
-        {
+        if !is_quiet && let Some(lines) = summary.lines() {
             lines.iter().for_each(|line| self.console.plain(line));
         }
-        match &self.job.json_summary {
+        match &run.job.json_summary {
             Some(path) => {
                 let text = summary.json_text(determinism)?;
-                write(Written::Summary, path, move |path| Ok(std::fs::write(path, text)?), &self.signals, self.console)
+                write(Written::Summary, path, move |path| Ok(std::fs::write(path, text)?), signals, self.console)
             }
             None => Ok(()),
         }
     }
 
     /// Stores the time of a successful run for later choices. Failure is only a warning.
-    fn learn_run(&self, code: i32) {
-        let Some(path) = self.job.learned_in.as_deref().filter(|_| code == 0) else { return };
-        let (identity, (profile, _)) = (format!("{:016x}", self.job_number), self.profile(code));
+    fn learn_run(&self, run: &Run<'_>, signals: &SignalFd, code: i32) {
+        let Some(path) = run.job.learned_in.as_deref().filter(|_| code == 0) else { return };
+        let (identity, (profile, _)) =
+            (format!("{:016x}", run.number), profile::profile(run, &self.reported.tally, code));
         let learn = move |path: &Path| learn_run(path, identity, profile);
-        if let Err(error) = write(Written::Learned, path, learn, &self.signals, self.console) {
+        if let Err(error) = write(Written::Learned, path, learn, signals, self.console) {
             self.console.warning(&format!("{error:#}"));
         }
     }

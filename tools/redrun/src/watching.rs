@@ -1,12 +1,14 @@
 //! HTTP access to a running job, for Prometheus (`--metrics`) and browsers (`--web`).
 
-use super::Shell;
-use super::status::user_name;
+use super::run::Run;
+use super::status::{self, user_name};
 use super::targets::Target;
+use super::{Shell, metrics};
 use anyhow::{Context, Result};
 use http_pages::{Answer, Asked, Pages, Site, openmetrics};
 use nix::poll::{PollFd, PollFlags};
 use redrt_wire::secret::Secret;
+use say::Console;
 use serde_json::json;
 use std::net::SocketAddr;
 
@@ -71,6 +73,17 @@ impl Watching {
         self.all().map(|pages| PollFd::new(pages.fd(), PollFlags::POLLIN))
     }
 
+    /// Writes the file for Prometheus. Failure is only a warning.
+    pub fn announce(&mut self, run: &Run<'_>, console: &Console) {
+        let (Some(directory), Some(pages)) = (&run.job.metrics_targets, &self.metrics) else { return };
+        let labels = json!({ "user": user_name(), "program": run.program_names() });
+        let job = format!("{:016x}", run.number);
+        let target = Target::write(directory, &job, &run.fleet.own_name(), pages.address(), &labels);
+        self.target = target
+            .inspect_err(|error| console.warning(&format!("Prometheus does not find the metrics: {error:#}")))
+            .ok();
+    }
+
     /// Addresses, as lines for the user.
     pub fn places(&self) -> Vec<String> {
         let metrics = self.metrics.iter().map(|pages| format!("metrics are at http://{}/metrics", pages.address()));
@@ -86,23 +99,15 @@ fn hex(byte: &u8) -> String {
 }
 
 impl Shell<'_> {
-    /// Writes the file for Prometheus. Failure is only a warning.
-    pub(super) fn announce_metrics(&mut self) {
-        let (Some(directory), Some(pages)) = (&self.job.metrics_targets, &self.watching.metrics) else { return };
-        let labels = json!({ "user": user_name(), "program": self.program_names() });
-        let job = format!("{:016x}", self.job_number);
-        let target = Target::write(directory, &job, &self.fleet.own_name(), pages.address(), &labels);
-        self.watching.target = target
-            .inspect_err(|error| self.console.warning(&format!("Prometheus does not find the metrics: {error:#}")))
-            .ok();
-    }
-
     /// Answers all waiting clients.
     pub(super) fn answer_watchers(&mut self) {
-        while let Some(asked) = self.watching.next_question() {
+        while let Some(asked) = self.reach.watching.next_question() {
             let text = match asked.question {
-                About::Metrics => self.metrics_text(),
-                About::Status => self.status().to_string(),
+                About::Metrics => metrics::page(&self.run, &mut self.teller.reported.counts),
+                About::Status => {
+                    let (seat, hosts) = (self.reach.seat.as_ref(), &self.council.hosts);
+                    status::status(&self.run, seat, hosts, &self.teller.clones).to_string()
+                }
             };
             asked.answer(text);
         }

@@ -2,11 +2,12 @@
 
 use super::Shell;
 use super::joining::SpareError;
+use super::status;
 use control_network::hub::LinkId;
 use coordinator::Wish;
 use job_root::{Asker, Input};
 use nix::sys::signal::Signal;
-use redrt_types::{ReplicaId, VirtualRank};
+use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
 use std::collections::BTreeMap;
 
@@ -34,7 +35,12 @@ impl Shell<'_> {
     /// later.
     pub(super) fn answer(&mut self, link: LinkId, question: Question) -> Option<String> {
         let outcome: Result<bool, Refused> = match question {
-            Question::Status => return Some(self.status().to_string()),
+            Question::Status => {
+                return Some(
+                    status::status(&self.run, self.reach.seat.as_ref(), &self.council.hosts, &self.teller.clones)
+                        .to_string(),
+                );
+            }
             Question::Kill(replica) => {
                 let asker = self.asker(link);
                 self.handle(Input::Kill { asker, replica });
@@ -65,35 +71,28 @@ impl Shell<'_> {
 
     /// Registers a connection that the root will answer.
     fn asker(&mut self, link: LinkId) -> Asker {
-        let asker = Asker(self.askers.count);
-        self.askers.count += 1;
-        self.askers.links.insert(asker, link);
+        let asker = Asker(self.reach.askers.count);
+        self.reach.askers.count += 1;
+        self.reach.askers.links.insert(asker, link);
         asker
     }
 
     /// Passes the root's answer on.
     pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_root::Refused>) {
-        let Some(link) = self.askers.links.remove(&asker) else { return };
+        let Some(link) = self.reach.askers.links.remove(&asker) else { return };
         let answer = match outcome {
             Ok(()) => String::new(),
             Err(job_root::Refused::NotTaken { generation, why }) => {
-                let why = job_report::line_failure(&why, &|replica| self.host_name(replica));
+                let why = job_report::line_failure(&why, &|replica| self.run.host_name(replica));
                 format!("checkpoint {generation} was not taken: {why}")
             }
             Err(error) => error.to_string(),
         };
-        self.fleet.answer(link, answer);
+        self.run.fleet.answer(link, answer);
     }
 
     fn known_host(&self, name: &str) -> Result<u32, Refused> {
-        self.find_host(name).ok_or_else(|| Refused::NoHost(name.to_owned()))
-    }
-
-    /// Number of a host, by its name in the job or `localhost`.
-    pub(super) fn find_host(&self, name: &str) -> Option<u32> {
-        let is_here = |host: &u32| self.fleet.plan().hosts[*host as usize].local && !self.fleet.is_dead(*host);
-        let here = || (0..self.fleet.plan().hosts.len() as u32).find(is_here);
-        self.fleet.find(name).or_else(|| (name == "localhost").then(here).flatten())
+        self.run.find_host(name).ok_or_else(|| Refused::NoHost(name.to_owned()))
     }
 
     fn migrate(&mut self, link: LinkId, replica: ReplicaId, to: Option<&str>) -> Result<bool, Refused> {
@@ -111,12 +110,10 @@ impl Shell<'_> {
     }
 
     fn change_degree(&mut self, link: LinkId, degree: u16, ranges: &[(u32, u32)]) -> Result<bool, Refused> {
-        let rank_count = self.job.world.rank_count();
-        if let Some((first, last)) = ranges.iter().find(|(first, last)| first > last || *last >= rank_count) {
-            return Err(Refused::NoSuchRanks { first: *first, last: *last, highest: rank_count - 1 });
-        }
-        let named = |rank: &u32| ranges.is_empty() || ranges.iter().any(|(first, last)| (first..=last).contains(&rank));
-        let ranks = (0..rank_count).filter(named).map(VirtualRank).collect();
+        let ranks = self.run.ranks(ranges).map_err(|(first, last)| {
+            let highest = self.run.job.world.rank_count() - 1;
+            Refused::NoSuchRanks { first, last, highest }
+        })?;
         let asker = self.asker(link);
         self.handle(Input::Wish { asker, wish: Wish::Degree { degree, ranks } });
         Ok(false)

@@ -68,18 +68,20 @@ impl Snapshot {
 impl Shell<'_> {
     /// True if a snapshot has everything that another root needs to go on.
     fn is_calm(&self) -> bool {
-        let store_is_idle = self.root.coordinator().line_under_way().is_none();
-        let nothing_is_due = self.returns.due.is_none() && self.returns.under_way.is_none() && self.exit_code.is_none();
-        let nobody_comes = self.joining.is_empty() && self.clones.is_empty() && self.inputs.is_empty();
+        let store_is_idle = self.run.root.coordinator().line_under_way().is_none();
+        let nothing_is_due =
+            self.returns.due.is_none() && self.returns.under_way.is_none() && self.ending.code.is_none();
+        let nobody_comes =
+            self.coming.joining.is_empty() && self.teller.clones.is_empty() && self.inbox.inputs.is_empty();
         // Requests to and answers of a site's pool are in records alone.
-        let has_pool = self.job.pool.is_some();
+        let has_pool = self.run.job.pool.is_some();
         store_is_idle
             && nothing_is_due
             && nobody_comes
             && !has_pool
-            && self.root.is_launched()
-            && self.root.unanswered().next().is_none()
-            && self.fleet.is_settled()
+            && self.run.root.is_launched()
+            && self.run.root.unanswered().next().is_none()
+            && self.run.fleet.is_settled()
     }
 
     /// Replaces a journal that has become long by a snapshot.
@@ -89,7 +91,7 @@ impl Shell<'_> {
             && let Some(written) = self.outputs.written()
         {
             match self.all_of_it(written) {
-                Ok(snapshot) => self.ledger.shorten(self.fleet.launchers_before(), encode_long(&snapshot)),
+                Ok(snapshot) => self.ledger.shorten(self.run.fleet.launchers_before(), encode_long(&snapshot)),
                 Err(error) => self.ledger.give_up(&format!("{error:#}")),
             }
         }
@@ -97,40 +99,40 @@ impl Shell<'_> {
 
     fn all_of_it(&self, written: Written) -> Result<Snapshot> {
         Ok(Snapshot {
-            now: self.now(),
-            term: self.fleet.term(),
+            now: self.run.now(),
+            term: self.run.fleet.term(),
             machine: Machine::here(),
-            secret: self.fleet.secret().clone(),
-            planned: self.fleet.plan().hosts.clone(),
-            hosts: self.fleet.hosts_before(),
+            secret: self.run.fleet.secret().clone(),
+            planned: self.run.fleet.plan().hosts.clone(),
+            hosts: self.run.fleet.hosts_before(),
             input_bytes: self.ledger.input_bytes(),
-            input_has_ended: self.input_has_ended,
+            input_has_ended: self.input.has_ended(),
             file_bytes: self.outputs.file_bytes(),
-            root: copy(&self.root)?,
-            launch: self.launch.clone().map(Box::new),
-            lost_host: self.lost_host.clone(),
-            lost_output: self.lost_output,
+            root: copy(&self.run.root)?,
+            launch: self.coming.launch.clone().map(Box::new),
+            lost_host: self.ending.lost_host.clone(),
+            lost_output: self.ending.lost_output,
             written,
-            reports: copy(&self.reported.tally)?,
-            counts: copy(&self.reported.counts)?,
-            attribution: copy(&self.reported.attribution)?,
-            folding: copy(&self.reported.folding)?,
-            injected: self.reported.injections.counts(),
+            reports: copy(&self.teller.reported.tally)?,
+            counts: copy(&self.teller.reported.counts)?,
+            attribution: copy(&self.teller.reported.attribution)?,
+            folding: copy(&self.teller.reported.folding)?,
+            injected: self.teller.reported.injections.counts(),
         })
     }
 
     /// Takes over a killed root's state from its snapshot; the fleet has its part already. Returns the job's time.
     pub(super) fn begin_at(&mut self, snapshot: Snapshot) -> Duration {
-        self.root = snapshot.root;
-        self.launch = snapshot.launch.map(|launch| *launch);
-        self.lost_host = snapshot.lost_host;
-        self.lost_output = snapshot.lost_output;
+        self.run.root = snapshot.root;
+        self.coming.launch = snapshot.launch.map(|launch| *launch);
+        self.ending.lost_host = snapshot.lost_host;
+        self.ending.lost_output = snapshot.lost_output;
         self.outputs.begin_behind(snapshot.written);
-        (self.reported.tally, self.reported.counts) = (snapshot.reports, snapshot.counts);
-        (self.reported.attribution, self.reported.folding) = (snapshot.attribution, snapshot.folding);
-        self.reported.injections.resume(&snapshot.injected);
+        (self.teller.reported.tally, self.teller.reported.counts) = (snapshot.reports, snapshot.counts);
+        (self.teller.reported.attribution, self.teller.reported.folding) = (snapshot.attribution, snapshot.folding);
+        self.teller.reported.injections.resume(&snapshot.injected);
         if snapshot.input_has_ended {
-            (self.input, self.input_has_ended) = (None, true);
+            self.input.end();
         }
         snapshot.now
     }

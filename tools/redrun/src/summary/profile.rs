@@ -3,8 +3,8 @@
 //! Replicas of a rank send the same, so the report of one stands for the rank: the others may be dead. A copy has the
 //! counts of its source. If no replica of some rank reported, as when a job fails, calls and traffic are left out.
 
-use super::super::Shell;
-use super::LineCost;
+use super::super::run::Run;
+use super::{LineCost, Tally};
 use anyhow::{Result, bail};
 use job_report::bytes_text;
 use planner::profile::{Calls, FILE_END, Profile};
@@ -54,58 +54,56 @@ fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)
     by_rank.iter().flat_map(of_rank).collect()
 }
 
-impl Shell<'_> {
-    /// The profile of the run, and for the user a list of missing parts.
-    pub(in super::super) fn profile(&self, code: i32) -> (Profile, Option<String>) {
-        let coordinator = self.root.coordinator();
-        let ranks = coordinator.world().rank_count();
-        let degrees = coordinator.first_degrees();
-        let mut by_rank = BTreeMap::<u32, Vec<&ProcessProfile>>::new();
-        for (replica, told) in coordinator.profiles() {
-            by_rank.entry(replica.rank.0).or_default().push(told);
-        }
-        let silent: Vec<_> = (0..ranks).filter(|rank| !by_rank.contains_key(rank)).collect();
-        let is_complete = silent.is_empty();
-        let missing = silent.first().map(|first| {
-            format!("the profile has no calls and no traffic: {} of {ranks} ranks, rank {first} first, did not reach MPI_Finalize", silent.len())
-        });
-        let present: Vec<_> = coordinator.statistics().collect();
-        let statistics = |replica, told: Option<_>| told.unwrap_or_else(|| coordinator.latest(replica));
-        let most = |figure: fn(&redrt_wire::event::Statistics) -> u64| {
-            let all = present.iter().map(|(replica, told)| figure(&statistics(*replica, *told)));
-            all.max().filter(|most| *most > 0).map(|most| most as f64)
-        };
-        let hosts: BTreeSet<_> = present.iter().map(|(replica, _)| self.host_name(*replica)).collect();
-        let costs = &self.reported.tally.costs;
-        let seconds = |figure: fn(&Cost) -> u64| mean(costs.iter().map(|cost| figure(cost) as f64 / 1e9));
-        let programs = self.job.applications.iter().map(|application| application.program.display().to_string());
-        let lines = &self.reported.tally.lines;
-        let of_lines = |figure: fn(&LineCost) -> f64| mean(lines.iter().map(figure));
-        let program = programs.collect::<Vec<_>>().join(" : ");
-        let profile = Profile {
-            hosts: u32::try_from(hosts.len()).ok(),
-            degree: degrees.iter().copied().map(f64::from).sum::<f64>() / f64::from(ranks),
-            calls: is_complete.then(|| calls(&by_rank)),
-            traffic: if is_complete { traffic(&by_rank) } else { Vec::new() },
-            image_bytes: most(|one| one.resident_bytes),
-            window_s: mean(self.reported.tally.windows.iter().map(Duration::as_secs_f64)),
-            checkpoints: u32::try_from(lines.len()).unwrap_or(u32::MAX),
-            save_s: of_lines(|line| line.elapsed.as_secs_f64()),
-            save_stop_s: of_lines(|line| line.stopped.as_secs_f64()),
-            saved_bytes: of_lines(|line| line.bytes as f64),
-            returns: self.root.return_count(),
-            restart_s: mean(self.reported.tally.restarts.iter().map(Duration::as_secs_f64)),
-            copy_s: seconds(|cost| cost.total_ns),
-            stop_s: seconds(|cost| cost.stopped_ns),
-            retained_bytes: most(|one| one.retention_bytes_max),
-            exit_code: code,
-            losses: u32::try_from(self.reported.tally.losses.len()).unwrap_or(u32::MAX),
-            copies: u32::try_from(self.reported.tally.copies).unwrap_or(u32::MAX),
-            injected: self.reported.tally.injected,
-            ..Profile::new(program, ranks, self.now().as_secs_f64())
-        };
-        (profile, missing)
+/// The profile of the run, and for the user a list of missing parts.
+pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Profile, Option<String>) {
+    let coordinator = run.root.coordinator();
+    let ranks = coordinator.world().rank_count();
+    let degrees = coordinator.first_degrees();
+    let mut by_rank = BTreeMap::<u32, Vec<&ProcessProfile>>::new();
+    for (replica, told) in coordinator.profiles() {
+        by_rank.entry(replica.rank.0).or_default().push(told);
     }
+    let silent: Vec<_> = (0..ranks).filter(|rank| !by_rank.contains_key(rank)).collect();
+    let is_complete = silent.is_empty();
+    let missing = silent.first().map(|first| {
+        format!("the profile has no calls and no traffic: {} of {ranks} ranks, rank {first} first, did not reach MPI_Finalize", silent.len())
+    });
+    let present: Vec<_> = coordinator.statistics().collect();
+    let statistics = |replica, told: Option<_>| told.unwrap_or_else(|| coordinator.latest(replica));
+    let most = |figure: fn(&redrt_wire::event::Statistics) -> u64| {
+        let all = present.iter().map(|(replica, told)| figure(&statistics(*replica, *told)));
+        all.max().filter(|most| *most > 0).map(|most| most as f64)
+    };
+    let hosts: BTreeSet<_> = present.iter().map(|(replica, _)| run.host_name(*replica)).collect();
+    let costs = &tally.costs;
+    let seconds = |figure: fn(&Cost) -> u64| mean(costs.iter().map(|cost| figure(cost) as f64 / 1e9));
+    let programs = run.job.applications.iter().map(|application| application.program.display().to_string());
+    let lines = &tally.lines;
+    let of_lines = |figure: fn(&LineCost) -> f64| mean(lines.iter().map(figure));
+    let program = programs.collect::<Vec<_>>().join(" : ");
+    let profile = Profile {
+        hosts: u32::try_from(hosts.len()).ok(),
+        degree: degrees.iter().copied().map(f64::from).sum::<f64>() / f64::from(ranks),
+        calls: is_complete.then(|| calls(&by_rank)),
+        traffic: if is_complete { traffic(&by_rank) } else { Vec::new() },
+        image_bytes: most(|one| one.resident_bytes),
+        window_s: mean(tally.windows.iter().map(Duration::as_secs_f64)),
+        checkpoints: u32::try_from(lines.len()).unwrap_or(u32::MAX),
+        save_s: of_lines(|line| line.elapsed.as_secs_f64()),
+        save_stop_s: of_lines(|line| line.stopped.as_secs_f64()),
+        saved_bytes: of_lines(|line| line.bytes as f64),
+        returns: run.root.return_count(),
+        restart_s: mean(tally.restarts.iter().map(Duration::as_secs_f64)),
+        copy_s: seconds(|cost| cost.total_ns),
+        stop_s: seconds(|cost| cost.stopped_ns),
+        retained_bytes: most(|one| one.retention_bytes_max),
+        exit_code: code,
+        losses: u32::try_from(tally.losses.len()).unwrap_or(u32::MAX),
+        copies: u32::try_from(tally.copies).unwrap_or(u32::MAX),
+        injected: tally.injected,
+        ..Profile::new(program, ranks, run.now().as_secs_f64())
+    };
+    (profile, missing)
 }
 
 /// Lines for the user.
