@@ -3,6 +3,7 @@
 mod comments;
 mod dependencies;
 mod ends;
+mod methods;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

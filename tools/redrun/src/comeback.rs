@@ -15,6 +15,7 @@ mod before;
 mod files;
 mod snapshot;
 
+use super::clones::Clones;
 use super::council;
 use super::joining::Awaited;
 use super::output;
@@ -27,16 +28,17 @@ use before::{Before, LifeBefore};
 use control_network::identity::Machine;
 use files::{Found, file_of, is_regular};
 use job_options::Job;
-use job_root::Input;
+use job_root::{Input, Output};
 use placement::plan::HostPlan;
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
-use redrt_wire::frame::decode_body;
+use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::Term;
 use root_journal::file::Journal;
 use root_records::council::mirror::Mirror;
 use root_records::keeper;
 use root_records::ledger::{self, Begun, Ledger, Record, Senseless};
+use snapshot::Snapshot;
 use spare_pool::Spare;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::AsFd;
@@ -299,7 +301,7 @@ impl Shell<'_> {
         self.replay = Some(replay);
         let mut heard: BTreeMap<u32, VecDeque<FromDaemon>> = BTreeMap::new();
         let mut last = match snapshot {
-            Some(snapshot) => self.begin_at(*snapshot),
+            Some(snapshot) => snapshot.go_on(self),
             None => {
                 self.carry_out();
                 Duration::ZERO
@@ -357,7 +359,11 @@ impl Shell<'_> {
             self.ledger.give_up("others write to its standard output, too");
         }
         self.outputs.go_on(shown_bytes)?;
-        self.give_to_store_again();
+        for output in self.run.root.unanswered() {
+            if let (Output::Store(order), Some(lines)) = (output, &self.lines) {
+                lines.give(&self.run, self.coming.host_name(), order);
+            }
+        }
         self.coming.site.go_on();
         let unsettled: Vec<_> = self.coming.joining.keys().copied().collect();
         unsettled.into_iter().for_each(|host| self.run.fleet.settle_added(host));
@@ -399,7 +405,8 @@ impl Shell<'_> {
         let count = chosen.count;
         // A return without launched processes is done again.
         self.returns.due = (!replay.life.is_launched).then_some(chosen);
-        self.leave_life(Instant::now(), lost_at, count);
+        self.teller.clones = Clones::default();
+        self.returns.leave_life(Instant::now(), lost_at, count);
         self.coming.begin_life(SitePool::of_past(self.run.job, self.run.number)?);
         Ok(())
     }
@@ -489,6 +496,18 @@ impl Shell<'_> {
         if let Some(why) = self.ledger.poll_trouble() {
             self.input.spool = None;
             self.teller.console.warning(&cannot_come_back(&why));
+        }
+    }
+    /// Replaces a journal that has become long by a snapshot.
+    pub(super) fn shorten_journal(&mut self) {
+        if self.ledger.is_long()
+            && Snapshot::is_possible(self)
+            && let Some(written) = self.outputs.written()
+        {
+            match Snapshot::of(self, written) {
+                Ok(snapshot) => self.ledger.shorten(self.run.fleet.launchers_before(), encode_long(&snapshot)),
+                Err(error) => self.ledger.give_up(&format!("{error:#}")),
+            }
         }
     }
 }

@@ -6,15 +6,16 @@
 mod attribution;
 mod clones;
 mod comeback;
-mod consoles;
 mod council;
 mod determinism;
+mod ending;
 mod fleet;
 mod folding;
 mod injections;
 mod joining;
 mod launching;
 mod lines;
+mod lives;
 mod metrics;
 mod mpir;
 mod notices;
@@ -22,9 +23,9 @@ mod output;
 mod own_network;
 mod pools;
 mod program;
+mod reach;
 mod redundancy;
 mod run;
-mod signals;
 mod spares;
 mod spawned;
 mod spool;
@@ -38,6 +39,8 @@ mod symbols;
 mod targets;
 mod telling;
 mod transit;
+mod users;
+mod wakers;
 mod watching;
 mod wishes;
 mod writer;
@@ -47,17 +50,17 @@ pub use program::main;
 use anyhow::{Context, Result, anyhow};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
-use background_worker::Bell;
 use comeback::{Ground, Past, Unsaid, cannot_come_back};
 use coordinator::{OUTPUT_FAILED_CODE, Report};
+use ending::Ending;
 use fleet::{Fleet, HostLoss, News};
 use job_options::Job;
 use job_root::{Input, Output, Root};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signalfd::SignalFd;
 use notices::Notices;
 use output::Outputs;
-use redrt_wire::daemon::{FromDaemon, Launch, ToDaemon};
+use reach::Reach;
+use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::secret::Secret;
 use root_records::council::REPLACED_CODE;
 use root_records::ledger::Ledger;
@@ -66,13 +69,13 @@ use run::Run;
 use say::Console;
 use spawned::Upwards;
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use streams::StandardInput;
 use telling::Teller;
 use tracing::{debug, trace};
+use wakers::Wakers;
 use watching::Watching;
 
 /// Exit code when a checked program is not deterministic.
@@ -131,99 +134,6 @@ impl Inbox {
     }
 }
 
-/// The end of the job, as this process knows it.
-#[derive(Default)]
-struct Ending {
-    /// Exit code of the job, once it has ended.
-    code: Option<i32>,
-    /// The reason for which the root cannot go on.
-    failure: Option<String>,
-    /// True once the user waits no longer.
-    is_impatient: bool,
-    /// Host of the last loss.
-    lost_host: Option<String>,
-    /// Exit code of an otherwise successful job whose output could not all be written.
-    lost_output: Option<i32>,
-}
-
-impl Ending {
-    /// The exit code of a job that has ended with `code`. `spawned`: that of the jobs which it has spawned.
-    fn exit_code(&self, code: i32, spawned: i32) -> i32 {
-        [code, spawned, self.lost_output.unwrap_or(0)].into_iter().find(|code| *code != 0).unwrap_or(0)
-    }
-
-    /// Ends the job for a user who waits no longer.
-    fn give_up(&mut self, code: i32) {
-        self.code.get_or_insert(code);
-        self.is_impatient = true;
-    }
-}
-
-/// What wakes the loop, besides the job's hosts and streams.
-struct Wakers {
-    signals: SignalFd,
-    /// Rung by the writing threads.
-    bell: Bell,
-}
-
-impl Wakers {
-    fn fds(&self) -> [PollFd<'_>; 2] {
-        [self.signals.as_fd(), self.bell.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-    }
-
-    /// Silences the bell. The work that rang it is looked at next.
-    fn silence(&self) {
-        let _ = self.bell.read();
-    }
-
-    /// The next signal, if one is pending.
-    fn next_signal(&self) -> Option<i32> {
-        Some(self.signals.read_signal().ok()??.ssi_signo as i32)
-    }
-}
-
-/// The ways by which users reach the running job.
-struct Reach {
-    /// Present if the job outlives its terminal.
-    seat: Option<Seat>,
-    /// The note by which `redctl` finds the job.
-    entry: Option<running_jobs::Entry>,
-    /// Connections of `redctl` whose wishes the root has.
-    askers: wishes::Askers,
-    watching: Watching,
-}
-
-impl Reach {
-    fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let seat = self.seat.as_ref().map(|seat| PollFd::new(seat.fd(), PollFlags::POLLIN));
-        self.watching.fds().chain(seat)
-    }
-
-    /// Notes the job where `redctl` looks for it. Without the note it runs, but is not found.
-    fn write_down(&mut self, run: &Run<'_>) -> Result<()> {
-        let fleet = &run.fleet;
-        let entry = running_jobs::write_down(run.number, &fleet.own_name(), fleet.address(), fleet.secret());
-        self.entry = Some(entry?);
-        Ok(())
-    }
-}
-
-/// Hosts that the job gets while it runs.
-struct Coming {
-    joining: joining::Joining,
-    site: spares::SitePool,
-    /// The order to launch, for hosts that join later.
-    launch: Option<Launch>,
-}
-
-impl Coming {
-    /// Forgets the hosts of a life that ends.
-    fn begin_life(&mut self, site: spares::SitePool) {
-        self.joining.clear();
-        self.site = site;
-    }
-}
-
 struct Shell<'a> {
     run: Run<'a>,
     inbox: Inbox,
@@ -232,7 +142,7 @@ struct Shell<'a> {
     council: council::Council,
     /// Present during a replay of the journal.
     replay: Option<comeback::Replay>,
-    coming: Coming,
+    coming: joining::Coming,
     /// `None` without checkpoints.
     lines: Option<lines::Lines>,
     /// Returns to a checkpoint: the one that is due, and the times of one under way.
@@ -300,7 +210,7 @@ impl<'a> Shell<'a> {
         let replay = ground.replay.as_ref().map(|replay| &replay.output);
         let mut shell = Self {
             inbox: Inbox::default(),
-            coming: Coming {
+            coming: joining::Coming {
                 joining: joining::Joining::new(),
                 site: match &ground.replay {
                     None => spares::SitePool::new(job, job_number)?,
@@ -344,11 +254,11 @@ impl<'a> Shell<'a> {
             }
         }
         if is_elsewhere {
-            shell.look_for_lines();
+            shell.teller.untold.extend(lines::missing_here(&shell.run));
             let host = shell.run.fleet.own_name();
             shell.teller.untold.insert(0, format!("the root of this job goes on on host {host}"));
         }
-        shell.open_seat();
+        shell.reach.open_seat(job_number, console);
         Ok(shell)
     }
 
@@ -360,7 +270,7 @@ impl<'a> Shell<'a> {
             self.teller.console.warning(ignored);
         }
         self.run.job.chosen.iter().for_each(|line| self.teller.console.plain(line));
-        self.teller.console.allow_status(!self.is_quiet());
+        self.teller.console.allow_status(!self.reach.is_quiet(self.run.job));
         let outcome = self.serve();
         if outcome.is_err() && self.ending.code.is_none() {
             // The root does not know of this end.
@@ -368,15 +278,22 @@ impl<'a> Shell<'a> {
             self.teller.record(audit_log::JOB_END, &fields);
             self.teller.notify(audit_log::JOB_END, &fields, "");
         }
-        if !matches!(outcome, Ok(0)) && self.outputs.is_empty() && self.ending.lost_output.is_none() {
-            self.write_down_shown();
+        if !matches!(outcome, Ok(0))
+            && self.outputs.is_empty()
+            && self.ending.lost_output.is_none()
+            && let Some(lines) = &self.lines
+        {
+            let unwritten_bytes = |replica| self.outputs.unwritten_bytes(replica);
+            lines.write_down_shown(&self.run, &unwritten_bytes, self.teller.console);
         }
         self.teller.let_notices_end(&self.wakers.signals);
         self.teller.console.show_status(Vec::new());
         let keeps_sessions = matches!(outcome, Ok(0));
         self.run.fleet.end(keeps_sessions);
         host_processes::sweep::kill_descendants(keeps_sessions);
-        self.remove_forgotten_lines();
+        if let Some(lines) = &self.lines {
+            lines.remove_forgotten(&self.run, self.teller.console);
+        }
         self.reach.entry = None;
         self.coming.site.leave();
         running_jobs::cross_out(self.run.number);
@@ -389,7 +306,7 @@ impl<'a> Shell<'a> {
         self.teller.summarize(
             &self.run,
             &self.wakers.signals,
-            self.is_quiet(),
+            self.reach.is_quiet(self.run.job),
             code,
             verdict.as_ref().map(|verdict| &verdict.json),
         )?;
@@ -443,7 +360,9 @@ impl<'a> Shell<'a> {
         drop(fds);
         self.wakers.silence();
         if signal {
-            self.read_signals();
+            while let Some(signal) = self.wakers.next_signal() {
+                self.heed_signal(signal);
+            }
         }
         // Input after a console has left is not for the job, and `poll` was about the former terminal.
         let input = !self.hear_of_consoles() && input;
@@ -453,12 +372,18 @@ impl<'a> Shell<'a> {
         if input {
             self.read_input();
         }
-        self.hear_of_site();
+        for news in self.coming.site.work() {
+            self.handle(Input::Site(news));
+        }
         self.work_on_spawned();
         self.answer_watchers();
         self.teller.hear_of_audit();
         self.teller.hear_of_notices();
-        self.hear_of_store()?;
+        while let Some(lines) = &self.lines
+            && let Some(answer) = lines.hear(&self.run)?
+        {
+            self.handle(answer);
+        }
         self.hear_of_ledger();
         if self.replay.is_none()
             && let Some(voters) = self.council.keep(&mut self.run, &self.ledger, self.ending.code.is_some())
@@ -608,11 +533,16 @@ impl<'a> Shell<'a> {
                 Output::Progress { newcomer, progress } => {
                     self.teller.clones.note_progress(&self.run, self.teller.console, newcomer, progress)
                 }
-                Output::Checkpoint(note) => self.tell_of_checkpoint(&note),
+                Output::Checkpoint(note) => lines::tell_of_checkpoint(&self.run, &mut self.teller, &note),
                 Output::OtherJob(order) => self.order_jobs(order),
                 Output::SpawnedError(line) => self.teller.console.error(&line),
                 Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
-                Output::Store(order) => self.give_to_store(order),
+                // During a replay it was carried out already, or is given again afterwards.
+                Output::Store(order) => {
+                    if let Some(lines) = self.lines.as_ref().filter(|_| self.replay.is_none()) {
+                        lines.give(&self.run, self.coming.host_name(), order);
+                    }
+                }
                 Output::GoBack(chosen) => self.returns.due = Some(*chosen),
                 Output::HostPassedOver { name, why } => {
                     let fields = serde_json::json!({ "host": name, "why": why, "processes": 0 });
@@ -624,7 +554,9 @@ impl<'a> Shell<'a> {
                     self.teller.record("waits-for-hosts", &fields);
                     self.teller.console.plain(&why);
                 }
-                Output::LaidOut { report, notes } => self.tell_of_layout(&report, &notes),
+                Output::LaidOut { report, notes } => {
+                    launching::tell_of_layout(&self.run, self.teller.console, &report, &notes)
+                }
                 Output::Say(line) => self.teller.console.plain(&line),
                 Output::Failed(why) => self.ending.failure = Some(why),
                 Output::Finish { code, will_go_on } => {
@@ -634,7 +566,10 @@ impl<'a> Shell<'a> {
                     self.outputs.finish(will_go_on);
                     self.ending.code = Some(code);
                     mpir::tell_of_end(code);
-                    self.forget_lines(code == 0 && !will_go_on);
+                    let is_over = code == 0 && !will_go_on;
+                    if let Some(directory) = self.lines.as_mut().filter(|_| is_over).and_then(lines::Lines::forget) {
+                        self.relay(None, &ToDaemon::Forget(directory));
+                    }
                     self.relay(None, &ToDaemon::Shutdown { keeps_sessions: code == 0 });
                 }
             }
@@ -658,7 +593,7 @@ impl<'a> Shell<'a> {
     fn send_all(&mut self, message: &ToDaemon) {
         self.relay(None, message);
         if matches!(message, ToDaemon::Cards(_)) {
-            self.tell_return();
+            self.returns.tell(&self.run, &mut self.teller);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 pub mod life;
 
-use super::Shell;
-use super::fleet::Fleet;
+use super::run::Run;
+use super::telling::Teller;
 use anyhow::{Context, Result, bail};
 use background_worker::{Bell, Worker};
 use coordinator::{LineSettings, STORE_TIME_MAX, TakenLine};
@@ -11,22 +11,20 @@ use file_undo::SharedLog;
 use job_options::Job;
 use job_options::checkpoint::Checkpoint;
 use job_root::{
-    CheckpointNote, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, Output, Return, ShownTexts,
-    StoreAnswer, StoreOrder, StoreWork,
+    CheckpointNote, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, Return, ShownTexts, StoreAnswer,
+    StoreOrder, StoreWork,
 };
 use line_files::remote::{self, Access};
 use line_files::undo;
 use line_store::{Kept, Level, Manifest, Store, objects, place};
 use placement::homes::{self, Seat};
-use placement::plan::HostPlan;
 use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::control::Transport;
-use redrt_wire::daemon::ToDaemon;
 use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::line::{Generation, Image, Objects, Restore, image_path, memory_path};
 use redrt_wire::object::Entry;
-use redrt_wire::secret::Secret;
 use replica_output::restored::Restored;
+use say::Console;
 use serde_json::json;
 use std::fs::File;
 use std::io;
@@ -284,77 +282,62 @@ fn work_on(
     }
 }
 
-impl Shell<'_> {
-    /// Gives an order of the root to the store's thread. During a replay it was carried out already, or is given again
-    /// afterwards ([`Shell::give_to_store_again`]).
-    pub(super) fn give_to_store(&mut self, StoreOrder { number, work }: StoreOrder) {
-        let Some(lines) = self.lines.as_ref().filter(|_| self.replay.is_none()) else { return };
+impl Lines {
+    /// Gives an order of the root to the store's thread. `host_name`: name of this host, for processes.
+    pub fn give(&self, run: &Run<'_>, host_name: &str, StoreOrder { number, work }: StoreOrder) {
         let order = match work {
             StoreWork::Open { generation, newest } => Order::Begin(generation, newest),
-            StoreWork::Commit(contents) => Order::Commit(Box::new(self.manifest(*contents))),
+            StoreWork::Commit(contents) => Order::Commit(Box::new(self.manifest(run, host_name, *contents))),
             StoreWork::Drop(generation) => Order::Drop(generation),
             StoreWork::FindOlder(generation) => Order::FindOlder(generation),
         };
-        lines.worker.give(Work::Order(number, order), 0);
+        self.worker.give(Work::Order(number, order), 0);
     }
 
     /// After the job's success, marks checkpoints in memory for removal, since they take room from others. They go when
-    /// nobody writes to them.
-    pub(super) fn forget_lines(&mut self, ended_well: bool) {
-        if let Some(lines) = self.lines.as_mut().filter(|lines| ended_well && lines.checkpoint.level == Level::Memory) {
-            lines.are_forgotten = true;
-            let directory = lines.checkpoint.directory.clone();
-            self.relay(None, &ToDaemon::Forget(directory));
-        }
+    /// nobody writes to them. Returns the directory that daemons are to forget.
+    pub fn forget(&mut self) -> Option<PathBuf> {
+        self.are_forgotten = self.checkpoint.level == Level::Memory;
+        self.are_forgotten.then(|| self.checkpoint.directory.clone())
     }
 
     /// Stores the amount of output shown when the job ends, so that a resumed job does not repeat it.
-    pub(super) fn write_down_shown(&self) {
-        let Some(lines) = self.lines.as_ref().filter(|_| self.run.root.newest_checkpoint().is_some()) else { return };
-        if let Some(shown) = self.run.root.shown_texts(&|replica| self.outputs.unwritten_bytes(replica))
-            && let Err(error) = lines.store.write_shown(&encode_long(&shown))
+    pub fn write_down_shown(&self, run: &Run<'_>, unwritten_bytes: &dyn Fn(ReplicaId) -> [u64; 2], console: &Console) {
+        if run.root.newest_checkpoint().is_some()
+            && let Some(shown) = run.root.shown_texts(unwritten_bytes)
+            && let Err(error) = self.store.write_shown(&encode_long(&shown))
         {
-            self.teller.console.warning(&format!("a job that is resumed shows again what it has shown: {error}"));
+            console.warning(&format!("a job that is resumed shows again what it has shown: {error}"));
         }
     }
 
     /// Removes marked checkpoints. Only the store's thread may still write to them.
-    pub(super) fn remove_forgotten_lines(&mut self) {
-        let Some(lines) = self.lines.as_ref() else { return };
-        if let Some(log) =
-            lines.shared_log.as_ref().filter(|_| lines.are_forgotten || self.run.root.newest_checkpoint().is_none())
-        {
+    pub fn remove_forgotten(&self, run: &Run<'_>, console: &Console) {
+        let is_of_no_use = self.are_forgotten || run.root.newest_checkpoint().is_none();
+        if let Some(log) = self.shared_log.as_ref().filter(|_| is_of_no_use) {
             // Without a checkpoint the log has no use. Failure is harmless: the directory takes room and has this job's
             // number.
             let _ = log.directory().remove();
         }
-        let Some(lines) = Some(lines).filter(|lines| lines.are_forgotten) else { return };
-        lines.worker.close();
-        if lines.worker.wait_for_end(STORE_TIME_MAX)
-            && let Err(error) = lines.store.remove_all()
+        if !self.are_forgotten {
+            return;
+        }
+        self.worker.close();
+        if self.worker.wait_for_end(STORE_TIME_MAX)
+            && let Err(error) = self.store.remove_all()
         {
-            self.teller.console.warning(&format!("checkpoints stay in memory: {error}"));
+            console.warning(&format!("checkpoints stay in memory: {error}"));
         }
     }
 
-    /// Repeats the orders to the store that were open when the root was killed.
-    pub(super) fn give_to_store_again(&mut self) {
-        let open: Vec<_> = self.run.root.unanswered().collect();
-        for output in open {
-            if let Output::Store(order) = output {
-                self.give_to_store(order);
-            }
-        }
-    }
-
-    /// Passes on the answers of the store's thread.
+    /// The next answer of the store's thread, for the root.
     ///
     /// # Errors
     /// When the job goes on elsewhere.
-    pub(super) fn hear_of_store(&mut self) -> Result<()> {
-        while let Some(done) = self.lines.as_ref().and_then(|lines| lines.worker.poll_event()) {
+    pub fn hear(&self, run: &Run<'_>) -> Result<Option<Input>> {
+        while let Some(done) = self.worker.poll_event() {
             let (number, answer) = match done {
-                Done::Begun(number, directory, beside, basis) => (number, self.opened(directory, beside, basis)),
+                Done::Begun(number, directory, beside, basis) => (number, self.opened(run, directory, beside, basis)),
                 Done::Answered(number, answer) => (number, answer),
                 Done::Superseded => {
                     bail!(
@@ -363,14 +346,20 @@ impl Shell<'_> {
                 }
                 Done::Swept => continue,
             };
-            self.handle(Input::Store { number, answer });
+            return Ok(Some(Input::Store { number, answer }));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Adds to a checkpoint's place what daemons need of the keys that are here.
-    fn opened(&self, directory: PathBuf, beside: Vec<Generation>, basis: Option<Box<Manifest>>) -> StoreAnswer {
-        let sealed = self.sealed_key().and_then(|key| Ok((key, self.sealed_access()?)));
+    fn opened(
+        &self,
+        run: &Run<'_>,
+        directory: PathBuf,
+        beside: Vec<Generation>,
+        basis: Option<Box<Manifest>>,
+    ) -> StoreAnswer {
+        let sealed = self.sealed_key(run).and_then(|key| Ok((key, self.sealed_access(run)?)));
         match sealed {
             Ok((sealed_key, sealed_access)) => {
                 StoreAnswer::Opened(Box::new(Opened { directory, beside, basis, sealed_key, sealed_access }))
@@ -380,63 +369,36 @@ impl Shell<'_> {
     }
 
     /// The encryption key, sealed for daemons.
-    fn sealed_key(&self) -> Result<Option<Vec<u8>>> {
-        let key = self.lines.as_ref().and_then(|lines| lines.checkpoint.key.as_ref());
-        let sealed = key.map(|key| line_store::sealed::carry(key, self.run.fleet.secret())).transpose();
+    fn sealed_key(&self, run: &Run<'_>) -> Result<Option<Vec<u8>>> {
+        let key = self.checkpoint.key.as_ref();
+        let sealed = key.map(|key| line_store::sealed::carry(key, run.fleet.secret())).transpose();
         sealed.context("Failed to send the key of --checkpoint-encrypt")
     }
 
-    /// Reports copies of a checkpoint on other hosts, or in the object store.
-    pub(super) fn tell_of_checkpoint(&mut self, note: &CheckpointNote) {
-        match note {
-            CheckpointNote::Uncopied { generation, host, why } => {
-                let host = self.run.fleet.name(*host).to_owned();
-                let fields = json!({ "generation": generation.0, "host": host, "why": why });
-                self.teller.record("checkpoint-uncopied", &fields);
-                self.teller.console.warning(&format!(
-                    "checkpoint {generation} does not survive the loss of {host}, whose part has no copy: {why}"
-                ));
-            }
-            CheckpointNote::Copied { generation, bytes, elapsed, host_count } => {
-                let fields = json!({
-                    "generation": generation.0, "bytes": bytes, "seconds": elapsed.as_secs_f64(), "hosts": host_count,
-                });
-                self.teller.record("checkpoint-copied", &fields);
-            }
-            CheckpointNote::Uploaded { generation, bytes, elapsed, object_count } => {
-                let fields = json!({
-                    "generation": generation.0, "bytes": bytes, "objects": object_count,
-                    "seconds": elapsed.as_secs_f64(),
-                });
-                self.teller.record("checkpoint-stored", &fields);
-            }
-        }
-    }
-
     /// Adds to a checkpoint what is the same in all of this job.
-    fn manifest(&self, contents: Contents) -> Manifest {
+    fn manifest(&self, run: &Run<'_>, host_name: &str, contents: Contents) -> Manifest {
         let Contents { cut, hosts, chain, level, copies, objects, .. } = contents;
         let Cut { taken, members, placement, input_bytes } = cut;
         let TakenLine { generation, view, degrees, next_life, taken_at, bytes, .. } = taken;
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         Manifest {
-            job: self.run.number,
+            job: run.number,
             generation,
             taken_at_ns: now_ns,
             job_time_ns: taken_at.as_nanos() as u64,
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            has_shared_log: self.shared_log().is_some_and(|log| log.has_host(hosts.len() as u32)),
+            has_shared_log: self.shared_log.as_ref().is_some_and(|log| log.has_host(hosts.len() as u32)),
             hosts,
-            world: self.run.job.world.clone(),
+            world: run.job.world.clone(),
             view,
             degrees,
             next_life,
             placement,
             members,
-            applications: self.run.job.applications.clone(),
-            application_of_rank: self.run.job.application_of_rank.clone(),
-            options: self.run.job.options.clone(),
-            host_name: self.coming.launch.as_ref().map_or_else(String::new, |launch| launch.host_name.clone()),
+            applications: run.job.applications.clone(),
+            application_of_rank: run.job.application_of_rank.clone(),
+            options: run.job.options.clone(),
+            host_name: host_name.to_owned(),
             input_bytes,
             files: Vec::new(),
             image_bytes: bytes,
@@ -447,103 +409,43 @@ impl Shell<'_> {
         }
     }
 
-    /// Starts the job from a checkpoint, with new daemons. All its processes are gone.
-    pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
-        let (went_at, lost_at) = (Instant::now(), self.run.now());
-        let Return { kept, hosts, count } = due;
-        self.run.fleet.end(false);
-        host_processes::sweep::kill_descendants(false);
-        self.reach.entry = None;
-        let lines = self.lines.as_ref().map(|lines| (lines, count));
-        let has_input = |bytes| self.run.root.has_input_since(bytes);
-        let view = kept.manifest.view_of_images(&kept.manifest.degrees);
-        let life = life::life(self.run.job, Some(self.run.now()), view, Some(kept), lines, has_input);
-        self.coming.site.leave();
-        let site = super::spares::SitePool::new(self.run.job, self.run.number)?;
-        self.coming.begin_life(site);
-        // Daemons of the previous life that counted as dead must not know the secret.
-        let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.run.job.hosts.secure);
-        self.ledger.returned(&secret);
-        let root_lease = if self.ledger.is_kept() { self.run.fleet.plan().root_lease } else { Duration::ZERO };
-        let plan = HostPlan { root_lease, hosts, ..self.run.fleet.plan().clone() };
-        self.leave_life(went_at, lost_at, count);
-        let has_several_roots = self.run.fleet.has_several_roots() || self.council.voters.len() > 1;
-        self.run.fleet = Fleet::start(plan, secret, self.reach.seat.is_some(), self.ledger.clone(), has_several_roots)?;
-        self.council.notice = root_quorum::Notice::default();
-        self.handle(Input::WentBack(Box::new(life)));
-        Ok(())
-    }
-
-    /// Clears the state of the previous life. A life without launched processes was part of one return.
-    pub(super) fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
-        self.teller.clones = super::clones::Clones::default();
-        let told_at = self.returns.ending_since.take().unwrap_or(went_at);
-        let detected = std::mem::take(&mut self.returns.lost_for);
-        let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };
-        let returning = self.returns.under_way.get_or_insert(new);
-        (returning.launched_at, returning.count) = (went_at, count);
-    }
-
-    /// Warns if the newest checkpoint's directory is missing here, where the root has moved.
-    pub(super) fn look_for_lines(&mut self) {
-        let Some(kept) = self.run.root.newest_checkpoint() else { return };
-        if !kept.directory.exists() {
-            let directory = kept.directory.display();
-            let line = format!("{directory} is not here: --resume finds none before the next checkpoint is taken");
-            self.teller.untold.push(line);
-        }
-    }
-
-    /// Reports the checkpoint from which a resumed job continues.
-    pub(super) fn tell_of_resumption(&mut self) {
-        let Some(kept) = &self.run.job.resume else { return };
-        let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
-        let age = SystemTime::now().duration_since(taken_at).unwrap_or_default();
-        let (generation, job) = (kept.manifest.generation, kept.manifest.job);
-        let line =
-            format!("job {job:016x} goes on from checkpoint {generation}, taken {} ago", job_report::time_text(age));
-        self.teller.console.plain(&line);
-        self.teller
-            .record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
-    }
-
     /// Discards checkpoints newer than the one that the job is about to load: the restore consumes their undo records.
-    pub(super) fn abandon_newer_lines(&mut self) {
-        let Some((lines, kept)) = self.lines.as_ref().zip(self.run.root.newest_checkpoint()) else { return };
-        lines.store.forget_shown();
-        match lines.store.abandon_newer(kept.manifest.generation) {
+    pub fn abandon_newer(&self, run: &Run<'_>, console: &Console) {
+        let Some(kept) = run.root.newest_checkpoint() else { return };
+        self.store.forget_shown();
+        match self.store.abandon_newer(kept.manifest.generation) {
             Ok(false) => {}
-            Ok(true) => lines.worker.give(Work::Sweep, 0),
-            Err(error) => self.teller.console.warning(&format!("a checkpoint that was passed over stays: {error}")),
+            Ok(true) => self.worker.give(Work::Sweep, 0),
+            Err(error) => console.warning(&format!("a checkpoint that was passed over stays: {error}")),
         }
     }
 
     /// The checkpoint's data for the processes that are about to be launched. `None` without one.
-    pub(super) fn restore(&self) -> Result<Option<Restore>> {
-        let Some((kept, seats)) = self.run.root.seats() else { return Ok(None) };
+    pub fn restore(&self, run: &Run<'_>, console: &Console) -> Result<Option<Restore>> {
+        let Some((kept, seats)) = run.root.seats() else { return Ok(None) };
         let (manifest, of_all) = (&kept.manifest, &kept.directory);
         let (generation, has_logs_of_hosts) = (manifest.generation, manifest.level.is_of_hosts());
-        let replicas = self.run.job.world.replicas();
+        let replicas = run.job.world.replicas();
         let image = |(replica, seat): (ReplicaId, Option<Seat>)| {
             let path = image_path(&seat?.directory, replica.rank);
             Some(Image { path, position: manifest.image(replica.rank).position.clone() })
         };
         let mut memories = Vec::new();
-        if !self.run.job.world.is_replicated() {
-            memories = vec![PathBuf::new(); self.run.fleet.plan().hosts.len()];
+        if !run.job.world.is_replicated() {
+            memories = vec![PathBuf::new(); run.fleet.plan().hosts.len()];
             for seat in seats.iter().flatten() {
                 memories[seat.host as usize] = memory_path(&seat.directory, seat.host);
             }
         }
         let images = replicas.zip(seats).map(image).collect();
-        let places = homes::places(manifest, self.run.fleet.plan(), of_all.parent().unwrap_or(of_all), of_all);
+        let places = homes::places(manifest, run.fleet.plan(), of_all.parent().unwrap_or(of_all), of_all);
         if has_logs_of_hosts {
             let shared = manifest.shared_log().map(SharedLog::at);
-            for (host, name) in homes::gone(manifest, self.run.fleet.plan()) {
+            for (host, name) in homes::gone(manifest, run.fleet.plan()) {
                 // The other changes are on the host's own disks. They are gone with the disks, or nothing changes them
                 // any more.
                 if !shared.as_ref().is_some_and(|log| log.has_all_of(host)) {
-                    self.teller.console.warning(&format!(
+                    console.warning(&format!(
                         "what processes on {name} changed in files since checkpoint {generation} is not taken back: it \
                          does not see the directory of the job's log of changed files, that in which the program is \
                          started, or redrun's host does not see its files"
@@ -551,57 +453,56 @@ impl Shell<'_> {
                 }
             }
             if let Some(log) = shared {
-                self.tell_of_files(&undo::put_back_shared(&log, manifest)?);
+                tell_of_files(console, &undo::put_back_shared(&log, manifest)?);
             }
         } else {
-            self.tell_of_files(&undo::put_back(of_all, generation, None)?);
+            tell_of_files(console, &undo::put_back(of_all, generation, None)?);
         }
-        let (objects, sealed_key) = (self.objects()?, self.sealed_key()?);
+        let (objects, sealed_key) = (self.objects(run)?, self.sealed_key(run)?);
         Ok(Some(Restore { generation, places, has_logs_of_hosts, memories, objects, sealed_key, images }))
     }
 
-    fn tell_of_files(&self, told: &undo::Told) {
-        told.done.iter().for_each(|line| self.teller.console.plain(line));
-        told.wrong.iter().for_each(|line| self.teller.console.warning(line));
-    }
-
-    /// The shared log of changed files, where each host has one of its own besides.
-    fn shared_log(&self) -> Option<SharedLog> {
-        self.lines.as_ref().and_then(|lines| lines.shared_log.clone())
-    }
-
     /// Creates the shared log. A failure shows where the log is needed.
-    pub(super) fn make_shared_log(&self) {
-        let _ = self.shared_log().map(|log| log.make(self.run.fleet.plan().hosts.len() == 1));
+    pub fn make_shared_log(&self, run: &Run<'_>) {
+        let _ = self.shared_log.as_ref().map(|log| log.make(run.fleet.plan().hosts.len() == 1));
     }
 
     /// Access to the object store, sealed for daemons. `None` without one.
-    pub(super) fn sealed_access(&self) -> Result<Option<Vec<u8>>> {
-        let remote = self.lines.as_ref().and_then(|lines| lines.remote.as_ref());
-        remote.map(|remote| remote.sealed(self.run.fleet.secret())).transpose()
+    fn sealed_access(&self, run: &Run<'_>) -> Result<Option<Vec<u8>>> {
+        self.remote.as_ref().map(|remote| remote.sealed(run.fleet.secret())).transpose()
     }
 
     /// Files that each host needs of the newest checkpoint and its chain.
-    fn objects(&self) -> Result<Option<Objects>> {
-        let Some(sealed_access) = self.sealed_access()? else { return Ok(None) };
-        let Some((lines, (kept, seats))) = self.lines.as_ref().zip(self.run.root.seats()) else { return Ok(None) };
-        let older = kept.manifest.chain.iter().map(|link| Ok(lines.store.open(*link)?.manifest));
+    fn objects(&self, run: &Run<'_>) -> Result<Option<Objects>> {
+        let Some(sealed_access) = self.sealed_access(run)? else { return Ok(None) };
+        let Some((kept, seats)) = run.root.seats() else { return Ok(None) };
+        let older = kept.manifest.chain.iter().map(|link| Ok(self.store.open(*link)?.manifest));
         let older = older.collect::<Result<Vec<_>>>()?;
-        let seated =
-            self.run.job.world.replicas().zip(seats).filter_map(|(replica, seat)| Some((replica.rank, seat?.host)));
+        let seated = run.job.world.replicas().zip(seats).filter_map(|(replica, seat)| Some((replica.rank, seat?.host)));
         let seated: Vec<_> = seated.collect();
-        let directory = |host, manifest: &Manifest| place::of_host(lines.directory(), host, manifest.generation);
-        let wanted = homes::objects(&kept.manifest, &older, &seated, self.run.fleet.plan().hosts.len(), &directory);
+        let directory = |host, manifest: &Manifest| place::of_host(self.directory(), host, manifest.generation);
+        let wanted = homes::objects(&kept.manifest, &older, &seated, run.fleet.plan().hosts.len(), &directory);
         Ok(Some(Objects { sealed_access, wanted }))
+    }
+}
+
+impl Returns {
+    /// Notes the begin of another life. One without launched processes was part of one return.
+    pub fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
+        let told_at = self.ending_since.take().unwrap_or(went_at);
+        let detected = std::mem::take(&mut self.lost_for);
+        let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };
+        let returning = self.under_way.get_or_insert(new);
+        (returning.launched_at, returning.count) = (went_at, count);
     }
 
     /// Reports the times of a return, once all processes run again.
-    pub(super) fn tell_return(&mut self) {
-        let Some(returning) = self.returns.under_way.take() else { return };
-        let Some(kept) = self.run.root.newest_checkpoint() else { return };
+    pub fn tell(&mut self, run: &Run<'_>, teller: &mut Teller<'_>) {
+        let Some(returning) = self.under_way.take() else { return };
+        let Some(kept) = run.root.newest_checkpoint() else { return };
         let again = returning.lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
         let (generation, took) = (kept.manifest.generation, returning.went_at.elapsed());
-        self.teller.reported.tally.restarts.push(took);
+        teller.reported.tally.restarts.push(took);
         let Returning { detected, told_at, went_at, launched_at, .. } = returning;
         let [ended, moved, loaded] = [went_at - told_at, launched_at - went_at, launched_at.elapsed()];
         let all = detected + ended + moved + loaded;
@@ -612,14 +513,65 @@ impl Shell<'_> {
              {ended:.2} s until what was left had ended, {moved:.2} s for hosts and files, {loaded:.2} s to load); \
              {again:.1} s are computed again"
         );
-        self.teller.console.plain(&line);
+        teller.console.plain(&line);
         let fields = serde_json::json!({
             "generation": generation.0, "seconds": took, "detected_seconds": detected, "ended_seconds": ended,
             "moved_seconds": moved, "loaded_seconds": loaded, "again_seconds": again,
         });
-        self.teller.record("went-back", &fields);
-        self.teller.notify("went-back", &fields, &line);
+        teller.record("went-back", &fields);
+        teller.notify("went-back", &fields, &line);
     }
+}
+
+fn tell_of_files(console: &Console, told: &undo::Told) {
+    told.done.iter().for_each(|line| console.plain(line));
+    told.wrong.iter().for_each(|line| console.warning(line));
+}
+
+/// Reports copies of a checkpoint on other hosts, or in the object store.
+pub(super) fn tell_of_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &CheckpointNote) {
+    match note {
+        CheckpointNote::Uncopied { generation, host, why } => {
+            let host = run.fleet.name(*host).to_owned();
+            let fields = json!({ "generation": generation.0, "host": host, "why": why });
+            teller.record("checkpoint-uncopied", &fields);
+            teller.console.warning(&format!(
+                "checkpoint {generation} does not survive the loss of {host}, whose part has no copy: {why}"
+            ));
+        }
+        CheckpointNote::Copied { generation, bytes, elapsed, host_count } => {
+            let fields = json!({
+                "generation": generation.0, "bytes": bytes, "seconds": elapsed.as_secs_f64(), "hosts": host_count,
+            });
+            teller.record("checkpoint-copied", &fields);
+        }
+        CheckpointNote::Uploaded { generation, bytes, elapsed, object_count } => {
+            let fields = json!({
+                "generation": generation.0, "bytes": bytes, "objects": object_count,
+                "seconds": elapsed.as_secs_f64(),
+            });
+            teller.record("checkpoint-stored", &fields);
+        }
+    }
+}
+
+/// Reports the checkpoint from which a resumed job continues.
+pub(super) fn tell_of_resumption(run: &Run<'_>, teller: &mut Teller<'_>) {
+    let Some(kept) = &run.job.resume else { return };
+    let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
+    let age = SystemTime::now().duration_since(taken_at).unwrap_or_default();
+    let (generation, job) = (kept.manifest.generation, kept.manifest.job);
+    let line = format!("job {job:016x} goes on from checkpoint {generation}, taken {} ago", job_report::time_text(age));
+    teller.console.plain(&line);
+    teller.record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
+}
+
+/// A warning if the newest checkpoint's directory is missing here, where the root has moved.
+pub(super) fn missing_here(run: &Run<'_>) -> Option<String> {
+    let kept = run.root.newest_checkpoint()?;
+    let directory = kept.directory.display();
+    let is_missing = !kept.directory.exists();
+    is_missing.then(|| format!("{directory} is not here: --resume finds none before the next checkpoint is taken"))
 }
 
 /// For each live replica of a rank: position and output of the image that it starts from.

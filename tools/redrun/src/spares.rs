@@ -1,9 +1,7 @@
 //! Places for copies: the job's own hosts, and the site's pool.
 
-use super::Shell;
 use anyhow::Result;
 use job_options::Job;
-use job_root::Input;
 use pool_client::{Client, facts};
 use spare_pool::{JobId, News, Request, SiteOrder, Spares as _};
 use std::os::fd::BorrowedFd;
@@ -76,7 +74,7 @@ impl SitePool {
     }
 
     /// Does due work, and returns the pool's messages.
-    fn work(&mut self) -> Vec<News> {
+    pub fn work(&mut self) -> Vec<News> {
         let now = self.now();
         let Some(client) = &mut self.client else { return Vec::new() };
         client.work(now);
@@ -88,15 +86,6 @@ impl SitePool {
         let now = self.now();
         if let Some(client) = &mut self.client {
             order.give_to(client, now);
-        }
-    }
-}
-
-impl Shell<'_> {
-    /// Passes the pool's messages to the root.
-    pub(super) fn hear_of_site(&mut self) {
-        for news in self.coming.site.work() {
-            self.handle(Input::Site(news));
         }
     }
 }

@@ -8,13 +8,12 @@
 //! The root decides (`job_root`): the end of a job that has not come means a failed spawn, and from the meeting on both
 //! jobs end together. At its end the parent signals the child or closes the socket.
 
-use super::Shell;
 use super::standard::Standard;
 use anyhow::{Context, Result, bail};
 use background_worker::Bell;
 use control_network::link::{Link, Received};
 use host_processes::open_pidfd;
-use job_root::{Input, JobNews, JobNumber, JobOrder};
+use job_root::{JobNews, JobNumber, JobOrder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -257,43 +256,6 @@ fn pass_on(pipe: Option<File>, is_error: bool, standard: &Standard) {
     let mut pipe = pipe;
     while let Some(Ok(count @ 1..)) = pipe.as_mut().map(|pipe| pipe.read(&mut bytes)) {
         standard.relay(is_error, bytes[..count].to_vec());
-    }
-}
-
-impl Shell<'_> {
-    /// Carries out an order of the root about other jobs. A job that has to do with them does not come back: none is
-    /// given in a replay.
-    pub(super) fn order_jobs(&mut self, order: JobOrder) {
-        if self.replay.is_some() {
-            return;
-        }
-        if self.ledger.is_kept() && matches!(order, JobOrder::Start { .. } | JobOrder::Ask { .. }) {
-            self.ledger.give_up("its processes have to do with other jobs");
-        }
-        let own = self.run.origin();
-        let (job, outputs, bell, is_seated) =
-            (self.run.job, &self.outputs, &self.wakers.bell, self.reach.seat.is_some());
-        let plan = |replica: ReplicaId, port| {
-            let application = job.application_of_rank[replica.rank.0 as usize];
-            Plan {
-                origin: Origin { tree: own.tree, parent_port: Some(port), place_count: 0 },
-                options: job_options::options_for_spawned(job),
-                environment: job.applications[application as usize].environment.clone(),
-                relay: is_seated.then(|| (outputs.standard(), bell.clone())),
-            }
-        };
-        if let Some(news) = self.spawned.obey(order, plan) {
-            self.handle(Input::OtherJob(news));
-        }
-    }
-
-    pub(super) fn work_on_spawned(&mut self) {
-        for news in self.spawned.work() {
-            match news {
-                News::Job(news) => self.handle(Input::OtherJob(news)),
-                News::Orphaned => self.interrupt(Signal::SIGTERM as i32),
-            }
-        }
     }
 }
 

@@ -1,16 +1,12 @@
-//! Standard input, and the writers of replicas' output.
+//! Standard input.
 
-use super::output::OutputTrouble;
 use super::spool::Spool;
-use super::{Shell, writer};
+use super::writer;
 use anyhow::{Context, Result};
-use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure};
 use job_options::Job;
-use job_root::Input;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use root_records::ledger::Ledger;
 use root_terminal::seat::Seat;
-use serde_json::json;
 use std::fs::File;
 use std::io::{self, Read as _, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -59,7 +55,7 @@ pub(super) struct StandardInput {
 }
 
 /// What was read.
-enum Read {
+pub(super) enum Read {
     Bytes(Vec<u8>),
     /// The terminal is gone; another may come.
     HungUp,
@@ -98,6 +94,11 @@ impl StandardInput {
         }
     }
 
+    /// The terminal is gone. Another one may come.
+    pub fn hang_up(&mut self) {
+        self.source = None;
+    }
+
     /// The console has left.
     pub fn detach(&mut self) {
         self.source = self.source.take().filter(|_| self.is_file);
@@ -124,7 +125,7 @@ impl StandardInput {
     }
 
     /// Reads what is there. With `is_seated` another terminal may come when this one is gone.
-    fn read(&mut self, ledger: &Ledger, is_seated: bool) -> Option<Read> {
+    pub fn read(&mut self, ledger: &Ledger, is_seated: bool) -> Option<Read> {
         let source = self.source.as_mut()?;
         let read = match &mut self.spool {
             Some(spool) => {
@@ -144,85 +145,5 @@ impl StandardInput {
             _ if is_seated && has_hung_up(source) => Read::HungUp,
             _ => Read::End,
         })
-    }
-}
-
-impl Shell<'_> {
-    pub(super) fn write_outputs(&mut self) {
-        let now = self.run.now();
-        if self.outputs.prompt_is_due(now) {
-            self.ledger.prompt();
-            self.outputs.show_prompt();
-        }
-        self.ledger.flush();
-        self.outputs.write(now);
-        // The record goes with the next write of the journal, so no output waits for it.
-        if self.run.fleet.plan().roots > 1
-            && let Some(bytes) = self.outputs.poll_shown_bytes()
-        {
-            self.ledger.shown(bytes);
-        }
-        while let Some(trouble) = self.outputs.poll_trouble() {
-            self.output_trouble(trouble);
-        }
-        let (is_full, is_drained) = self.outputs.fill_state();
-        if (is_full || is_drained) && is_full != self.run.root.is_output_full() {
-            self.handle(Input::OutputFull(is_full));
-        }
-    }
-
-    /// Lost output ends the job. Output that waits holds the processes, since the queue is bounded.
-    fn output_trouble(&mut self, trouble: OutputTrouble) {
-        match trouble {
-            OutputTrouble::Closed => self.lose_output(OUTPUT_CLOSED_CODE, coordinator::Input::OutputClosed, None),
-            OutputTrouble::Failed(failure) => {
-                let input = coordinator::Input::OutputFailed(failure.clone());
-                self.lose_output(OUTPUT_FAILED_CODE, input, Some(failure));
-            }
-            OutputTrouble::Waits(failure) => {
-                self.teller.record("output-waits", &json!({ "what": failure.to_string() }));
-                let line = format!("{failure}; the job is held up until it can be written (--on-output-error=wait)");
-                self.teller.console.warning(&line);
-            }
-            OutputTrouble::GoesOn(name) => {
-                self.teller.record("output-goes-on", &json!({ "name": name }));
-                self.teller.console.plain(&format!("{name} can be written again"));
-            }
-            OutputTrouble::Still(name) => {
-                self.teller.record("output-still", &json!({ "name": name }));
-                self.teller.console.warning(&format!(
-                    "{name} takes nothing: its file system stands still; processes that print much are held until it answers"
-                ));
-            }
-        }
-    }
-
-    fn lose_output(&mut self, code: i32, input: coordinator::Input, failure: Option<OutputFailure>) {
-        self.ending.lost_output = self.ending.lost_output.or(Some(code));
-        // Between the last process's end and the job's, the coordinator takes no inputs.
-        if self.ending.code.is_none() && !self.run.root.coordinator().is_finished() {
-            self.handle(Input::Job(input));
-        } else if let Some(failure) = failure {
-            self.teller.record("output-failed", &json!({ "what": failure.to_string() }));
-            self.teller.console.error(&format!("{failure}; not everything that the job printed is there"));
-        }
-    }
-
-    /// True if standard input is to be read: the root wants it, and at a terminal this is the foreground job.
-    pub(super) fn wants_input(&self) -> bool {
-        let is_wanted = self.run.root.wants_input() && self.ending.code.is_none();
-        is_wanted && self.input.is_in_foreground(self.reach.seat.as_ref())
-    }
-
-    pub(super) fn read_input(&mut self) {
-        match self.input.read(&self.ledger, self.reach.seat.is_some()) {
-            None => {}
-            Some(Read::Bytes(bytes)) => self.handle(Input::StandardInput(bytes)),
-            Some(Read::HungUp) => self.input.source = None,
-            Some(Read::End) => {
-                self.input.end();
-                self.handle(Input::StandardInputEnd);
-            }
-        }
     }
 }

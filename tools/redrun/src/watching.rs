@@ -1,9 +1,8 @@
 //! HTTP access to a running job, for Prometheus (`--metrics`) and browsers (`--web`).
 
 use super::run::Run;
-use super::status::{self, user_name};
+use super::status::user_name;
 use super::targets::Target;
-use super::{Shell, metrics};
 use anyhow::{Context, Result};
 use http_pages::{Answer, Asked, Pages, Site, openmetrics};
 use nix::poll::{PollFd, PollFlags};
@@ -64,7 +63,7 @@ impl Watching {
         self.metrics.iter().chain(&self.web)
     }
 
-    fn next_question(&self) -> Option<Asked<About>> {
+    pub fn next_question(&self) -> Option<Asked<About>> {
         self.all().find_map(Pages::next_question)
     }
 
@@ -96,20 +95,4 @@ impl Watching {
 
 fn hex(byte: &u8) -> String {
     format!("{byte:02x}")
-}
-
-impl Shell<'_> {
-    /// Answers all waiting clients.
-    pub(super) fn answer_watchers(&mut self) {
-        while let Some(asked) = self.reach.watching.next_question() {
-            let text = match asked.question {
-                About::Metrics => metrics::page(&self.run, &mut self.teller.reported.counts),
-                About::Status => {
-                    let (seat, hosts) = (self.reach.seat.as_ref(), &self.council.hosts);
-                    status::status(&self.run, seat, hosts, &self.teller.clones).to_string()
-                }
-            };
-            asked.answer(text);
-        }
-    }
 }

@@ -63,77 +63,62 @@ impl Snapshot {
     pub fn shown_bytes(&self) -> [u64; 2] {
         self.written.handed_bytes()
     }
-}
-
-impl Shell<'_> {
     /// True if a snapshot has everything that another root needs to go on.
-    fn is_calm(&self) -> bool {
-        let store_is_idle = self.run.root.coordinator().line_under_way().is_none();
+    pub(super) fn is_possible(shell: &Shell<'_>) -> bool {
+        let store_is_idle = shell.run.root.coordinator().line_under_way().is_none();
         let nothing_is_due =
-            self.returns.due.is_none() && self.returns.under_way.is_none() && self.ending.code.is_none();
+            shell.returns.due.is_none() && shell.returns.under_way.is_none() && shell.ending.code.is_none();
         let nobody_comes =
-            self.coming.joining.is_empty() && self.teller.clones.is_empty() && self.inbox.inputs.is_empty();
+            shell.coming.joining.is_empty() && shell.teller.clones.is_empty() && shell.inbox.inputs.is_empty();
         // Requests to and answers of a site's pool are in records alone.
-        let has_pool = self.run.job.pool.is_some();
+        let has_pool = shell.run.job.pool.is_some();
         store_is_idle
             && nothing_is_due
             && nobody_comes
             && !has_pool
-            && self.run.root.is_launched()
-            && self.run.root.unanswered().next().is_none()
-            && self.run.fleet.is_settled()
+            && shell.run.root.is_launched()
+            && shell.run.root.unanswered().next().is_none()
+            && shell.run.fleet.is_settled()
     }
 
-    /// Replaces a journal that has become long by a snapshot.
-    pub(in super::super) fn shorten_journal(&mut self) {
-        if self.ledger.is_long()
-            && self.is_calm()
-            && let Some(written) = self.outputs.written()
-        {
-            match self.all_of_it(written) {
-                Ok(snapshot) => self.ledger.shorten(self.run.fleet.launchers_before(), encode_long(&snapshot)),
-                Err(error) => self.ledger.give_up(&format!("{error:#}")),
-            }
-        }
-    }
-
-    fn all_of_it(&self, written: Written) -> Result<Snapshot> {
-        Ok(Snapshot {
-            now: self.run.now(),
-            term: self.run.fleet.term(),
+    /// The state of a root, all of whose output is written.
+    pub(super) fn of(shell: &Shell<'_>, written: Written) -> Result<Self> {
+        Ok(Self {
+            now: shell.run.now(),
+            term: shell.run.fleet.term(),
             machine: Machine::here(),
-            secret: self.run.fleet.secret().clone(),
-            planned: self.run.fleet.plan().hosts.clone(),
-            hosts: self.run.fleet.hosts_before(),
-            input_bytes: self.ledger.input_bytes(),
-            input_has_ended: self.input.has_ended(),
-            file_bytes: self.outputs.file_bytes(),
-            root: copy(&self.run.root)?,
-            launch: self.coming.launch.clone().map(Box::new),
-            lost_host: self.ending.lost_host.clone(),
-            lost_output: self.ending.lost_output,
+            secret: shell.run.fleet.secret().clone(),
+            planned: shell.run.fleet.plan().hosts.clone(),
+            hosts: shell.run.fleet.hosts_before(),
+            input_bytes: shell.ledger.input_bytes(),
+            input_has_ended: shell.input.has_ended(),
+            file_bytes: shell.outputs.file_bytes(),
+            root: copy(&shell.run.root)?,
+            launch: shell.coming.launch.clone().map(Box::new),
+            lost_host: shell.ending.lost_host.clone(),
+            lost_output: shell.ending.lost_output,
             written,
-            reports: copy(&self.teller.reported.tally)?,
-            counts: copy(&self.teller.reported.counts)?,
-            attribution: copy(&self.teller.reported.attribution)?,
-            folding: copy(&self.teller.reported.folding)?,
-            injected: self.teller.reported.injections.counts(),
+            reports: copy(&shell.teller.reported.tally)?,
+            counts: copy(&shell.teller.reported.counts)?,
+            attribution: copy(&shell.teller.reported.attribution)?,
+            folding: copy(&shell.teller.reported.folding)?,
+            injected: shell.teller.reported.injections.counts(),
         })
     }
 
     /// Takes over a killed root's state from its snapshot; the fleet has its part already. Returns the job's time.
-    pub(super) fn begin_at(&mut self, snapshot: Snapshot) -> Duration {
-        self.run.root = snapshot.root;
-        self.coming.launch = snapshot.launch.map(|launch| *launch);
-        self.ending.lost_host = snapshot.lost_host;
-        self.ending.lost_output = snapshot.lost_output;
-        self.outputs.begin_behind(snapshot.written);
-        (self.teller.reported.tally, self.teller.reported.counts) = (snapshot.reports, snapshot.counts);
-        (self.teller.reported.attribution, self.teller.reported.folding) = (snapshot.attribution, snapshot.folding);
-        self.teller.reported.injections.resume(&snapshot.injected);
-        if snapshot.input_has_ended {
-            self.input.end();
+    pub(super) fn go_on(self, shell: &mut Shell<'_>) -> Duration {
+        shell.run.root = self.root;
+        shell.coming.launch = self.launch.map(|launch| *launch);
+        shell.ending.lost_host = self.lost_host;
+        shell.ending.lost_output = self.lost_output;
+        shell.outputs.begin_behind(self.written);
+        (shell.teller.reported.tally, shell.teller.reported.counts) = (self.reports, self.counts);
+        (shell.teller.reported.attribution, shell.teller.reported.folding) = (self.attribution, self.folding);
+        shell.teller.reported.injections.resume(&self.injected);
+        if self.input_has_ended {
+            shell.input.end();
         }
-        snapshot.now
+        self.now
     }
 }

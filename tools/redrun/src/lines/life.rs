@@ -50,7 +50,7 @@ pub(in super::super) fn settings(
 
 /// Settings of a life `from` a checkpoint: the first, or (`since`: job time) one after a return. `lines` has the number
 /// of starts from that checkpoint. `has_input`: as in [`Lines::settings`].
-pub(super) fn life(
+pub(in super::super) fn life(
     job: &Job,
     since: Option<Duration>,
     view: View,
