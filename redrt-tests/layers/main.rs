@@ -486,7 +486,7 @@ const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("tools/redrun/src/council.rs", 1, "the name of this host"),
     ("tools/redrun/src/fleet.rs", 1, "the name of this host"),
     ("tools/redrun/src/pools.rs", 1, "a number"),
-    ("tools/redrun/src/status.rs", 1, "shown to people"),
+    ("tools/redrun/src/run.rs", 1, "shown to people"),
     ("tools/redrun/src/targets.rs", 1, "names of files that redrun has made"),
     ("tools/redspared/src/keys.rs", 1, "names of users of the pool, which are text"),
     (

@@ -15,7 +15,7 @@ const MORE: [(&str, &str, usize, usize); 10] = [
     ("coordinator", "Coordinator", 21, 228),
     ("redrt-engine", "Engine", 17, 160),
     ("quiesce", "Replica", 10, 131),
-    ("job-root", "Root", 9, 92),
+    ("job-root", "Root", 7, 94),
     ("quiesce", "Decisions", 2, 82),
     ("quiesce", "Simulation", 7, 82),
     ("redrtd", "Daemon", 7, 75),

@@ -46,7 +46,7 @@ impl Root {
                 return self.want_line_of_process(replica, number);
             }
             FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) } => {
-                return self.asked_about_jobs(replica, number, request);
+                return self.with_other_jobs(|jobs| jobs.ask((replica, number), request));
             }
             FromDaemon::Agent { replica, message } => return self.tell(Input::Agent(replica, message)),
             FromDaemon::Output { replica, stream, bytes } => return self.printed(replica, stream, bytes),

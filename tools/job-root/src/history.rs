@@ -14,6 +14,8 @@ pub(super) struct History {
     started_count: u64,
     /// Number of the last signal for the program.
     signal_number: u64,
+    /// Name of the host that was lost last.
+    lost_host: Option<String>,
 }
 
 impl History {
@@ -29,12 +31,17 @@ impl History {
         self.signal_number
     }
 
+    pub fn lost_host(&self) -> Option<&str> {
+        self.lost_host.as_deref()
+    }
+
     pub fn note(&mut self, input: &Input) {
         match input {
             Input::WentBack(_) => {
                 self.return_count += u32::from(!std::mem::replace(&mut self.is_returning, true));
             }
             Input::Job(coordinator::Input::Signalled { number, .. }) => self.signal_number = *number,
+            Input::HostLost { name, .. } => self.lost_host = Some(name.clone()),
             _ => {}
         }
     }

@@ -4,8 +4,6 @@
 //! daemons when that changes anything.
 
 use super::mutation::{self, Mutation};
-use super::{Output, Root};
-use redrt_wire::daemon::ToDaemon;
 use serde::{Deserialize, Serialize};
 
 /// The hold on all processes.
@@ -30,16 +28,9 @@ impl Holding {
     pub fn begin_life(&mut self) {
         self.are_held &= mutation::is(Mutation::HoldOutlivesLife);
     }
-}
-
-impl Root {
-    /// Has all processes held, or let go, if that is due. Returns false if it is not.
-    pub(super) fn look_at_holding(&mut self) -> bool {
-        let held = self.holding.is_full || self.printing.withholds();
-        if !self.is_launched() || std::mem::replace(&mut self.holding.are_held, held) == held {
-            return false;
-        }
-        self.outputs.push_back(Output::Send(ToDaemon::HoldOutput { replica: None, held }));
-        true
+    /// True or false if processes are to be held or let go now. None if that changes nothing.
+    pub fn change(&mut self, withholds: bool) -> Option<bool> {
+        let held = self.is_full || withholds;
+        (std::mem::replace(&mut self.are_held, held) != held).then_some(held)
     }
 }

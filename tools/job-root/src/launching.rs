@@ -1,11 +1,10 @@
 //! Where processes are launched, and how many copies fit on each host.
 //!
-//! Enters: the plan of the hosts, their names and CPUs once all have attached, hosts that join later. Leaves: a host for
-//! each process, and rooms for copies. A job that goes on from a checkpoint launches where the images are to be had
-//! (`placement::homes`), another one where there is room ([`layout`](super::layout)).
+//! Enters: the plan of the hosts, their names and CPUs once all have attached, hosts that join later. Leaves: a host
+//! for each process, and rooms for copies. A job that goes on from a checkpoint launches where the images are to be
+//! had (`placement::homes`), another one where there is room ([`layout`](super::layout)).
 
-use super::layout::{Layout, LayoutError, lay_out};
-use super::messages::Rooms;
+use super::layout::{HostFacts, Layout, LayoutError, lay_out};
 use coordinator::Recovery;
 use line_store::Kept;
 use placement::homes::{self, Seat};
@@ -26,13 +25,13 @@ pub struct LaunchSettings {
     pub arbitration_interval: Option<Duration>,
 }
 
-/// A host that has attached.
+/// A host's room for copies, besides the processes that are launched there.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct HostFacts {
+pub struct Rooms {
     /// Name of the host.
     pub name: String,
-    /// Number of its CPUs. 0 if unknown.
-    pub cpu_count: u32,
+    /// Number of copies that fit.
+    pub count: u32,
 }
 
 /// Places for processes: see the module.
@@ -81,7 +80,12 @@ impl Launching {
         }
     }
 
-    /// A host has joined. Returns false if it is one of the job already.
+    /// True of a host on which the root is.
+    pub fn is_local(&self, host: u32) -> bool {
+        self.plan.hosts.get(host as usize).is_some_and(|host| host.local)
+    }
+
+    /// A host has joined. It may be one of the job already.
     pub fn join(&mut self, host: u32, name: HostName, slot_count: u32) {
         let nowhere = PlannedHost { name: None, slot_count: None, spare: true, local: false };
         if host as usize >= self.plan.hosts.len() {

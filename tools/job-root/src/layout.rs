@@ -1,10 +1,19 @@
 //! Placement of processes on hosts, once CPUs and names of the hosts are known.
 
-use super::launching::HostFacts;
 use super::mutation::{self, Mutation};
 use placement::plan::{HostPlan, MapBy};
 use redrt_types::{View, World};
+use serde::{Deserialize, Serialize};
 use spare_pool::{Host, Order, PlacementError, place};
+
+/// A host that has attached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Name of the host.
+    pub name: String,
+    /// Number of its CPUs. 0 if unknown.
+    pub cpu_count: u32,
+}
 
 /// The reason why processes cannot be laid out.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

@@ -25,6 +25,8 @@
 mod asker;
 mod checkpoints;
 mod cutting;
+mod ending;
+mod following;
 mod hearing;
 mod history;
 mod holding;
@@ -40,21 +42,26 @@ mod printing;
 mod reading;
 mod returning;
 mod spawned;
+mod times;
 mod waiting_for_hosts;
 
 pub use asker::Asker;
 pub use checkpoints::{
     CheckpointNote, CheckpointSettings, Contents, Cut, Opened, OrderNumber, StoreAnswer, StoreOrder, StoreWork,
 };
-pub use launching::{HostFacts, LaunchSettings};
-pub use messages::{Input, Life, Misplaced, Output, Refused, Rooms, Settings, Unfit};
+pub use ending::OutputLoss;
+pub use launching::LaunchSettings;
+pub use layout::HostFacts;
+pub use messages::{Input, Life, Misplaced, Output, Refused, Settings, Unfit};
 pub use printing::ShownTexts;
 pub use returning::Return;
 pub use spawned::{JobNews, JobNumber, JobOrder};
+pub use times::ReturnTimes;
 pub use waiting_for_hosts::HostWait;
 
 use checkpoints::Checkpoints;
 use coordinator::{Coordinator, Report};
+use ending::Ending;
 use history::History;
 use holding::Holding;
 use homes::Homes;
@@ -74,6 +81,7 @@ use serde::{Deserialize, Serialize};
 use spawned::OtherJobs;
 use std::collections::VecDeque;
 use std::time::Duration;
+use times::Times;
 
 /// The machine that turns inputs of a job into orders; see the crate for its guarantees.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,6 +101,8 @@ pub struct Root {
     input: StandardInput,
     checkpoints: Checkpoints,
     other_jobs: OtherJobs,
+    times: Times,
+    ending: Ending,
     history: History,
     /// Time of the latest input.
     now: Duration,
@@ -118,6 +128,8 @@ impl Root {
             input: StandardInput::new(life.input_bytes, life.coordinator.line.is_some()),
             checkpoints: Checkpoints::new(checkpoints, life.from),
             other_jobs: OtherJobs::new(is_spawned),
+            times: Times::default(),
+            ending: Ending::default(),
             history: History::default(),
             launching: Launching::new(launch, life.coordinator.view.clone()),
             returns: Returns::new(host_wait),
@@ -172,10 +184,22 @@ impl Root {
         self.history.signal_number()
     }
 
-    /// Exit code of the first spawned job that failed. 0 if none has.
+    /// The exit code of this job, which has ended with `code`.
     #[must_use]
-    pub fn code_of_spawned(&self) -> i32 {
-        self.other_jobs.code()
+    pub fn exit_code(&self, code: i32) -> i32 {
+        self.ending.exit_code(code, self.other_jobs.code())
+    }
+
+    /// True if output could not all be written.
+    #[must_use]
+    pub fn has_lost_output(&self) -> bool {
+        self.ending.has_lost_output()
+    }
+
+    /// Name of the host that was lost last.
+    #[must_use]
+    pub fn lost_host(&self) -> Option<&str> {
+        self.history.lost_host()
     }
 
     /// The hosts that are part of the job, by number. None before the launch.
@@ -207,7 +231,7 @@ impl Root {
         self.checkpoints.newest()
     }
 
-    /// The checkpoint that this life goes on from, or is to, with the place at which each process does. None without one.
+    /// The checkpoint that this life goes on from, with the place at which each process does. None without one.
     #[must_use]
     pub fn seats(&self) -> Option<(&Kept, Vec<Option<Seat>>)> {
         let kept = self.newest_checkpoint()?;
@@ -270,11 +294,9 @@ impl Root {
             Input::Store { number, answer } => self.hear_store(number, answer),
             Input::Daemon { host, message } => self.hear(host, message),
             Input::HostLost { host, name, why } => self.lose_host(host, name, why),
-            Input::HostDismissed(host) => {
-                self.hosts.leave(host);
-                self.spares.dismiss(host);
-                self.coordinator.dismiss_host(host);
-            }
+            Input::FoundLate(by) => self.times.found_late(by),
+            Input::Loading => self.times.loading(now),
+            Input::OutputLost(loss) => self.lose_output(loss),
             Input::Site(_) | Input::HostFound { .. } | Input::HostNotFound { .. } | Input::SpareAdded { .. } => {
                 self.hear_about_places(input);
             }
@@ -287,7 +309,7 @@ impl Root {
             Input::Kill { asker, replica } => self.kill(asker, replica),
             Input::StandardInput(bytes) => self.hear_input(&bytes),
             Input::StandardInputEnd => self.hear_end_of_input(),
-            Input::OtherJob(news) => self.hear_of_job(news),
+            Input::OtherJob(news) => self.with_other_jobs(|jobs| jobs.hear(news)),
             Input::OutputFull(is_full) => self.holding.set_full(is_full),
             Input::Tick if !self.is_launched() => {}
             Input::Tick => {
@@ -431,16 +453,20 @@ impl Root {
                 self.outputs.push_back(Output::Send(message));
                 if are_loaded {
                     self.history.note_met();
+                    self.tell_of_return();
                     self.give_missed_input();
                 }
                 return;
             }
             Job::SendTo(host, message) => Output::SendTo(host, message),
             Job::Place(order) => return self.spares.obey(order, self.now),
-            Job::HostFree(host) => Output::HostFree(host),
+            Job::HostFree(host) => return self.free_host(host),
             Job::Expel { host, by } => Output::Expel { host, why: Unfit::Unheard { by } },
             Job::Progress { newcomer, progress } => Output::Progress { newcomer, progress },
             Job::Report(report) => {
+                if matches!(report, Report::Ending(_)) {
+                    self.times.ending(self.now);
+                }
                 self.note_line_report(&report);
                 Output::Report(report)
             }
@@ -454,7 +480,7 @@ impl Root {
                     self.finish_printing();
                 }
                 if code != 0 {
-                    self.end_other_jobs();
+                    self.with_other_jobs(OtherJobs::end);
                 }
                 Output::Finish { code, will_go_on }
             }

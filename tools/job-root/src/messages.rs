@@ -2,12 +2,15 @@
 
 use super::asker::Asker;
 use super::checkpoints::{CheckpointNote, CheckpointSettings, OrderNumber, StoreAnswer, StoreOrder};
-use super::launching::{HostFacts, LaunchSettings};
+use super::ending::OutputLoss;
+use super::launching::LaunchSettings;
+use super::layout::HostFacts;
 use super::printing::ShownTexts;
 use super::returning::Return;
 use super::spawned::{JobNews, JobOrder};
+use super::times::ReturnTimes;
 use super::waiting_for_hosts::HostWait;
-use coordinator::{LineFailure, NoLines, Report, Wish, WishError};
+use coordinator::{LineFailure, NoLines, OutputFailure, Report, Wish, WishError};
 use line_store::Kept;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{Newcomer, Progress};
@@ -17,6 +20,7 @@ use replica_output::restored::Restored;
 use replica_output::sphere_stream::Release;
 use serde::{Deserialize, Serialize};
 use spare_pool::{News, Request as SpareRequest, SiteOrder, Spare};
+use std::time::Duration;
 
 /// Settings of a root, fixed when it is made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,15 +47,6 @@ pub struct Settings {
     pub launch: LaunchSettings,
     /// Condition for waiting for a host instead of going on with fewer.
     pub host_wait: Option<HostWait>,
-}
-
-/// A host's room for copies, besides the processes that are launched there.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Rooms {
-    /// Name of the host.
-    pub name: String,
-    /// Number of copies that fit.
-    pub count: u32,
 }
 
 /// The begin of a job, either its start or a return to a checkpoint.
@@ -142,8 +137,12 @@ pub enum Input {
     },
     /// News of the site's pool of spares.
     Site(News),
-    /// This host has no replicas any more, and can get none.
-    HostDismissed(u32),
+    /// The loss that is told of next was found so late.
+    FoundLate(Duration),
+    /// Daemons were ordered to launch processes, and files are put back.
+    Loading,
+    /// Output could not be written.
+    OutputLost(OutputLoss),
     /// A user wants a change. Answered by [`Output::Answered`].
     Wish {
         /// The connection to answer.
@@ -198,10 +197,8 @@ pub enum Output {
     /// A place was granted on a host of this name: make it part of the job. Answered by [`Input::HostFound`] or
     /// [`Input::HostNotFound`].
     FindHost(Spare),
-    /// A host that joined for a place is not needed any more: dismiss its daemon.
+    /// A host is not needed any more: dismiss its daemon. It has joined for a place, or was to become free.
     DismissHost(u32),
-    /// A host that was to become free has no replicas any more.
-    HostFree(u32),
     /// Show text that the replicas of a rank agree on.
     Show {
         /// Rank of these replicas.
@@ -268,6 +265,10 @@ pub enum Output {
     /// All processes are gone: begin again from this checkpoint, on these hosts. Answered by [`Input::WentBack`], and
     /// then [`Input::Launched`]. A later order takes its place.
     GoBack(Box<Return>),
+    /// A return is complete: tell the user how long it has taken.
+    Returned(ReturnTimes),
+    /// Output of the job was lost when it had ended: tell the user.
+    OutputLost(OutputFailure),
     /// The job goes back without this host: tell the user, and write it to the audit log.
     HostPassedOver {
         /// Name of the host.

@@ -29,6 +29,10 @@ pub(crate) enum Mutation {
     MissingHostForgotten,
     /// A job goes back to a checkpoint since which standard input was forgotten.
     InputBetweenForgotten,
+    /// The order to load processes is not noted in the times of a return.
+    LoadingNotNoted,
+    /// A job whose output was lost ends as a success.
+    LostOutputForgotten,
     /// All processes are launched on one host.
     SiblingsTogether,
 }

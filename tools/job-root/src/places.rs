@@ -8,7 +8,8 @@
 //! ```
 
 use crate::hosts::Hosts;
-use crate::messages::{Output, Rooms};
+use crate::launching::Rooms;
+use crate::messages::Output;
 use crate::{Input, Root};
 use coordinator::Wish;
 use redrt_wire::daemon::HostName;
@@ -201,6 +202,16 @@ impl Root {
         self.coordinator.dismiss_host(host);
         self.outputs.push_back(Output::DismissHost(host));
         true
+    }
+
+    /// Releases a host that the job has vacated, unless the root is on it: its daemon leaves.
+    pub(super) fn free_host(&mut self, host: u32) {
+        if !self.launching.is_local(host) {
+            self.spares.dismiss(host);
+            self.hosts.leave(host);
+            self.coordinator.dismiss_host(host);
+            self.outputs.push_back(Output::DismissHost(host));
+        }
     }
 
     fn granted(&mut self, number: u64, spare: Spare) {

@@ -1,20 +1,19 @@
 //! A return to a checkpoint: which one, and on which hosts.
 //!
 //! ```text
-//!   all processes are gone ─▶ the newest ──▶ hosts for its parts ──▶ Chosen: redrun ends the daemons, and starts others
-//!          it cannot be loaded ▼      ▲ none                          │ a host cannot be had      │ all attached
-//!                       Searching: the store has an older one         └─▶ hosts without it        └─▶ at rest
+//!   all processes are gone ─▶ the newest ─▶ hosts for its parts ─▶ Chosen: other daemons are started
+//!          it cannot be loaded ▼      ▲ none                        │ a host cannot be had     │ all attached
+//!                       Searching: the store has an older one       └─▶ hosts without it       └─▶ at rest
 //! ```
-//! Enters: the end of all processes; answers of the store; hosts that cannot be had. Leaves ([`Effect`]): an order to the
-//! store, the return for `redrun` to carry out, or the end of the job. What others know comes in with each input
-//! ([`Seen`]).
+//! Enters: the end of all processes; answers of the store; hosts that cannot be had. Leaves ([`Effect`]): an order to
+//! the store, the return for `redrun` to carry out, or the end of the job. Facts of other machines come in with each
+//! input ([`Seen`]).
 //!
 //! A return that was chosen is repeated by a root that comes back, until processes are launched: daemons that were
 //! started for it leave with the root that has started them.
 
 use super::mutation::{self, Mutation};
 use super::waiting_for_hosts::HostWait;
-use super::{Output, Root};
 use line_store::Kept;
 use placement::homes::{self, NoHome};
 use placement::plan::{HostPlan, PlannedHost};
@@ -149,7 +148,7 @@ impl Returns {
         self.missing.clear();
     }
 
-    fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
@@ -186,56 +185,5 @@ impl Returns {
         let chosen = Box::new(Return { kept, hosts: plan.hosts, count });
         self.stage = Stage::Chosen(chosen.clone());
         self.effects.push_back(Effect::GoBack(chosen));
-    }
-}
-
-impl Root {
-    /// All processes are gone, and the job begins again from a checkpoint.
-    pub(super) fn begin_return(&mut self, count: u32) {
-        let newest = self.checkpoints.newest().cloned().expect("a job that goes back has a checkpoint");
-        self.with_returns(|returns, seen| returns.begin(Box::new(newest), count, seen));
-    }
-
-    /// The store has looked for an older checkpoint.
-    pub(super) fn older_found(&mut self, kept: Option<Box<Kept>>, passed_over: Vec<String>) {
-        self.with_returns(|returns, seen| returns.found(kept, passed_over, seen));
-    }
-
-    /// A host of the life that begins cannot be had.
-    pub(super) fn lack_host(&mut self, host: u32, name: String, why: String) {
-        let mut is_passed_over = false;
-        self.with_returns(|returns, seen| is_passed_over = returns.lack(host, seen));
-        self.outputs.push_back(match is_passed_over {
-            true => Output::HostPassedOver { name, why },
-            false => Output::Failed(why),
-        });
-    }
-
-    fn with_returns(&mut self, act: impl FnOnce(&mut Returns, Seen<'_>)) {
-        let is_begun = self.is_launched();
-        // Before the launch no host is part of the job: those that cannot be had are known to the machine.
-        let has_host = |host| !is_begun || self.hosts.has(host);
-        let (plan, cpus) = (self.launching.plan(), self.launching.cpu_count_min().unwrap_or_default());
-        let has_input = |bytes| self.input.has_since(bytes);
-        act(&mut self.returns, Seen { job: self.job, plan, has_host: &has_host, has_input: &has_input, cpus });
-        while let Some(effect) = self.returns.poll_effect() {
-            match effect {
-                Effect::FindOlder(than) => {
-                    self.checkpoints.find_older(than);
-                    self.follow_checkpoints();
-                }
-                Effect::GoBack(chosen) => self.outputs.push_back(Output::GoBack(chosen)),
-                Effect::Note(line) => self.outputs.push_back(Output::Note(line)),
-                Effect::Try(generation) => {
-                    self.outputs.push_back(Output::Say(format!("trying checkpoint {generation}")));
-                }
-                Effect::Fail(why) => self.outputs.push_back(Output::Failed(why)),
-                Effect::Wait(generation, why) => {
-                    self.outputs.push_back(Output::WaitsForHosts { generation, why });
-                    let code = coordinator::RESUME_CODE;
-                    self.outputs.push_back(Output::Finish { code, will_go_on: true });
-                }
-            }
-        }
     }
 }

@@ -12,9 +12,7 @@
 //! number after the return. So questions are forgotten when a life ends, and their answers go to nobody.
 
 use super::mutation::{self, Mutation};
-use super::{Input, Output, Root};
 use redrt_types::{ReplicaId, World};
-use redrt_wire::daemon::ToDaemon;
 use redrt_wire::dynamic::{Answer, Command, NameAnswer, NameRequest, Request};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -104,7 +102,7 @@ pub enum JobNews {
 }
 
 /// A process, and the number of its question.
-type Question = (ReplicaId, u64);
+pub(super) type Question = (ReplicaId, u64);
 
 /// The origin of a question about a name.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -128,7 +126,7 @@ enum Spawned {
 
 /// A consequence of an input.
 #[derive(Debug)]
-enum Effect {
+pub(super) enum Effect {
     Order(JobOrder),
     Answer(Question, Answer),
     /// An error line for the user.
@@ -244,7 +242,7 @@ impl OtherJobs {
         }
     }
 
-    fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
@@ -333,57 +331,6 @@ impl OtherJobs {
 
     fn answer(&mut self, question: Question, answer: Answer) {
         self.effects.push_back(Effect::Answer(question, answer));
-    }
-}
-
-impl Root {
-    /// Handles a process's request about other jobs.
-    pub(super) fn asked_about_jobs(&mut self, replica: ReplicaId, number: u64, request: Request) {
-        self.other_jobs.ask((replica, number), request);
-        self.follow_other_jobs();
-    }
-
-    /// Handles news about other jobs.
-    pub(super) fn hear_of_job(&mut self, news: JobNews) {
-        self.other_jobs.hear(news);
-        self.follow_other_jobs();
-    }
-
-    /// Has spawned jobs share in an input that concerns the whole program.
-    pub(super) fn let_spawned_follow(&mut self, input: &Input) {
-        use coordinator::Input as Job;
-        match input {
-            Input::Job(Job::Interrupted(_)) => self.other_jobs.end(),
-            Input::Job(Job::Signalled { signal, .. }) => self.other_jobs.order_all(JobOrder::Signal(*signal)),
-            Input::Job(Job::Suspended(stands_still)) => self.other_jobs.order_all(JobOrder::Suspend(*stands_still)),
-            _ => return,
-        }
-        self.follow_other_jobs();
-    }
-
-    /// Ends spawned jobs with a job that fails.
-    pub(super) fn end_other_jobs(&mut self) {
-        self.other_jobs.end();
-        self.follow_other_jobs();
-    }
-
-    /// Passes on all that follows for others.
-    fn follow_other_jobs(&mut self) {
-        while let Some(effect) = self.other_jobs.poll_effect() {
-            match effect {
-                Effect::Order(order) => self.outputs.push_back(Output::OtherJob(order)),
-                Effect::Show(line) => self.outputs.push_back(Output::SpawnedError(line)),
-                Effect::Answer((replica, number), answer) => {
-                    if let Some(host) = self.host(replica) {
-                        let answer = ToDaemon::Dynamic(replica, number, answer);
-                        self.outputs.push_back(Output::SendTo(host, answer));
-                    }
-                }
-                Effect::Failed(code) => {
-                    self.coordinator.handle(self.now, coordinator::Input::SpawnedFailed { code });
-                }
-            }
-        }
     }
 }
 

@@ -147,7 +147,6 @@ fn the_scenarios_are_of_all_kinds() {
         "DaemonLost",
         "outcome: Ok",
         "outcome: Err",
-        "HostFree",
         "OutputMismatch",
         "Input {",
         "NoSpare",

@@ -312,7 +312,7 @@ impl Shell<'_> {
                 let Some(life) = later.pop_front() else { break };
                 // Remaining messages are from daemons of the previous life.
                 heard.clear();
-                self.begin_life_before(life, last)?;
+                self.begin_life_before(life)?;
                 continue;
             };
             let (now, input) = match record {
@@ -345,7 +345,6 @@ impl Shell<'_> {
                 | Record::CameBack { .. } => continue,
             };
             self.happened_before(&input);
-            self.happened(&input);
             self.run.root.handle(now, input);
             self.carry_out();
             last = now;
@@ -394,19 +393,17 @@ impl Shell<'_> {
     }
 
     /// Begins the next life of the replay: the job went back, and has other daemons.
-    fn begin_life_before(&mut self, mut life: LifeBefore, lost_at: Duration) -> Result<()> {
+    fn begin_life_before(&mut self, mut life: LifeBefore) -> Result<()> {
         self.send_orders(u64::MAX);
         let Some((replay, returned)) = self.replay.as_mut().zip(life.returned.take()) else { return Ok(()) };
         (replay.life, replay.relayed_count) = (life, 0);
         self.ledger.begin_life();
-        let chosen = self.returns.due.take().ok_or(Senseless::NoReturn)?;
+        let chosen = self.due.take().ok_or(Senseless::NoReturn)?;
         let plan = self.run.fleet.plan().clone().with_hosts(chosen.hosts.clone());
         self.run.fleet = Fleet::come_back(plan, returned, self.ledger.clone(), replay.term, &replay.life.known)?;
-        let count = chosen.count;
         // A return without launched processes is done again.
-        self.returns.due = (!replay.life.is_launched).then_some(chosen);
+        self.due = (!replay.life.is_launched).then_some(chosen);
         self.teller.clones = Clones::default();
-        self.returns.leave_life(Instant::now(), lost_at, count);
         self.coming.begin_life(SitePool::of_past(self.run.job, self.run.number)?);
         Ok(())
     }

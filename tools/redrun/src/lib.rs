@@ -51,11 +51,11 @@ use anyhow::{Context, Result, anyhow};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
 use comeback::{Ground, Past, Unsaid, cannot_come_back};
-use coordinator::{OUTPUT_FAILED_CODE, Report};
+use coordinator::OUTPUT_FAILED_CODE;
 use ending::Ending;
 use fleet::{Fleet, HostLoss, News};
 use job_options::Job;
-use job_root::{Input, Output, Root};
+use job_root::{Input, Output, Return, Root};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use notices::Notices;
 use output::Outputs;
@@ -145,8 +145,8 @@ struct Shell<'a> {
     coming: joining::Coming,
     /// `None` without checkpoints.
     lines: Option<lines::Lines>,
-    /// Returns to a checkpoint: the one that is due, and the times of one under way.
-    returns: lines::Returns,
+    /// The return to a checkpoint that the root has chosen.
+    due: Option<Return>,
     spawned: spawned::Spawned,
     reach: Reach,
     teller: Teller<'a>,
@@ -223,7 +223,7 @@ impl<'a> Shell<'a> {
             council: council::Council::default(),
             replay: None,
             lines,
-            returns: lines::Returns::default(),
+            due: None,
             outputs: Outputs::new(job, outlives_terminal, transits, replay, &bell)?,
             input: StandardInput::open(job, has_console, spool.flatten())?,
             reach: Reach { seat, entry: None, askers: wishes::Askers::default(), watching },
@@ -280,7 +280,7 @@ impl<'a> Shell<'a> {
         }
         if !matches!(outcome, Ok(0))
             && self.outputs.is_empty()
-            && self.ending.lost_output.is_none()
+            && !self.run.root.has_lost_output()
             && let Some(lines) = &self.lines
         {
             let unwritten_bytes = |replica| self.outputs.unwritten_bytes(replica);
@@ -297,7 +297,7 @@ impl<'a> Shell<'a> {
         self.reach.entry = None;
         self.coming.site.leave();
         running_jobs::cross_out(self.run.number);
-        let code = self.ending.exit_code(outcome?, self.run.root.code_of_spawned());
+        let code = self.run.root.exit_code(outcome?);
         let is_complete = self.teller.tell_of_missing_faults(&self.run);
         let code = if code == 0 && self.run.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
         let verdict = determinism::judge(&self.run.root, code == 0);
@@ -333,7 +333,7 @@ impl<'a> Shell<'a> {
                 return Err(anyhow!(why));
             }
             // Only now: the old fleet must take in every message of the lost processes and their daemons first.
-            if let Some(due) = self.returns.due.take() {
+            if let Some(due) = self.due.take() {
                 self.go_back(due)?;
             }
             self.handle(Input::Tick);
@@ -395,7 +395,7 @@ impl<'a> Shell<'a> {
     }
 
     fn poll_timeout(&self) -> PollTimeout {
-        if self.returns.due.is_some() {
+        if self.due.is_some() {
             return PollTimeout::ZERO;
         }
         let now = self.run.now();
@@ -413,7 +413,15 @@ impl<'a> Shell<'a> {
     fn take(&mut self, news: News) -> Result<()> {
         match news {
             News::Complete => self.launch()?,
-            News::Message(host, message) => self.handle(Input::Daemon { host, message }),
+            News::Message(host, message) => {
+                if let FromDaemon::Exited { found_at_ns, .. } = &message {
+                    // Accurate as far as the clocks of the two hosts agree.
+                    let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
+                    let by = SystemTime::now().duration_since(found_at).unwrap_or_default();
+                    self.handle(Input::FoundLate(by));
+                }
+                self.handle(Input::Daemon { host, message });
+            }
             News::Dead { host, why } => self.lose_host(host, &why),
             News::Reattached(host) => {
                 let host = self.run.fleet.name(host).to_owned();
@@ -466,7 +474,7 @@ impl<'a> Shell<'a> {
             let why = format!("host {name}: {why} before the job had started");
             return self.handle(Input::HostNotHad { host, name, why });
         }
-        self.returns.lost_for = why.silence(self.run.fleet.tick_time());
+        self.handle(Input::FoundLate(why.silence(self.run.fleet.tick_time())));
         self.handle(Input::HostLost { host, name, why: why.to_string() });
     }
 
@@ -485,7 +493,6 @@ impl<'a> Shell<'a> {
             }
             let now = self.run.now();
             self.ledger.input(now, &input);
-            self.happened(&input);
             self.run.root.handle(now, input);
             self.carry_out();
         }
@@ -495,7 +502,7 @@ impl<'a> Shell<'a> {
         while let Some(output) = self.run.root.poll_output() {
             debug!(target: "redrun", ?output, "out");
             match output {
-                Output::Send(message) => self.send_all(&message),
+                Output::Send(message) => self.relay(None, &message),
                 Output::SendTo(host, message) => self.relay(Some(host), &message),
                 Output::Expel { .. } if self.replay.is_some() => {}
                 Output::Expel { host, why } => self.run.fleet.expel(host, why),
@@ -506,16 +513,10 @@ impl<'a> Shell<'a> {
                     self.teller.record("spare-added", &serde_json::json!({ "host": host, "places": count }));
                 }
                 Output::DismissHost(host) => self.dismiss_host(host),
-                Output::HostFree(host) => self.host_free(host),
                 Output::Show { rank, bytes, is_anew } => self.outputs.show(rank, &bytes, is_anew),
                 Output::ShowError { replica, bytes, is_anew } => self.outputs.show_error(replica, bytes, is_anew),
                 Output::ErrorEnded(replica) => self.outputs.end_error(replica),
-                Output::Report(report) => {
-                    if matches!(report, Report::Ending(_)) {
-                        self.returns.ending_since = Some(Instant::now());
-                    }
-                    self.teller.report(&self.run, &report);
-                }
+                Output::Report(report) => self.teller.report(&self.run, &report),
                 Output::Started { replica, pid } => {
                     let host = self.run.host_name(replica);
                     let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
@@ -543,7 +544,12 @@ impl<'a> Shell<'a> {
                         lines.give(&self.run, self.coming.host_name(), order);
                     }
                 }
-                Output::GoBack(chosen) => self.returns.due = Some(*chosen),
+                Output::GoBack(chosen) => self.due = Some(*chosen),
+                Output::Returned(times) => lines::tell_of_return(&mut self.teller, &times),
+                Output::OutputLost(failure) => {
+                    self.teller.record("output-failed", &serde_json::json!({ "what": failure.to_string() }));
+                    self.teller.console.error(&format!("{failure}; not everything that the job printed is there"));
+                }
                 Output::HostPassedOver { name, why } => {
                     let fields = serde_json::json!({ "host": name, "why": why, "processes": 0 });
                     self.teller.record("daemon-lost", &fields);
@@ -575,26 +581,6 @@ impl<'a> Shell<'a> {
             }
         }
         self.teller.clones.show(&self.run, self.teller.console);
-    }
-
-    /// This process's own notes of an input. A replay repeats them.
-    fn happened(&mut self, input: &Input) {
-        match input {
-            Input::Daemon { message: FromDaemon::Exited { found_at_ns, .. }, .. } => {
-                // Accurate as far as the clocks of the two hosts agree.
-                let found_at = UNIX_EPOCH + Duration::from_nanos(*found_at_ns);
-                self.returns.lost_for = SystemTime::now().duration_since(found_at).unwrap_or_default();
-            }
-            Input::HostLost { name, .. } => self.ending.lost_host = Some(name.clone()),
-            _ => {}
-        }
-    }
-
-    fn send_all(&mut self, message: &ToDaemon) {
-        self.relay(None, message);
-        if matches!(message, ToDaemon::Cards(_)) {
-            self.returns.tell(&self.run, &mut self.teller);
-        }
     }
 }
 

@@ -11,8 +11,8 @@ use file_undo::SharedLog;
 use job_options::Job;
 use job_options::checkpoint::Checkpoint;
 use job_root::{
-    CheckpointNote, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, Return, ShownTexts, StoreAnswer,
-    StoreOrder, StoreWork,
+    CheckpointNote, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, ReturnTimes, ShownTexts,
+    StoreAnswer, StoreOrder, StoreWork,
 };
 use line_files::remote::{self, Access};
 use line_files::undo;
@@ -29,7 +29,7 @@ use serde_json::json;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Work for the store's thread.
 enum Work {
@@ -57,34 +57,6 @@ enum Done {
     Superseded,
     /// Abandoned checkpoints are gone, or are removed with the next one.
     Swept,
-}
-
-/// Times of a return to a checkpoint.
-pub(super) struct Returning {
-    /// Time from the loss until this process knew of it.
-    detected: Duration,
-    /// Time at which the return was decided.
-    told_at: Instant,
-    /// Time at which the remaining processes had ended.
-    went_at: Instant,
-    /// Time at which daemons were told to load processes.
-    pub launched_at: Instant,
-    /// Job time of the loss.
-    lost_at: Duration,
-    count: u32,
-}
-
-/// Returns to a checkpoint.
-#[derive(Default)]
-pub(super) struct Returns {
-    /// The return that the root has chosen.
-    pub due: Option<Return>,
-    /// Times of a return under way.
-    pub under_way: Option<Returning>,
-    /// Time at which this life of the job was known to end.
-    pub ending_since: Option<Instant>,
-    /// Delay between the present loss and this process's knowledge of it.
-    pub lost_for: Duration,
 }
 
 /// Checkpoints of the job: see the module.
@@ -486,41 +458,25 @@ impl Lines {
     }
 }
 
-impl Returns {
-    /// Notes the begin of another life. One without launched processes was part of one return.
-    pub fn leave_life(&mut self, went_at: Instant, lost_at: Duration, count: u32) {
-        let told_at = self.ending_since.take().unwrap_or(went_at);
-        let detected = std::mem::take(&mut self.lost_for);
-        let new = Returning { detected, told_at, went_at, launched_at: went_at, lost_at, count };
-        let returning = self.under_way.get_or_insert(new);
-        (returning.launched_at, returning.count) = (went_at, count);
-    }
-
-    /// Reports the times of a return, once all processes run again.
-    pub fn tell(&mut self, run: &Run<'_>, teller: &mut Teller<'_>) {
-        let Some(returning) = self.under_way.take() else { return };
-        let Some(kept) = run.root.newest_checkpoint() else { return };
-        let again = returning.lost_at.saturating_sub(Duration::from_nanos(kept.manifest.job_time_ns));
-        let (generation, took) = (kept.manifest.generation, returning.went_at.elapsed());
-        teller.reported.tally.restarts.push(took);
-        let Returning { detected, told_at, went_at, launched_at, .. } = returning;
-        let [ended, moved, loaded] = [went_at - told_at, launched_at - went_at, launched_at.elapsed()];
-        let all = detected + ended + moved + loaded;
-        let times = [took, all, detected, ended, moved, loaded, again];
-        let [took, all, detected, ended, moved, loaded, again] = times.map(|time| time.as_secs_f64());
-        let line = format!(
-            "the job is back at checkpoint {generation}, {all:.1} s after its loss ({detected:.2} s until that was known, \
-             {ended:.2} s until what was left had ended, {moved:.2} s for hosts and files, {loaded:.2} s to load); \
-             {again:.1} s are computed again"
-        );
-        teller.console.plain(&line);
-        let fields = serde_json::json!({
-            "generation": generation.0, "seconds": took, "detected_seconds": detected, "ended_seconds": ended,
-            "moved_seconds": moved, "loaded_seconds": loaded, "again_seconds": again,
-        });
-        teller.record("went-back", &fields);
-        teller.notify("went-back", &fields, &line);
-    }
+/// Reports the times of a return, once all processes run again.
+pub(super) fn tell_of_return(teller: &mut Teller<'_>, times: &ReturnTimes) {
+    let ReturnTimes { generation, detected, ended, moved, loaded, again } = *times;
+    let (took, all) = (moved + loaded, detected + ended + moved + loaded);
+    teller.reported.tally.restarts.push(took);
+    let times = [took, all, detected, ended, moved, loaded, again];
+    let [took, all, detected, ended, moved, loaded, again] = times.map(|time| time.as_secs_f64());
+    let line = format!(
+        "the job is back at checkpoint {generation}, {all:.1} s after its loss ({detected:.2} s until that was known, \
+         {ended:.2} s until what was left had ended, {moved:.2} s for hosts and files, {loaded:.2} s to load); \
+         {again:.1} s are computed again"
+    );
+    teller.console.plain(&line);
+    let fields = serde_json::json!({
+        "generation": generation.0, "seconds": took, "detected_seconds": detected, "ended_seconds": ended,
+        "moved_seconds": moved, "loaded_seconds": loaded, "again_seconds": again,
+    });
+    teller.record("went-back", &fields);
+    teller.notify("went-back", &fields, &line);
 }
 
 fn tell_of_files(console: &Console, told: &undo::Told) {

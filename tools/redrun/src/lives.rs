@@ -83,15 +83,12 @@ impl Shell<'_> {
         self.run.fleet.watch();
         self.coming.launch = Some(launch.clone());
         self.run.fleet.send_all(&ToDaemon::Launch(Box::new(launch)));
-        if let Some(returning) = &mut self.returns.under_way {
-            returning.launched_at = Instant::now();
-        }
+        self.handle(Input::Loading);
         Ok(())
     }
 
     /// Starts the job from a checkpoint, with new daemons. All its processes are gone.
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
-        let (went_at, lost_at) = (Instant::now(), self.run.now());
         let Return { kept, hosts, count } = due;
         self.run.fleet.end(false);
         host_processes::sweep::kill_descendants(false);
@@ -109,7 +106,6 @@ impl Shell<'_> {
         let root_lease = if self.ledger.is_kept() { self.run.fleet.plan().root_lease } else { Duration::ZERO };
         let plan = HostPlan { root_lease, hosts, ..self.run.fleet.plan().clone() };
         self.teller.clones = Clones::default();
-        self.returns.leave_life(went_at, lost_at, count);
         let has_several_roots = self.run.fleet.has_several_roots() || self.council.voters.len() > 1;
         self.run.fleet = Fleet::start(plan, secret, self.reach.seat.is_some(), self.ledger.clone(), has_several_roots)?;
         self.council.notice = root_quorum::Notice::default();
@@ -208,14 +204,6 @@ impl Shell<'_> {
         }
         if awaited.for_root {
             self.handle(Input::HostNotFound { name, why: why.to_owned() });
-        }
-    }
-
-    /// Releases a host that the job has vacated, unless it is this one: its daemon leaves.
-    pub(super) fn host_free(&mut self, host: u32) {
-        if !self.run.fleet.plan().hosts[host as usize].local {
-            self.handle(Input::HostDismissed(host));
-            self.dismiss_host(host);
         }
     }
 

@@ -1,5 +1,5 @@
-//! A run of a job: what was asked for, the machine that decides, the hosts, and the clock. All that is told of a running
-//! job is read here.
+//! A run of a job: its options, the machine that decides, the hosts, and the clock. All reports on a running job are
+//! made from it.
 
 use super::fleet::Fleet;
 use job_options::Job;

@@ -241,7 +241,7 @@ impl Spawned {
     }
 }
 
-/// What another `redrun` is started with.
+/// The start of another `redrun`.
 pub struct Plan {
     pub origin: Origin,
     pub options: Vec<OsString>,

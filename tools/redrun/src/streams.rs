@@ -54,7 +54,7 @@ pub(super) struct StandardInput {
     has_ended: bool,
 }
 
-/// What was read.
+/// Outcome of a look at standard input.
 pub(super) enum Read {
     Bytes(Vec<u8>),
     /// The terminal is gone; another may come.

@@ -10,8 +10,8 @@ use super::watching::About;
 use super::wishes::Refused;
 use super::{Shell, WRITERS_LOOK, metrics, mpir, status};
 use control_network::hub::LinkId;
-use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, OutputFailure};
-use job_root::{Asker, Input};
+use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE};
+use job_root::{Asker, Input, OutputLoss};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use redrt_wire::tree::Question;
@@ -126,7 +126,7 @@ impl Shell<'_> {
         match Signal::try_from(signal) {
             Ok(Signal::SIGTSTP) => return self.stand_still(),
             _ if is_for_program(signal) => return self.pass_signal(signal),
-            Ok(Signal::SIGTERM) => self.ending.explain(self.teller.console),
+            Ok(Signal::SIGTERM) => self.ending.explain(self.run.root.lost_host(), self.teller.console),
             _ => {}
         }
         self.interrupt(signal);
@@ -233,11 +233,8 @@ impl Shell<'_> {
     /// Lost output ends the job. Output that waits holds the processes, since the queue is bounded.
     fn output_trouble(&mut self, trouble: OutputTrouble) {
         match trouble {
-            OutputTrouble::Closed => self.lose_output(OUTPUT_CLOSED_CODE, coordinator::Input::OutputClosed, None),
-            OutputTrouble::Failed(failure) => {
-                let input = coordinator::Input::OutputFailed(failure.clone());
-                self.lose_output(OUTPUT_FAILED_CODE, input, Some(failure));
-            }
+            OutputTrouble::Closed => self.handle(Input::OutputLost(OutputLoss::Closed)),
+            OutputTrouble::Failed(failure) => self.handle(Input::OutputLost(OutputLoss::Failed(failure))),
             OutputTrouble::Waits(failure) => {
                 self.teller.record("output-waits", &json!({ "what": failure.to_string() }));
                 let line = format!("{failure}; the job is held up until it can be written (--on-output-error=wait)");
@@ -253,17 +250,6 @@ impl Shell<'_> {
                     "{name} takes nothing: its file system stands still; processes that print much are held until it answers"
                 ));
             }
-        }
-    }
-
-    fn lose_output(&mut self, code: i32, input: coordinator::Input, failure: Option<OutputFailure>) {
-        self.ending.lost_output = self.ending.lost_output.or(Some(code));
-        // Between the last process's end and the job's, the coordinator takes no inputs.
-        if self.ending.code.is_none() && !self.run.root.coordinator().is_finished() {
-            self.handle(Input::Job(input));
-        } else if let Some(failure) = failure {
-            self.teller.record("output-failed", &json!({ "what": failure.to_string() }));
-            self.teller.console.error(&format!("{failure}; not everything that the job printed is there"));
         }
     }
 

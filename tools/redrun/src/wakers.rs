@@ -6,7 +6,7 @@ use nix::sys::signalfd::SignalFd;
 use root_terminal::user_signals::is_for_program;
 use std::os::fd::AsFd;
 
-/// What wakes the loop, besides the job's hosts and streams.
+/// Sources that wake the loop, besides the job's hosts and streams.
 pub(super) struct Wakers {
     pub signals: SignalFd,
     /// Rung by the writing threads.

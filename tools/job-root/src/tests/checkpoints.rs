@@ -101,9 +101,10 @@ fn mistakes_of_the_machine_are_found() {
     let copying = |seed| calm(seed).copying();
     let returning = |seed| calm(seed).without_replicas();
     let failing_over = |seed| calm(seed).losing_roots();
+    let losing_output = |seed| Scenario { loses_output: true, ..calm(seed) };
     let spawning = |seed| calm(seed).without_replicas().spawning();
     let local = |seed| Scenario { level: Level::Local, ..calm(seed).without_replicas() };
-    let mutations: [Planted<'_>; 14] = [
+    let mutations: [Planted<'_>; 16] = [
         (Mutation::LostPartCommitted, "the part of host", &copying),
         (Mutation::LostSourceAsked, "is lost, and gets", &copying),
         (Mutation::InputCountedLate, "bytes of input", &calm),
@@ -114,6 +115,8 @@ fn mistakes_of_the_machine_are_found() {
         (Mutation::ReturnToLostHost, "which is lost", &returning),
         (Mutation::MissingHostForgotten, "which is lost", &returning),
         (Mutation::InputBetweenForgotten, "gets input twice, or not all", &local),
+        (Mutation::LoadingNotNoted, "processes were loaded in", &returning),
+        (Mutation::LostOutputForgotten, "output was lost", &losing_output),
         (Mutation::SiblingsTogether, "are on one host", &calm),
         (Mutation::QuestionsOutliveLife, "has not asked", &spawning),
         (Mutation::NamePublishedTwice, "is told Done", &spawning),

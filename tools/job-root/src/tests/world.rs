@@ -61,7 +61,7 @@ struct Job {
     gone: BTreeSet<ReplicaId>,
     /// Names of the hosts of this life, by number.
     hosts: Vec<String>,
-    /// Those of the next life.
+    /// Names of the hosts of the next life.
     next_hosts: Vec<String>,
     dead_hosts: BTreeSet<u32>,
     /// Hosts whose daemons were dismissed.
@@ -86,6 +86,10 @@ struct Job {
     ready: BTreeSet<(Generation, ReplicaId)>,
     storage: Storage,
     typed: Typed,
+    /// Time at which processes were last ordered to be loaded.
+    loading_at: Option<Duration>,
+    /// Exit code of the job that has just ended.
+    finish_code: Option<i32>,
     jobs: Jobs,
     /// Number of the question that the root takes in.
     taken_number: u64,
@@ -223,6 +227,8 @@ fn begin(scenario: Scenario) -> Job {
         ready: BTreeSet::new(),
         storage: Storage::default(),
         typed: Typed::default(),
+        loading_at: None,
+        finish_code: None,
         jobs: Jobs::default(),
         taken_number: 0,
         are_held: false,
@@ -253,6 +259,12 @@ impl Job {
             self.heed(output);
         }
         self.outputs.push(said);
+        if let Some(code) = self.finish_code.take().filter(|_| self.scenario.loses_output) {
+            // The last lines are written now.
+            self.give(Input::OutputLost(OutputLoss::Closed));
+            let wrong = self.root.exit_code(code) == 0;
+            self.note_wrong(wrong.then(|| "output was lost, and the job has succeeded".to_owned()));
+        }
     }
 
     /// Takes note of what the root is about to hear of other jobs.
@@ -411,6 +423,9 @@ impl Job {
         let hosts = self.hosts.iter().map(|name| HostFacts { name: name.clone(), cpu_count: 2 }).collect();
         self.give(Input::Launched { hosts });
         self.check_placement();
+        self.now += Duration::from_millis(40);
+        self.loading_at = self.from.is_some().then_some(self.now);
+        self.give(Input::Loading);
         self.gone.clear();
         let from = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
         from.into_iter().for_each(|from| self.storage.abandon_newer(from));
@@ -498,9 +513,10 @@ impl Job {
             Output::Site(order) => self.pool.obey(order),
             Output::FindHost(spare) => self.find_host(spare.name),
             Output::DismissHost(host) => {
-                assert_eq!(self.hosts[host as usize], SITE_HOST, "hosts of the job are not given back");
+                let is_used = self.live().into_iter().any(|replica| self.root.host(replica) == Some(host));
+                self.note_wrong(is_used.then(|| format!("host {host} is dismissed, and has processes")));
                 self.dismissed.insert(host);
-                self.has_joined = false;
+                self.has_joined &= self.hosts[host as usize] != SITE_HOST;
             }
             Output::SendTo(host, ToDaemon::Part { generation, source, order }) => {
                 let is_lost = self.dead_hosts.contains(&host);
@@ -537,7 +553,14 @@ impl Job {
             }
             Output::GoBack(chosen) => self.go_back(*chosen),
             Output::Failed(_) => self.is_over = true,
-            Output::Finish { .. } => self.is_over = true,
+            Output::Returned(times) => {
+                let wrong = self.loading_at.is_none_or(|at| at + times.loaded != self.now);
+                self.note_wrong(wrong.then(|| format!("processes were loaded in {:?}", times.loaded)));
+            }
+            Output::Finish { code, .. } => {
+                self.is_over = true;
+                self.finish_code = Some(code);
+            }
             _ => {}
         }
     }
@@ -563,8 +586,8 @@ impl Job {
         self.later(Input::WentBack(Box::new(life)));
     }
 
-    /// Checks that the job goes on from the newest checkpoint that it can load, that no newer one will be kept, and that
-    /// it does so on hosts that live.
+    /// Checks that the job goes on from the newest checkpoint that it can load, that no newer one will be kept, and
+    /// that it does so on hosts that live.
     fn check_return(&mut self, chosen: &Return) {
         let newest = self.storage.newest().map(|kept| kept.manifest.generation);
         let known = self.root.coordinator().newest_line();
@@ -800,6 +823,9 @@ impl Job {
         }
         if self.scenario.has_jobs && self.root.is_launched() && self.scenario.random.u8(0..6) == 0 {
             return self.other_job();
+        }
+        if self.scenario.loses_output && self.root.is_launched() && self.scenario.random.u8(0..200) == 0 {
+            return self.give(Input::OutputLost(OutputLoss::Closed));
         }
         if self.writing.is_some() && self.scenario.random.u8(0..8) == 0 {
             return self.write_image();

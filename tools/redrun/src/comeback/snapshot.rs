@@ -43,8 +43,6 @@ pub struct Snapshot {
     pub file_bytes: Vec<u64>,
     root: Root,
     launch: Option<Box<Launch>>,
-    lost_host: Option<String>,
-    lost_output: Option<i32>,
     written: Written,
     reports: Tally,
     counts: Counts,
@@ -66,8 +64,7 @@ impl Snapshot {
     /// True if a snapshot has everything that another root needs to go on.
     pub(super) fn is_possible(shell: &Shell<'_>) -> bool {
         let store_is_idle = shell.run.root.coordinator().line_under_way().is_none();
-        let nothing_is_due =
-            shell.returns.due.is_none() && shell.returns.under_way.is_none() && shell.ending.code.is_none();
+        let nothing_is_due = shell.due.is_none() && shell.ending.code.is_none();
         let nobody_comes =
             shell.coming.joining.is_empty() && shell.teller.clones.is_empty() && shell.inbox.inputs.is_empty();
         // Requests to and answers of a site's pool are in records alone.
@@ -95,8 +92,6 @@ impl Snapshot {
             file_bytes: shell.outputs.file_bytes(),
             root: copy(&shell.run.root)?,
             launch: shell.coming.launch.clone().map(Box::new),
-            lost_host: shell.ending.lost_host.clone(),
-            lost_output: shell.ending.lost_output,
             written,
             reports: copy(&shell.teller.reported.tally)?,
             counts: copy(&shell.teller.reported.counts)?,
@@ -110,8 +105,6 @@ impl Snapshot {
     pub(super) fn go_on(self, shell: &mut Shell<'_>) -> Duration {
         shell.run.root = self.root;
         shell.coming.launch = self.launch.map(|launch| *launch);
-        shell.ending.lost_host = self.lost_host;
-        shell.ending.lost_output = self.lost_output;
         shell.outputs.begin_behind(self.written);
         (shell.teller.reported.tally, shell.teller.reported.counts) = (self.reports, self.counts);
         (shell.teller.reported.attribution, shell.teller.reported.folding) = (self.attribution, self.folding);

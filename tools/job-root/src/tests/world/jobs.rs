@@ -20,7 +20,7 @@ pub struct Jobs {
     names: BTreeMap<String, String>,
     /// Spawned jobs, and the question that each answers.
     spawned: BTreeMap<JobNumber, Question>,
-    /// Those that run.
+    /// Spawned jobs that run.
     running: BTreeSet<JobNumber>,
     /// Questions whose job has come.
     came: BTreeSet<Question>,

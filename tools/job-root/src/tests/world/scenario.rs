@@ -49,6 +49,8 @@ pub struct Scenario {
     pub is_calm: bool,
     /// True if processes spawn other jobs, and publish names.
     pub has_jobs: bool,
+    /// True if nobody reads standard output any more.
+    pub loses_output: bool,
 }
 
 /// A host: a spare one if copies fit there.
@@ -75,6 +77,7 @@ impl Scenario {
             is_silent: random.u8(0..20) == 0,
             is_calm: false,
             has_jobs: false,
+            loses_output: false,
             random,
         }
     }
