@@ -1,6 +1,8 @@
 //! Simulated jobs around a root. Daemons, processes, a store and a pool answer it in any order, while faults happen.
 //! All inputs and outputs are recorded.
 
+mod hosts;
+mod images;
 mod jobs;
 mod pool;
 mod scenario;
@@ -19,7 +21,7 @@ use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
 use redrt_wire::control::FromAgent;
 use redrt_wire::daemon::{FromDaemon, Stream};
-use redrt_wire::dynamic::{Answer, Request};
+use redrt_wire::dynamic::Answer;
 use redrt_wire::event::Statistics;
 use redrt_wire::exit::Exit;
 use redrt_wire::frame::encode_long;
@@ -267,42 +269,6 @@ impl Job {
         }
     }
 
-    /// Takes note of what the root is about to hear of other jobs.
-    fn note_jobs(&mut self, input: &Input) {
-        match input {
-            Input::OtherJob(JobNews::Name { .. }) => self.jobs.published_far(),
-            Input::OtherJob(JobNews::Ended { job, code }) => self.jobs.ended(*job, *code),
-            Input::Daemon {
-                host,
-                message: FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) },
-            } if self.root.host(*replica) == Some(*host) && *request != Request::Checkpoint => {
-                self.taken_number = *number;
-                self.jobs.taken((*replica, *number), request);
-            }
-            _ => {}
-        }
-    }
-
-    /// Checks that this job ends with one that it has met.
-    fn check_jobs(&mut self) {
-        let wrong = self.jobs.check(self.root.coordinator().phase() == "ending");
-        self.note_wrong(wrong);
-    }
-
-    /// A process asks about other jobs, or something happens to a job that was spawned.
-    fn other_job(&mut self) {
-        if self.scenario.random.bool() {
-            let Some(replica) = self.any_live() else { return };
-            let (number, request) = self.jobs.request(&mut self.scenario.random, replica);
-            return self.agent(replica, FromAgent::Dynamic(number, request));
-        }
-        let (news, met) = self.jobs.step(&mut self.scenario.random);
-        if let Some((replica, number)) = met {
-            self.agent(replica, FromAgent::Dynamic(number, Request::Met));
-        }
-        news.into_iter().for_each(|news| self.later(Input::OtherJob(news)));
-    }
-
     /// Simulates that neither daemons nor the store answer any more. A checkpoint under way must come to an end.
     fn fall_silent(&mut self) {
         let under_way = self.root.coordinator().line_under_way();
@@ -372,72 +338,6 @@ impl Job {
             }
         }
         self.root.unanswered().map(|question| format!("{question:?}")).collect()
-    }
-
-    /// Lets the site's pool grant a place, or lose its host.
-    fn hear_of_pool(&mut self) {
-        if let Some(news) = self.pool.grant() {
-            return self.give(Input::Site(news));
-        }
-        let lost = self.scenario.random.choice(self.pool.leases.clone()).filter(|_| self.has_joined);
-        if let Some(id) = lost.filter(|_| self.scenario.random.bool()) {
-            let lease = Lease { id, job: JobId(JOB), user: None, spare: Spare::new("site", 2), memory_bytes: 0 };
-            self.give(Input::Site(News::Leave(lease)));
-        }
-    }
-
-    /// Answers a request for a host: its daemon joins, or cannot be reached.
-    fn find_host(&mut self, name: String) {
-        if let Some(host) = self.living(&name) {
-            return self.later(Input::HostFound { host, name, is_new: false });
-        }
-        if self.scenario.random.u8(0..4) == 0 {
-            return self.later(Input::HostNotFound { name, why: "no daemon has connected".into() });
-        }
-        let host = self.hosts.len() as u32;
-        self.hosts.push(name.clone());
-        self.has_joined = true;
-        self.later(Input::HostFound { host, name, is_new: true });
-    }
-
-    /// Number of the living host with this name.
-    fn living(&self, name: &str) -> Option<u32> {
-        let lives = |host: &u32| !self.dead_hosts.contains(host) && !self.dismissed.contains(host);
-        (0..self.hosts.len() as u32).find(|host| lives(host) && self.hosts[*host as usize] == name)
-    }
-
-    /// Launches processes on the hosts of this life. Now and then a host cannot be had after a return.
-    fn launch(&mut self) {
-        self.is_to_launch = false;
-        if self.from.is_some() && self.scenario.random.u8(0..4) == 0 {
-            for _ in 0..self.scenario.random.u8(1..3) {
-                let host = self.scenario.random.u32(0..self.hosts.len() as u32);
-                if !self.is_over && self.dead_hosts.insert(host) {
-                    let (name, why) = (self.hosts[host as usize].clone(), "it does not answer".into());
-                    self.give(Input::HostNotHad { host, name, why });
-                }
-            }
-            return;
-        }
-        self.are_held = false;
-        let hosts = self.hosts.iter().map(|name| HostFacts { name: name.clone(), cpu_count: 2 }).collect();
-        self.give(Input::Launched { hosts });
-        self.check_placement();
-        self.now += Duration::from_millis(40);
-        self.loading_at = self.from.is_some().then_some(self.now);
-        self.give(Input::Loading);
-        self.gone.clear();
-        let from = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
-        from.into_iter().for_each(|from| self.storage.abandon_newer(from));
-        for replica in self.live().into_iter().filter(|replica| replica.rank == VirtualRank(0)) {
-            self.typed.load(replica, from);
-        }
-        for replica in self.live() {
-            self.says(replica, |replica| FromDaemon::Started { replica, pid: 1 });
-            self.agent(replica, FromAgent::Hello);
-            let card = self.card(replica);
-            self.agent(replica, FromAgent::Ready(card));
-        }
     }
 
     fn card(&self, replica: ReplicaId) -> Card {
@@ -565,110 +465,8 @@ impl Job {
         }
     }
 
-    /// Begins a return: the daemons of the life that ends say nothing more.
-    fn go_back(&mut self, chosen: Return) {
-        self.check_return(&chosen);
-        self.answers.clear();
-        (self.pool, self.has_joined) = (SitePool::default(), false);
-        self.clones.clear();
-        self.line_askers.clear();
-        self.writing = None;
-        self.ready.clear();
-        let Return { kept, hosts, count } = chosen;
-        let name = |host: PlannedHost| host.name.map(|name| name.name).expect("all have names");
-        self.next_hosts = hosts.into_iter().map(name).collect();
-        let world = self.root.world.clone();
-        let view = View::with_degrees(&world, &self.scenario.degrees);
-        let coordinator = self.scenario.coordinator(world, view, count.max(1), Some(kept.manifest.generation));
-        let input_bytes = kept.manifest.input_bytes;
-        self.from = Some(kept.clone());
-        let life = Life { coordinator, restored: Vec::new(), input_bytes, from: Some(kept) };
-        self.later(Input::WentBack(Box::new(life)));
-    }
-
-    /// Checks that the job goes on from the newest checkpoint that it can load, that no newer one will be kept, and
-    /// that it does so on hosts that live.
-    fn check_return(&mut self, chosen: &Return) {
-        let newest = self.storage.newest().map(|kept| kept.manifest.generation);
-        let known = self.root.coordinator().newest_line();
-        let here = self.root.newest_checkpoint().map(|kept| kept.manifest.generation);
-        let unheard = self.answers.values().flatten().find(|input| matches!(input, Input::Store { .. }));
-        let is_settled = !self.storage.has_work() && unheard.is_none();
-        let is_newest = newest == known && newest == here && newest == Some(chosen.kept.manifest.generation);
-        let wrong = (chosen.count > 0 && !(is_newest && is_settled)).then(|| {
-            let left = self.storage.work();
-            format!("back to {known:?} and {here:?} of {newest:?}, with {left:?} and {unheard:?} to come")
-        });
-        self.note_wrong(wrong);
-        let name = |host: &PlannedHost| host.name.as_ref().map(|name| name.name.clone()).unwrap_or_default();
-        let lost = chosen.hosts.iter().map(name).find(|name| self.living(name).is_none());
-        self.note_wrong(lost.map(|name| format!("back to host {name}, which is lost")));
-    }
-
-    /// Checks that siblings are apart, and processes which go on from images are launched where these are.
-    fn check_placement(&mut self) {
-        if self.from.is_none() && self.scenario.degrees.iter().all(|degree| *degree <= 2) {
-            let ranks = 0..self.scenario.degrees.len() as u32;
-            let host_of = |index| ranks.clone().map(move |rank| ReplicaId::new(rank, index));
-            let pairs =
-                host_of(0).zip(host_of(1)).map(|(one, other)| (one, self.root.host(one), self.root.host(other)));
-            let together = pairs.filter(|(_, one, _)| one.is_some()).find(|(_, one, other)| one == other);
-            let wrong = together.map(|(one, ..)| format!("{one} and its sibling are on one host"));
-            self.note_wrong(wrong);
-        }
-        let Some(kept) = self.from.clone().filter(|_| self.root.is_launched()) else { return };
-        let manifest = &kept.manifest;
-        if !manifest.level.is_of_hosts() || manifest.level.is_fetched() {
-            return;
-        }
-        for replica in self.live() {
-            let host = self.root.host(replica).map(|host| self.hosts[host as usize].clone());
-            let of = manifest.image(replica.rank).host;
-            let is_there = |name: &String| manifest.holders(of).any(|at| manifest.hosts[at as usize] == *name);
-            let wrong = !host.as_ref().is_some_and(is_there);
-            self.note_wrong(wrong.then(|| format!("{replica} is on {host:?}, where its image is not")));
-        }
-    }
-
     fn note_wrong(&mut self, wrong: Option<String>) {
         self.wrong = self.wrong.take().or(wrong);
-    }
-
-    /// Carries out the oldest order to the store.
-    fn work_on_store(&mut self) {
-        let fails = self.scenario.random.u8(0..15) == 0;
-        if let Some((number, answer)) = self.storage.work_on(fails, self.scenario.mistake) {
-            self.later(Input::Store { number, answer });
-        }
-    }
-
-    /// Lets daemons copy or upload a host's part of a checkpoint. Each step may fail.
-    fn part(&mut self, host: u32, generation: Generation, source: u32, order: PartOrder) {
-        let fails = self.scenario.random.u8(0..10) == 0;
-        let step = match order {
-            _ if fails => PartStep::Failed(NoImage::NoJob),
-            PartOrder::Keep { .. } => {
-                self.partners.insert((generation, source), host);
-                PartStep::Listening(([127, 0, 0, 1], 9).into())
-            }
-            PartOrder::Give { .. } => {
-                let Some(partner) = self.partners.get(&(generation, source)).copied() else { return };
-                if !self.dead_hosts.contains(&host) && !self.dead_hosts.contains(&partner) {
-                    self.storage.copied(generation, source, partner);
-                    self.host_says(partner, FromDaemon::Part { generation, source, step: PartStep::Kept(10) });
-                }
-                return;
-            }
-            PartOrder::Store { prefix, .. } => {
-                self.host_says(host, FromDaemon::Part { generation, source, step: PartStep::Moved(5) });
-                if !self.dead_hosts.contains(&host) {
-                    self.storage.uploaded(generation, source);
-                }
-                let facts = Facts { bytes: 10, digest: String::new() };
-                PartStep::Stored(vec![Stored { key: format!("{prefix}/{source}"), facts }])
-            }
-        };
-        self.host_says(host, FromDaemon::Part { generation, source, step });
     }
 
     fn all_heed(&mut self, message: ToDaemon) {
@@ -717,28 +515,6 @@ impl Job {
                 }
             }
             _ => {}
-        }
-    }
-
-    /// Lets the helper of some process report that its image is on disk.
-    fn write_image(&mut self) {
-        let Some((generation, missing)) = &self.writing else { return };
-        let (generation, missing) = (*generation, missing.clone());
-        let Some((replica, host)) = self.scenario.random.choice(missing) else { return };
-        let at_cut = self.root.homes.host_at_line(self.root.world.process(replica));
-        assert_eq!(at_cut, Some(host), "the image of {replica} is elsewhere");
-        if let Some((_, missing)) = self.writing.as_mut().filter(|_| !self.dead_hosts.contains(&host)) {
-            missing.remove(&replica);
-            let is_written = missing.is_empty();
-            self.writing.take_if(|_| is_written);
-            let step = LineStep::Saved(Cost { sent_bytes: 10, ..Cost::default() }, Vec::new());
-            self.give(Input::Daemon { host, message: FromDaemon::Line { generation, replica, step } });
-            let follows = ["Commit(", "Part {", "LineFailed"];
-            let goes_on = self.outputs.last().is_some_and(|said| follows.iter().any(|what| said.contains(what)));
-            assert!(
-                self.is_over || !is_written || goes_on,
-                "all images of {generation} are written, and it does not count"
-            );
         }
     }
 
@@ -899,32 +675,6 @@ impl Job {
         Asker(self.asker_count - 1)
     }
 
-    fn ask_for_line(&mut self) {
-        let Some(replica) = self.any_live() else { return };
-        self.asker_count += 1;
-        let number = self.asker_count;
-        self.line_askers.insert((replica, number));
-        self.agent(replica, FromAgent::Dynamic(number, redrt_wire::dynamic::Request::Checkpoint));
-    }
-
-    /// Brings the images of a checkpoint that was opened close to completion.
-    fn open_line(&mut self) {
-        let under_way = self.root.coordinator().line_under_way().filter(|under_way| self.begun == Some(*under_way));
-        let Some(generation) = under_way else { return };
-        for replica in self.sources() {
-            // Once each. A process that answers out of turn is a fault.
-            if self.ready.insert((generation, replica)) || !self.scenario.is_calm {
-                self.says(replica, |replica| FromDaemon::Line { generation, replica, step: LineStep::Ready });
-            }
-        }
-    }
-
-    /// The sources of the current checkpoint that live.
-    fn sources(&self) -> Vec<ReplicaId> {
-        let live = self.live();
-        self.root.coordinator().line_sources().iter().copied().filter(|source| live.contains(source)).collect()
-    }
-
     /// Lets all replicas of a rank print the same, each at its own time. Now and then one errs, or is far ahead.
     fn print(&mut self) {
         let Some(replica) = self.any_live() else { return };
@@ -943,18 +693,6 @@ impl Job {
     fn die(&mut self) {
         if let Some(replica) = self.any_live() {
             self.end(replica, Exit::Signal(11));
-        }
-    }
-
-    fn lose_host(&mut self) {
-        let host = self.scenario.random.u32(0..self.hosts.len() as u32);
-        if self.dead_hosts.len() < 2 && self.dead_hosts.insert(host) {
-            self.answers.remove(&host);
-            let there = |replica: &ReplicaId| self.root.host(*replica) == Some(host);
-            let lost: Vec<_> = self.root.world.replicas().filter(there).collect();
-            self.gone.extend(lost);
-            let name = self.hosts[host as usize].clone();
-            self.give(Input::HostLost { host, name, why: "its power".into() });
         }
     }
 

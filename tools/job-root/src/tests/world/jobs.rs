@@ -1,7 +1,10 @@
 //! Other jobs: processes ask for them and for names of ports, and are told once what came of it.
 
-use crate::{JobNews, JobNumber, JobOrder};
+use super::Job;
+use crate::{Input, JobNews, JobNumber, JobOrder};
 use redrt_types::ReplicaId;
+use redrt_wire::control::FromAgent;
+use redrt_wire::daemon::FromDaemon;
 use redrt_wire::dynamic::{Answer, Command, NameAnswer, NameRequest, Request};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,5 +156,43 @@ impl Jobs {
     pub fn check(&self, is_ending: bool) -> Option<String> {
         let code = self.fatal.filter(|_| !is_ending)?;
         Some(format!("a job that was met has failed with exit code {code}, and this one goes on"))
+    }
+}
+
+impl Job {
+    /// Takes note of what the root is about to hear of other jobs.
+    pub(super) fn note_jobs(&mut self, input: &Input) {
+        match input {
+            Input::OtherJob(JobNews::Name { .. }) => self.jobs.published_far(),
+            Input::OtherJob(JobNews::Ended { job, code }) => self.jobs.ended(*job, *code),
+            Input::Daemon {
+                host,
+                message: FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) },
+            } if self.root.host(*replica) == Some(*host) && *request != Request::Checkpoint => {
+                self.taken_number = *number;
+                self.jobs.taken((*replica, *number), request);
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks that this job ends with one that it has met.
+    pub(super) fn check_jobs(&mut self) {
+        let wrong = self.jobs.check(self.root.coordinator().phase() == "ending");
+        self.note_wrong(wrong);
+    }
+
+    /// A process asks about other jobs, or something happens to a job that was spawned.
+    pub(super) fn other_job(&mut self) {
+        if self.scenario.random.bool() {
+            let Some(replica) = self.any_live() else { return };
+            let (number, request) = self.jobs.request(&mut self.scenario.random, replica);
+            return self.agent(replica, FromAgent::Dynamic(number, request));
+        }
+        let (news, met) = self.jobs.step(&mut self.scenario.random);
+        if let Some((replica, number)) = met {
+            self.agent(replica, FromAgent::Dynamic(number, Request::Met));
+        }
+        news.into_iter().for_each(|news| self.later(Input::OtherJob(news)));
     }
 }
