@@ -347,6 +347,10 @@ impl Root {
 
     /// Launches processes on the hosts, all of which have attached.
     fn launch(&mut self, facts: Vec<HostFacts>) {
+        // A host that was late has come after all: the life for which it comes is given up.
+        if self.returns.is_searching() {
+            return;
+        }
         let view = self.coordinator.view();
         let placement = match self.seats() {
             Some((_, seats)) => seats.into_iter().map(|seat| seat.map(|seat| seat.host)).collect(),

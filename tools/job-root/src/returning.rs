@@ -100,6 +100,11 @@ impl Returns {
         }
     }
 
+    /// True while the store looks for an older checkpoint.
+    pub fn is_searching(&self) -> bool {
+        matches!(self.stage, Stage::Searching)
+    }
+
     /// All processes are gone. `count`: as in [`Return`]; `newest`: the newest checkpoint.
     pub fn begin(&mut self, newest: Box<Kept>, count: u32, seen: Seen<'_>) {
         match count {
@@ -126,6 +131,11 @@ impl Returns {
 
     /// A host cannot be had at the begin of a life. Returns false if no return is under way: nothing follows here.
     pub fn lack(&mut self, host: u32, seen: Seen<'_>) -> bool {
+        if self.is_searching() {
+            // The checkpoint that is found goes to hosts without it.
+            self.missing.insert(host);
+            return true;
+        }
         let Some(chosen) = self.chosen().cloned() else { return false };
         if mutation::is(Mutation::MissingHostForgotten) {
             self.missing.clear();

@@ -110,8 +110,11 @@ impl Job {
             let there = |replica: &ReplicaId| self.root.host(*replica) == Some(host);
             let lost: Vec<_> = self.root.world.replicas().filter(there).collect();
             self.gone.extend(lost);
-            let name = self.hosts[host as usize].clone();
-            self.give(Input::HostLost { host, name, why: "its power".into() });
+            let (name, why) = (self.hosts[host as usize].clone(), "its power".into());
+            self.give(match self.root.is_launched() {
+                true => Input::HostLost { host, name, why },
+                false => Input::HostNotHad { host, name, why },
+            });
         }
     }
 
