@@ -22,7 +22,7 @@ use crate::turn::{
     DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
 };
 use crate::{real, state};
-use libc::{c_int, c_long, clockid_t, pthread_mutex_t, timespec};
+use libc::{c_int, clockid_t, pthread_mutex_t, timespec};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -291,24 +291,16 @@ fn lock_taken() {
 fn note_event() {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     if WAITERS.load(Ordering::SeqCst) > 0 {
-        let arguments = [EVENTS.as_ptr() as c_long, FUTEX_WAKE, c_int::MAX.into(), 0, 0, 0];
-        // SAFETY: - the address is that of a static of this library.
-        unsafe { real::system_call(libc::SYS_futex, arguments) };
+        real::wake_all(&EVENTS);
     }
 }
-
-const FUTEX_WAKE: c_long = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as c_long;
-const FUTEX_WAIT: c_long = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as c_long;
 
 /// Waits until there are more than `seen` events, but at most `left`. Returns true when a signal ended the wait.
 fn await_event(seen: u32, left: Option<&timespec>) -> bool {
     WAITERS.fetch_add(1, Ordering::SeqCst);
-    let left = left.map_or(0, |left| std::ptr::from_ref(left) as c_long);
-    let arguments = [EVENTS.as_ptr() as c_long, FUTEX_WAIT, seen.into(), left, 0, 0];
-    // SAFETY: - the address is that of a static of this library, and the time lives as long as the call.
-    let result = unsafe { real::system_call(libc::SYS_futex, arguments) };
+    let error = real::wait_while(&EVENTS, seen, left);
     WAITERS.fetch_sub(1, Ordering::SeqCst);
-    result == -c_long::from(libc::EINTR)
+    error == libc::EINTR
 }
 
 /// Looks at the holder while the calling thread waits for the lock and holds the lock's mutex.

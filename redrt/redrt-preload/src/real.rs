@@ -1,7 +1,7 @@
 //! The functions behind the interposed ones, and system calls made directly.
 
-use libc::{c_char, c_long, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use libc::{c_char, c_int, c_long, c_void, timespec};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// A function of the C library, looked up once. Lookups may race; all have the same result.
 pub struct Next {
@@ -187,4 +187,21 @@ pub fn clock_exists(clock: libc::clockid_t) -> bool {
     let arguments = [clock.into(), &raw mut time as c_long, 0, 0, 0, 0];
     // SAFETY: time is valid for writing.
     unsafe { system_call(libc::SYS_clock_gettime, arguments) == 0 }
+}
+
+/// Wakes all threads that wait at this futex.
+pub fn wake_all(futex: &'static AtomicU32) {
+    let operation = c_long::from(libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
+    // SAFETY: - the address is that of a static of this library.
+    unsafe { system_call(libc::SYS_futex, [futex.as_ptr() as c_long, operation, c_int::MAX.into(), 0, 0, 0]) };
+}
+
+/// Waits at this futex while it has the value `seen`, at most for `left`. Returns an error number, or 0.
+pub fn wait_while(futex: &'static AtomicU32, seen: u32, left: Option<&timespec>) -> c_int {
+    let operation = c_long::from(libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
+    let left = left.map_or(0, |left| std::ptr::from_ref(left) as c_long);
+    // SAFETY: - the address is that of a static of this library, and the time lives as long as the call.
+    let result =
+        unsafe { system_call(libc::SYS_futex, [futex.as_ptr() as c_long, operation, seen.into(), left, 0, 0]) };
+    -result as c_int
 }

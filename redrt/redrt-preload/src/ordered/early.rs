@@ -18,7 +18,7 @@ use super::places::Last;
 use super::{Act, IS_ON, NOTES, ORDERED, Ordered, ask, enter, runtimes};
 use crate::lock_events::{ADOPTS, BEGINS, BEGUN, LEAVES, LockOperation};
 use crate::{interpreter, numbers, real, state};
-use libc::{c_int, c_long};
+use libc::c_int;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -183,17 +183,13 @@ pub fn current() -> Option<Early> {
 
 fn change() {
     CHANGES.fetch_add(1, Ordering::SeqCst);
-    let arguments = [CHANGES.as_ptr() as c_long, FUTEX_WAKE, c_int::MAX.into(), 0, 0, 0];
-    // SAFETY: - the address is that of a static of this library.
-    unsafe { real::system_call(libc::SYS_futex, arguments) };
+    real::wake_all(&CHANGES);
 }
 
 /// Waits for another change. Returns false when none has come for a second.
 fn await_change(seen: u32) -> bool {
     let time = libc::timespec { tv_sec: 1, tv_nsec: 0 };
-    let arguments = [CHANGES.as_ptr() as c_long, FUTEX_WAIT, seen.into(), &raw const time as c_long, 0, 0];
-    // SAFETY: - the address is that of a static of this library, and the time lives as long as the call.
-    unsafe { real::system_call(libc::SYS_futex, arguments) != -c_long::from(libc::ETIMEDOUT) }
+    real::wait_while(&CHANGES, seen, Some(&time)) != libc::ETIMEDOUT
 }
 
 /// Makes early threads stand still at their next operation, and fills `counts`, which has room for [`TOLD_COUNT`], with
@@ -267,9 +263,6 @@ fn await_limits() {
         }
     }
 }
-
-const FUTEX_WAKE: c_long = (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as c_long;
-const FUTEX_WAIT: c_long = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as c_long;
 
 /// An early thread.
 #[derive(Clone, Copy)]
