@@ -18,13 +18,11 @@ fn sources_of(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Sources of all crates whose place `is_wanted`.
-fn sources_where(is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+/// Sources of all crates.
+fn sources() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for Crate { place, .. } in crates() {
-        if is_wanted(&place) {
-            sources_of(&root().join(place), &mut files);
-        }
+        sources_of(&root().join(place), &mut files);
     }
     files
 }
@@ -46,7 +44,7 @@ fn beginnings(text: &str) -> Vec<(usize, &str)> {
 /// No line of a comment is longer than one of code may be (`rustfmt.toml`).
 #[test]
 fn no_line_of_a_comment_is_longer_than_120_characters() {
-    let files = sources_where(|_| true);
+    let files = sources();
     assert!(files.len() > 500, "only {} files were found", files.len());
     let mut long = Vec::new();
     for path in &files {
@@ -58,40 +56,13 @@ fn no_line_of_a_comment_is_longer_than_120_characters() {
     assert!(long.is_empty(), "{}", long.join(", "));
 }
 
-/// Crates whose comments were rewritten. The rest of the workspace is to follow.
-const REWRITTEN: [&str; 23] = [
-    "cloner",
-    "line-store",
-    "planner",
-    "quiesce",
-    "redrt-benches",
-    "redrt-tests",
-    "redrt/abi-facade",
-    "redrt/mpi-abi",
-    "redrt/mpi-table",
-    "redrt/redrt-datatype",
-    "redrt/redrt-engine",
-    "redrt/redrt-fortran",
-    "redrt/redrt-log",
-    "redrt/redrt-preload",
-    "redrt/redrt-process",
-    "redrt/redrt-sync",
-    "redrt/redrt-transport",
-    "redrt/redrt-types",
-    "redrt/redrt-wire",
-    "redrt/thread-order",
-    "sdc-detect",
-    "spare-pool",
-    "tools",
-];
-
 /// A subject that is a clause ("Whether a thread waits.") has to be read twice: comments begin with a noun or a verb
 /// ("True while a thread waits."). Help texts are for users, and describe options.
 #[test]
 fn no_comment_begins_with_a_clause_as_its_subject() {
     const CLAUSES: [&str; 6] = ["What", "Who", "Whom", "Whose", "Whether", "Those"];
     let mut found = Vec::new();
-    for path in sources_where(|place| REWRITTEN.iter().any(|below| place.starts_with(below))) {
+    for path in sources() {
         let text = std::fs::read_to_string(&path).expect("it is text");
         if text.contains("clap::") {
             continue;
@@ -128,7 +99,7 @@ fn tests_in(text: &str) -> Vec<(usize, &str)> {
 #[test]
 fn no_test_has_a_name_of_more_than_60_characters() {
     let mut long = Vec::new();
-    for path in sources_where(|_| true) {
+    for path in sources() {
         let text = std::fs::read_to_string(&path).expect("it is text");
         let names = tests_in(&text).into_iter().filter(|(_, name)| name.len() > TEST_NAME_CHARACTERS_MAX);
         long.extend(names.map(|(number, name)| format!("{}:{number}: {name}", path.display())));

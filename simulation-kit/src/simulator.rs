@@ -38,7 +38,7 @@ pub trait Simulator: Sized + 'static {
     }
 }
 
-/// What is fixed about a run, besides its seed.
+/// The parts of a run that are fixed, besides its seed.
 pub struct Setup<S: Simulator> {
     /// The kind of faults.
     pub faults: Option<S::Faults>,

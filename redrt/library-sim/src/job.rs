@@ -38,7 +38,7 @@ simulation_kit::named! {
     }
 }
 
-/// What else is fixed about a run; the seed chooses the rest.
+/// The parts of a run that are fixed; the seed chooses the rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
     /// Number of ranks.
@@ -142,7 +142,7 @@ struct Failure {
     rank_count: u32,
     /// Replicas of each.
     degree: u16,
-    /// What the program did.
+    /// Kind of program.
     kind: Kind,
     /// What.
     wrong: Wrong,

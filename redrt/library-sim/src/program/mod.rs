@@ -17,7 +17,7 @@ use simulation_kit::Named;
 use simulation_kit::random::{Random, mix};
 
 simulation_kit::named! {
-    /// What a program does.
+    /// Work of a program.
     pub enum Kind {
         /// Messages from named sources, blocking and not.
         Messages,
