@@ -60,9 +60,9 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
     Ok(Answer { tables: vec![table(&advice.rows)], notes, picture })
 }
 
-/// Note on the levels and groups that exist.
-const LEVELS_NOTE: &str = "Checkpoints by redrt are of the whole job, in one directory that all hosts see; levels below \
-                           that, erasure codes and groups that go back alone do not exist yet, so no row has them";
+/// Note on the level of checkpoints that rows assume.
+const LEVELS_NOTE: &str = "Rows with checkpoints by redrt are of the level shared: the whole job, in one directory that \
+                           all hosts see. The levels on the hosts themselves cost less, and no row has them yet";
 
 fn table(rows: &[Row]) -> AnswerTable {
     let columns = vec![
