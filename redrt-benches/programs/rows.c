@@ -1,13 +1,16 @@
-/* Collectives in a row, nonblocking and persistent ones, windows of messages, and threads. One line for each figure:
- * name, unit, value.
+/* Collectives in a row and apart, nonblocking and persistent ones, windows of messages, and threads. One line for each
+ * figure: name, unit, value.
  *
  *   rows [SECONDS [PREFIX [THREADS]]]
  *
  * Built against any MPI; measures nothing of its own. A slice is half a millisecond or more of one operation after the
  * other, and takes as long as the rank that takes longest. Where every rank has a core, a figure is the best slice that
- * was found in SECONDS, else the mean. Two ranks take all figures but those of pairs, four ranks on fewer cores those of
- * blocking collectives and of pairs. With PREFIX only figures whose name begins with it are taken. With THREADS ranks 0
- * and 1 have that many threads in MPI at once, and these figures alone are taken. */
+ * was found in SECONDS, else the mean. Collectives apart have a barrier between two of them. Where every rank has a core
+ * it is not counted, and a figure is the mean of the ranks, like the programs osu_bcast and so on; where ranks share
+ * cores it is, since the scheduler chooses which of the two calls a rank waits in. Two ranks take all figures, four ranks on
+ * fewer cores those of collectives that are waited for at once and of one-way windows. With PREFIX only figures whose
+ * name begins with it are taken. With THREADS ranks 0 and 1 have that many threads in MPI at once, and these figures
+ * alone are taken. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -127,6 +130,20 @@ static void in_a_row(enum operation operation, int bytes, long rounds)
         block(operation, bytes);
 }
 
+/* Seconds that this rank was in the operations of a slice of `apart`. */
+static double seconds_inside;
+
+static void apart(enum operation operation, int bytes, long rounds)
+{
+    seconds_inside = 0;
+    for (long i = 0; i < rounds; i++) {
+        double start = MPI_Wtime();
+        block(operation, bytes);
+        seconds_inside += MPI_Wtime() - start;
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
 static void post_and_wait(enum operation operation, int bytes, long rounds)
 {
     MPI_Request request;
@@ -190,6 +207,30 @@ static void one_way(enum operation operation, int bytes, long rounds)
         else
             MPI_Send(&answer, 1, MPI_CHAR, peer, 2, MPI_COMM_WORLD);
     }
+}
+
+/* The same with persistent requests, like osu_bw_persistent. */
+static void persistent_one_way(enum operation operation, int bytes, long rounds)
+{
+    MPI_Request requests[STREAM];
+    int is_sender = rank < size / 2, peer = is_sender ? rank + size / 2 : rank - size / 2;
+    char answer = 0;
+    (void)operation;
+    for (int k = 0; k < STREAM; k++)
+        if (is_sender)
+            MPI_Send_init(mine, bytes, MPI_CHAR, peer, 1, MPI_COMM_WORLD, &requests[k]);
+        else
+            MPI_Recv_init(theirs, bytes, MPI_CHAR, peer, 1, MPI_COMM_WORLD, &requests[k]);
+    for (long i = 0; i < rounds; i++) {
+        MPI_Startall(STREAM, requests);
+        MPI_Waitall(STREAM, requests, MPI_STATUSES_IGNORE);
+        if (is_sender)
+            MPI_Recv(&answer, 1, MPI_CHAR, peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(&answer, 1, MPI_CHAR, peer, 2, MPI_COMM_WORLD);
+    }
+    for (int k = 0; k < STREAM; k++)
+        MPI_Request_free(&requests[k]);
 }
 
 static void both_ways(enum operation operation, int bytes, long rounds)
@@ -257,6 +298,13 @@ static const struct figure FIGURES[] = {
     {"alltoall", in_a_row, ALLTOALL, 1, {4, 64, 1024, 16384, 65536}},
     {"reduce-scatter", in_a_row, REDUCE_SCATTER, 1, {4, 64, 1024, 16384, 65536}},
     {"scan", in_a_row, SCAN, 1, {4, 1024, 65536}},
+    {"apart-bcast", apart, BCAST, 1, {4, 64, 1024, 4096, 8192, 16384, 65536}},
+    {"apart-reduce", apart, REDUCE, 1, {4, 64, 1024, 4096, 8192, 65536}},
+    {"apart-allreduce", apart, ALLREDUCE, 1, {4, 64, 1024, 4096, 8192, 65536}},
+    {"apart-scatter", apart, SCATTER, 1, {4, 64, 1024, 4096, 8192, 65536}},
+    {"apart-gather", apart, GATHER, 1, {4, 64, 1024, 4096, 8192, 65536}},
+    {"apart-allgather", apart, ALLGATHER, 1, {4, 64, 1024, 4096, 8192, 65536}},
+    {"apart-alltoall", apart, ALLTOALL, 1, {4, 64, 1024, 4096, 8192, 65536}},
     {"ibarrier", post_and_wait, BARRIER, 1, {1}},
     {"ibcast", post_and_wait, BCAST, 1, {4, 1024, 65536, 1 << 20}},
     {"iallreduce", post_and_wait, ALLREDUCE, 1, {4, 1024, 65536, 1 << 20}},
@@ -273,6 +321,7 @@ static const struct figure FIGURES[] = {
     {"persistent-allreduce", start_and_wait, ALLREDUCE, 1, {4, 1024, 65536}},
     {"persistent-alltoall", start_and_wait, ALLTOALL, 1, {4, 1024, 65536}},
     {"one-way-of-64", one_way, BARRIER, STREAM, {8, 1024, 8192, 65536, 1 << 18}},
+    {"persistent-one-way-of-64", persistent_one_way, BARRIER, STREAM, {8, 64, 512, 2048, 8192, 65536}},
     {"both-ways-of-64", both_ways, BARRIER, STREAM, {1, 8, 64, 1024, 4096, 8192, 65536}},
     {"threads", threads, BARRIER, 2, {8, 1024, 65536}},
 };
@@ -283,17 +332,22 @@ static int is_wanted(const struct figure *figure)
         return 0;
     if (figure->rounds == start_and_wait && !HAS_PERSISTENT)
         return 0;
-    return size == 2 || figure->rounds == in_a_row || figure->rounds == one_way;
+    return size == 2 || figure->rounds == in_a_row || figure->rounds == apart || figure->rounds == post_and_wait
+        || figure->rounds == one_way || figure->rounds == persistent_one_way;
 }
 
-/* Time of a slice at the rank that takes longest. */
+/* Time of a slice at the rank that takes longest; of operations apart on cores of their own, the mean of the ranks. */
 static double slice(const struct figure *figure, int bytes, long rounds)
 {
-    double elapsed, longest;
+    double elapsed, longest, sum;
     MPI_Barrier(MPI_COMM_WORLD);
     double start = MPI_Wtime();
     figure->rounds(figure->operation, bytes, rounds);
     elapsed = MPI_Wtime() - start;
+    if (figure->rounds == apart && !shares_cores) {
+        MPI_Allreduce(&seconds_inside, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        return sum / size;
+    }
     MPI_Allreduce(&elapsed, &longest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return longest;
 }

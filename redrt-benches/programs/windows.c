@@ -3,7 +3,7 @@
  *   windows [SECONDS [PREFIX]]
  *
  * Built against any MPI; measures nothing of its own. Rank 0 reaches the memory of rank 1, which is in a barrier
- * meanwhile, unless both take part (fence, posts). A figure is the best slice, of half a millisecond or more, that was
+ * meanwhile, unless both take part (fence, posts), or each reaches that of the other (both ways). A figure is the best slice, of half a millisecond or more, that was
  * found in SECONDS; a slice is the time of one operation. With PREFIX only figures whose name begins with it are
  * taken. */
 #include <mpi.h>
@@ -15,35 +15,38 @@ enum { STREAM = 64, ROUNDS_MAX = 1 << 22, BYTES_MAX = 4 << 20 };
 
 static const double SLICE_SECONDS = 0.0005;
 
-static int rank;
+static int rank, target;
 static double seconds = 0.2;
 static const char *wanted = "";
-static char *mine, *memory;
+static char *mine, *fetched, *memory;
 static MPI_Win win;
 static MPI_Group other;
 
-enum kind { PUT, GET, ACCUMULATE, FETCH, SWAP };
+enum kind { PUT, GET, ACCUMULATE, GET_ACCUMULATE, FETCH, SWAP };
 
 static void operate(enum kind kind, int bytes, MPI_Aint at)
 {
     long result[2];
     if (kind == PUT)
-        MPI_Put(mine, bytes, MPI_CHAR, 1, at, bytes, MPI_CHAR, win);
+        MPI_Put(mine, bytes, MPI_CHAR, target, at, bytes, MPI_CHAR, win);
     else if (kind == GET)
-        MPI_Get(mine, bytes, MPI_CHAR, 1, at, bytes, MPI_CHAR, win);
+        MPI_Get(mine, bytes, MPI_CHAR, target, at, bytes, MPI_CHAR, win);
     else if (kind == ACCUMULATE)
-        MPI_Accumulate(mine, bytes / 8, MPI_LONG, 1, at, bytes / 8, MPI_LONG, MPI_SUM, win);
+        MPI_Accumulate(mine, bytes / 8, MPI_LONG, target, at, bytes / 8, MPI_LONG, MPI_SUM, win);
+    else if (kind == GET_ACCUMULATE)
+        MPI_Get_accumulate(mine, bytes / 8, MPI_LONG, fetched, bytes / 8, MPI_LONG, target, at, bytes / 8, MPI_LONG,
+                           MPI_SUM, win);
     else if (kind == FETCH)
-        MPI_Fetch_and_op(mine, result, MPI_LONG, 1, at, MPI_SUM, win);
+        MPI_Fetch_and_op(mine, result, MPI_LONG, target, at, MPI_SUM, win);
     else
-        MPI_Compare_and_swap(mine, mine + 8, result, MPI_LONG, 1, at, win);
+        MPI_Compare_and_swap(mine, mine + 8, result, MPI_LONG, target, at, win);
 }
 
 static void flushed(enum kind kind, int bytes, long rounds)
 {
     for (long i = 0; i < rounds; i++) {
         operate(kind, bytes, 0);
-        MPI_Win_flush(1, win);
+        MPI_Win_flush(target, win);
     }
 }
 
@@ -52,16 +55,16 @@ static void streamed(enum kind kind, int bytes, long rounds)
     for (long i = 0; i < rounds; i++) {
         for (int k = 0; k < STREAM; k++)
             operate(kind, bytes, 0);
-        MPI_Win_flush(1, win);
+        MPI_Win_flush(target, win);
     }
 }
 
 static void locked(enum kind kind, int bytes, long rounds)
 {
     for (long i = 0; i < rounds; i++) {
-        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, win);
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, target, 0, win);
         operate(kind, bytes, 0);
-        MPI_Win_unlock(1, win);
+        MPI_Win_unlock(target, win);
     }
 }
 
@@ -101,7 +104,9 @@ static const struct figure FIGURES[] = {
     {"get", flushed, GET, 1, 0, {1, 8, 1024, 8192, 65536, 1 << 20, 4 << 20}},
     {"put-of-64", streamed, PUT, STREAM, 0, {8, 1024, 8192, 65536}},
     {"get-of-64", streamed, GET, STREAM, 0, {8, 1024, 8192, 65536}},
-    {"accumulate", flushed, ACCUMULATE, 1, 0, {8, 1024, 65536, 1 << 20}},
+    {"put-of-64-both-ways", streamed, PUT, STREAM, 1, {8, 512, 2048, 8192, 65536}},
+    {"accumulate", flushed, ACCUMULATE, 1, 0, {8, 1024, 8192, 16384, 65536, 1 << 20}},
+    {"get-accumulate", flushed, GET_ACCUMULATE, 1, 0, {8, 64, 1024, 8192, 65536}},
     {"fetch-and-op", flushed, FETCH, 1, 0, {8}},
     {"compare-and-swap", flushed, SWAP, 1, 0, {8}},
     {"lock-put-unlock", locked, PUT, 1, 0, {8, 65536}},
@@ -119,15 +124,16 @@ static long agreed(long number)
 static double slice(const struct figure *figure, int bytes, long rounds)
 {
     int is_passive = figure->rounds == flushed || figure->rounds == streamed;
+    target = figure->both ? 1 - rank : 1;
     MPI_Barrier(MPI_COMM_WORLD);
-    if (is_passive && rank == 0)
-        MPI_Win_lock(MPI_LOCK_SHARED, 1, 0, win);
+    if (is_passive && (rank == 0 || figure->both))
+        MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win);
     double start = MPI_Wtime();
     if (rank == 0 || figure->both)
         figure->rounds(figure->kind, bytes, rounds);
     double elapsed = MPI_Wtime() - start;
-    if (is_passive && rank == 0)
-        MPI_Win_unlock(1, win);
+    if (is_passive && (rank == 0 || figure->both))
+        MPI_Win_unlock(target, win);
     MPI_Barrier(MPI_COMM_WORLD);
     return elapsed;
 }
@@ -168,6 +174,7 @@ int main(int argc, char **argv)
     if (argc > 2)
         wanted = argv[2];
     mine = calloc(1, BYTES_MAX);
+    fetched = calloc(1, BYTES_MAX);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
     MPI_Group_incl(world, 1, &(int){1 - rank}, &other);
     MPI_Win_allocate(BYTES_MAX, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
@@ -183,6 +190,7 @@ int main(int argc, char **argv)
     MPI_Group_free(&other);
     MPI_Group_free(&world);
     free(mine);
+    free(fetched);
     free(memory);
     MPI_Finalize();
     return 0;

@@ -24,18 +24,21 @@ const CONDITIONS: [Condition; 4] = [
         title: "Rows of calls, 2 ranks",
         text: "2 ranks on 2 cores over shared memory, r = 1; microseconds for one operation at the rank that takes \
             longest, of which each run takes the best slice; the number is bytes of each piece. The first ones are \
-            blocking collectives one after the other, from or to rank 0 where there is a root. `ibcast` and its like \
-            are begun and waited for, `persistent-` ones started and waited for. `overlap-` is the time of one with a \
+            blocking collectives one after the other, from or to rank 0 where there is a root. `apart-` has a barrier \
+            between two of them that is not counted, and is the mean of the ranks. `ibcast` and its like are begun \
+            and waited for, `persistent-` ones started and waited for. `overlap-` is the time of one with a \
             computation between that takes as long as the operation by itself, over the time of the computation. \
-            `one-way-of-64` are 64 messages on the way in one direction, `both-ways-of-64` in both. \
+            `one-way-of-64` are 64 messages on the way in one direction, `both-ways-of-64` in both, \
+            `persistent-one-way-of-64` in one direction by persistent requests. \
             [Rows that miss their goal](../performance/goals.md) has the causes, and the attempts to remove them.",
     },
     Condition {
         ranks: 4,
         threads: 0,
         title: "Rows of calls, 4 ranks sharing cores",
-        text: "4 ranks on 2 cores, likewise, but means of each run; `one-way-of-64` is of two pairs at once, each with \
-            its 64 messages. MPICH, whose ranks wait by spinning, is left out.",
+        text: "4 ranks on 2 cores, likewise, but means of each run; `apart-` is with the barrier, since the scheduler \
+            chooses which of the two calls a rank waits in; `one-way-of-64` is of two pairs at once, each with its 64 \
+            messages. MPICH, whose ranks wait by spinning, is left out.",
     },
     Condition {
         ranks: 2,

@@ -8,9 +8,10 @@ use anyhow::{Context, Result, bail};
 use std::path::Path;
 
 const TEXT: &str = "2 ranks on 2 cores over shared memory, r = 1; microseconds for one operation, of which each run takes \
-    the best slice. `put-8` is a put of 8 bytes and a flush, `put-of-64-8` one of 64 before a flush, `put-created-8` the \
-    same on a window over the program's memory (`MPI_Win_create`) in place of one that the library allocates. [Rows that \
-    miss their goal](../performance/goals.md) has the causes, and the attempts to remove them.";
+    the best slice. `put-8` is a put of 8 bytes and a flush, `put-of-64-8` one of 64 before a flush, \
+    `put-of-64-both-ways-8` with the other rank doing the same, `put-created-8` the same as `put-8` on a window over the \
+    program's memory (`MPI_Win_create`) in place of one that the library allocates. [Rows that miss their \
+    goal](../performance/goals.md) has the causes, and the attempts to remove them.";
 
 /// Measures all of them in turn.
 pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) -> Result<Beside> {
