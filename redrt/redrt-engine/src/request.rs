@@ -2,7 +2,6 @@
 
 use super::payload::Target;
 use slab::Slab;
-use std::sync::Arc;
 
 /// Number of a request within the engine. Reused after the request is freed; handles add a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,8 +51,9 @@ pub enum Operation {
     Other,
     /// Set up once, started many times (MPI-5.0 §3.9). Complete while it is inactive.
     Persistent {
-        /// Begins one round.
-        start: Arc<Start>,
+        /// Begins one round; `None` while it does. Moved out for that and not shared: counting references takes locked
+        /// instructions, which wait until the message before is visible to its receiver.
+        start: Option<Box<Start>>,
         /// The round under way; `None` when none exists.
         round: Option<RequestId>,
         /// True from its start until the application finds it complete.

@@ -9,9 +9,9 @@ use redrt_abi::{MPI_ERR_REQUEST, Output};
 use redrt_comm::comm::{self, Comm};
 use redrt_comm::datatype;
 use redrt_engine as engine;
-use redrt_engine::request::{Operation, RequestId};
+use redrt_engine::Engine;
+use redrt_engine::request::{Operation, RequestId, Start};
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 /// Address of a buffer that is used after the call that named it.
 #[derive(Clone, Copy)]
@@ -41,8 +41,8 @@ pub(crate) fn create(
     start: impl Fn() -> Result<Option<RequestId>> + Send + Sync + 'static,
 ) -> Result {
     let mut engine = engine::cell().lock();
-    let start = Arc::new(move || start().map_err(Into::into));
-    let operation = Operation::Persistent { start, round: None, active: false };
+    let start: Box<Start> = Box::new(move || start().map_err(Into::into));
+    let operation = Operation::Persistent { start: Some(start), round: None, active: false };
     let id = engine.requests.insert(operation);
     request.set(handle(&mut engine, id, comm))
 }
@@ -110,22 +110,33 @@ pub unsafe fn recv_init(
     })
 }
 
+/// Takes the function that begins a round out of an inactive persistent request.
+fn take_start(engine: &mut Engine, id: RequestId) -> Result<Box<Start>> {
+    let Operation::Persistent { start, active, .. } = &mut engine.requests.get(id).operation else {
+        return Err(Error::new(MPI_ERR_REQUEST, "the request is not persistent"));
+    };
+    let start = if *active { None } else { start.take() };
+    start.ok_or_else(|| Error::new(MPI_ERR_REQUEST, "the request has been started already"))
+}
+
 fn begin_round(handle: RequestHandle) -> Result {
     let cell = engine::cell();
-    let id = resolve(&cell.lock(), handle)?;
-    let begin = match &cell.lock().requests.get(id).operation {
-        Operation::Persistent { start, active: false, .. } => start.clone(),
-        Operation::Persistent { .. } => {
-            return Err(Error::new(MPI_ERR_REQUEST, "the request has been started already"));
-        }
-        _ => return Err(Error::new(MPI_ERR_REQUEST, "the request is not persistent")),
+    let (id, begin) = {
+        let mut engine = cell.lock();
+        let id = resolve(&engine, handle)?;
+        (id, take_start(&mut engine, id)?)
     };
-    let begun = begin().map_err(|error| *error.downcast::<Error>().expect("`create` has made it"))?;
+    // Not locked: beginning may wait, and may call functions of the program.
+    let begun = begin();
     let mut engine = cell.lock();
-    if let Operation::Persistent { round, active, .. } = &mut engine.requests.get(id).operation {
-        (*round, *active) = (begun, true);
+    if let Operation::Persistent { start, round, active } = &mut engine.requests.get(id).operation {
+        *start = Some(begin);
+        if let Ok(begun) = &begun {
+            (*round, *active) = (*begun, true);
+        }
     }
-    Ok(())
+    drop(engine);
+    begun.map(|_| ()).map_err(|error| *error.downcast::<Error>().expect("`create` has made it"))
 }
 
 /// `MPI_Start`.
@@ -141,8 +152,5 @@ pub unsafe fn start(request: Output<RequestHandle>) -> Result {
 /// # Safety
 /// The pointers are those of the C call.
 pub unsafe fn startall(count: c_int, requests: Output<RequestHandle>) -> Result {
-    for handle in requests.slice(count)?.to_vec() {
-        begin_round(handle)?;
-    }
-    Ok(())
+    requests.slice(count)?.iter().try_for_each(|handle| begin_round(*handle))
 }
