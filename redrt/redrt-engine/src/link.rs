@@ -12,6 +12,7 @@ pub use reset::{Admission, Broken};
 use super::outgoing::OutgoingId;
 use super::payload::Payload;
 use redrt_process::simulation;
+use redrt_transport::copying;
 use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, HEADER_BYTES, Header, Kind};
 use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source, is_of_silence};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
@@ -340,7 +341,7 @@ impl Links {
         };
         let fill = |place: *mut u8| {
             // SAFETY: - the ring gives body.len() writable bytes at place, outside of any other buffer.
-            unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), place, body.len()) }
+            unsafe { copying::copy(body.as_ptr(), place, body.len()) }
         };
         match producer.send_words(first, context, position, origin, digest, body.len(), fill) {
             None if producer.is_broken() => {

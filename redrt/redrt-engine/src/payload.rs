@@ -1,5 +1,6 @@
 //! Payloads: the bytes of outgoing messages, and the destinations of received ones.
 
+use redrt_transport::copying;
 use redrt_transport::memory::Scratch;
 use redrt_transport::network::Source;
 use std::sync::Arc;
@@ -159,7 +160,7 @@ impl Target {
             //         - packed is our own memory, or a transport's, or the buffer of a self-send, which may be the same
             //           memory only if the application broke the rule that a receive buffer is not accessed: use the
             //           overlapping copy.
-            None => unsafe { std::ptr::copy(packed.as_ptr(), self.start.wrapping_add(position as usize), length) },
+            None => unsafe { copying::copy(packed.as_ptr(), self.start.wrapping_add(position as usize), length) },
             // SAFETY: - the buffer is valid: the caller's duty.
             Some(scatter) => unsafe { scatter.scatter(self.start, position, &packed[..length]) },
         }

@@ -9,6 +9,7 @@
 
 use super::direct;
 use super::shm::{self, Segment};
+use crate::copying;
 use crate::memory::Region;
 use redrt_sync::board::{self, ANNEX_COUNT, DEPTH, Numbers, Parts, Reading};
 use redrt_types::ProcessIndex;
@@ -565,7 +566,7 @@ impl Board {
         let to = self.bytes_at(self.rank, number, place, length).expect("there is room");
         // SAFETY: - this member's own cell or annex, which nobody reads now; the piece may not overlap with shared
         //           memory.
-        unsafe { std::ptr::copy_nonoverlapping(piece.start(), to, length) };
+        unsafe { copying::copy(piece.start(), to, length) };
         Entry { length: length as u64, place: place as u64 }
     }
 
@@ -650,7 +651,7 @@ impl Board {
             return Err(io::Error::other("what is posted there is not in it"));
         };
         // SAFETY: - in the cell or its annex; the member leaves it as it is until this one has come further.
-        unsafe { std::ptr::copy_nonoverlapping(from, into.start(), into.len()) };
+        unsafe { copying::copy(from, into.start(), into.len()) };
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 //! connection for both directions.
 
 pub mod board;
+pub mod copying;
 pub mod descriptors;
 pub mod direct;
 pub mod frame;

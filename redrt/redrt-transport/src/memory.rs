@@ -1,5 +1,6 @@
 //! Memory that collectives read and write, the application's and the library's.
 
+use crate::copying;
 use sdc_detect::Element;
 use std::alloc::{Layout, alloc_zeroed};
 use std::sync::{Mutex, PoisonError};
@@ -89,7 +90,7 @@ impl Region {
     pub fn copy_from(self, from: Self) {
         assert!(from.length <= self.length, "{} bytes into {}", from.length, self.length);
         // SAFETY: - both are valid for from.length bytes: checked, and promised to `new`.
-        unsafe { std::ptr::copy(from.start, self.start, from.length) };
+        unsafe { copying::copy(from.start, self.start, from.length) };
     }
 
     /// Runs `read`, which only reads, on the bytes.

@@ -8,6 +8,7 @@ use redrt_comm::op;
 use redrt_datatype::layout::{Builder, Layout};
 use redrt_datatype::{TypeMap, pack};
 use redrt_runtime::mutation::{self, Mutation};
+use redrt_transport::copying;
 use std::ffi::c_int;
 
 /// Outcome of an operation. The error is an error class of MPI.
@@ -193,7 +194,7 @@ impl Spot {
             // SAFETY: - start is valid for reads of self.size bytes: within the window.
             //         - into is valid for writes of as many: the caller's duty above.
             //         - the two may overlap: the program may read into window memory.
-            None => unsafe { std::ptr::copy(self.start, into, self.size) },
+            None => unsafe { copying::copy(self.start, into, self.size) },
         }
     }
 
@@ -206,7 +207,7 @@ impl Spot {
             Some(layout) => pack::unpack(layout, self.start, 0, data),
             // SAFETY: - start is valid for writes of data.len() bytes: not more than the size, checked above.
             //         - the two may overlap: the program's data may be window memory themselves.
-            None => unsafe { std::ptr::copy(data.as_ptr(), self.start, data.len()) },
+            None => unsafe { copying::copy(data.as_ptr(), self.start, data.len()) },
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use redrt_datatype::reduce::{Operator, Support};
 use redrt_runtime as runtime;
 use redrt_runtime::callbacks;
 use redrt_runtime::callbacks::UserFunction;
+use redrt_transport::copying;
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock};
 
@@ -138,7 +139,7 @@ impl InPlace {
             // Pointers to no bytes may be invalid.
             _ if bytes == 0 => {}
             // SAFETY: - valid for reads and writes of as many bytes: the caller's duty above. The two may overlap.
-            Self::Replace => unsafe { std::ptr::copy(brought, there, bytes) },
+            Self::Replace => unsafe { copying::copy(brought, there, bytes) },
             Self::Combine(operator, operand) => operator.apply(operand, count as usize, brought, there),
         }
     }

@@ -135,7 +135,7 @@ impl Links {
                     unsafe { std::ptr::copy_nonoverlapping(fragment.as_ptr(), place, Fragment::BYTES) };
                     // SAFETY: - the ring gives BYTES + count writable bytes at place, and these lie behind the first
                     //           BYTES.
-                    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.add(Fragment::BYTES), count) };
+                    unsafe { copying::copy(bytes.as_ptr(), place.add(Fragment::BYTES), count) };
                 };
                 let Some(poke) = producer.send(&header, None, Fragment::BYTES + count, fill) else {
                     if producer.is_broken() {

@@ -11,6 +11,7 @@ use redrt_engine::{
     self as engine,
     request::{Operation, RequestId, Status},
 };
+use redrt_transport::copying;
 use redrt_window::{self as window, Effect, Form, There, Window};
 use std::ffi::{c_int, c_void};
 
@@ -133,7 +134,7 @@ pub unsafe fn put(
     if let Some((own, there, bytes)) = copy_of(&window, origin, named, |buffer| buffer.cast_mut().cast()) {
         // SAFETY: - valid for reads and writes: the program's buffer, by the contract of the C call, and memory of the
         //           window, by `copy_of`.
-        unsafe { std::ptr::copy(own, there, bytes) };
+        unsafe { copying::copy(own, there, bytes) };
         return Ok(());
     }
     // SAFETY: - valid until the epoch ends: the contract of the C call.
@@ -192,7 +193,7 @@ pub unsafe fn get(
     if let Some((own, there, bytes)) = copy_of(&window, origin, named, |buffer| buffer.cast()) {
         // SAFETY: - valid for reads and writes: the program's buffer, by the contract of the C call, and memory of the
         //           window, by `copy_of`.
-        unsafe { std::ptr::copy(there, own, bytes) };
+        unsafe { copying::copy(there, own, bytes) };
         return Ok(());
     }
     begin_get(&window, origin, named, effect).map(drop)

@@ -12,6 +12,7 @@ use redrt_datatype::basic::Class;
 use redrt_engine::payload::Payload;
 use redrt_engine::request::RequestId;
 use redrt_runtime::mutation::{self, Mutation};
+use redrt_transport::copying;
 use redrt_transport::network::Source;
 use redrt_window::{self as window, Combination, Effect, Window};
 use std::ffi::{c_int, c_void};
@@ -108,7 +109,7 @@ unsafe fn fetch_in_place(
     window.alone(named.0 as u32, || {
         // SAFETY: - valid for reads and writes: memory of the window, by `copy_of`, and the program's buffer, by the
         //           contract of the C call.
-        unsafe { std::ptr::copy(there, into, bytes) };
+        unsafe { copying::copy(there, into, bytes) };
         // SAFETY: - valid, and of the type of `how`: the program's buffer, by the contract of the C call, and memory of
         //           the window, by `copy_of`.
         unsafe { how.act(own, there, named.2, bytes) };

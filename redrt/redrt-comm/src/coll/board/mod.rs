@@ -182,7 +182,7 @@ pub struct SharedBoard {
 /// once, in less time than the two members' copies to and from the board. With shared cores the limit is higher, since
 /// the kernel's way needs a second wait, until the piece was read. It is higher too if all members read all pieces: the
 /// kernel would copy a piece once for each, the board has one copy for all.
-const COPIED_MAX: usize = 8 << 10;
+const COPIED_MAX: usize = 32 << 10;
 
 /// Pieces of a buffer or buffers, one for each member.
 pub trait Pieces: Send + Sync {
