@@ -122,7 +122,7 @@ fn shared_memory_that_comes_and_goes_is_saved_and_loaded() {
     };
     let alone = sorted(&job(1).run().ended_well());
     // An image with shared memory that is gone when the image is complete could not be loaded.
-    for degree in [1, 1, 1, 1, 2, 2] {
+    for degree in breadth(&[1, 1, 2][..], &[1, 1, 1, 1, 2, 2]).iter().copied() {
         let store = store();
         let job = saved(job(degree), "50ms", &store).start();
         job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
@@ -137,14 +137,14 @@ fn shared_memory_that_comes_and_goes_is_saved_and_loaded() {
 
 #[test]
 fn what_comes_and_goes_is_no_reason_to_take_no_checkpoint() {
-    const COUNT: usize = 40;
+    let count = breadth(15, 40);
     let program = compile_case("sharing");
     let store = store();
     // The program makes and removes shared memory and pipes all the time.
     let job = saved(Job::new(2, &program).arguments(&["1000000", "500"]).limit(LIMIT), "asked", &store).start();
     job.wait_for("started", 2);
     job.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
-    for _ in 0..COUNT {
+    for _ in 0..count {
         job.redctl(&["checkpoint"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
     }
     job.redctl(&["checkpoint", "--stop"]).unwrap_or_else(|why| panic!("{why}: {}", job.errors()));
@@ -319,9 +319,9 @@ fn a_job_goes_back_to_a_checkpoint_of_leaving_processes() {
 #[test]
 fn programs_whose_processes_are_all_killed_print_the_same() {
     let mut random = Random::from_environment();
-    for (name, rank_count, arguments) in
-        [("cg", 3, ["512", "600"]), ("alltoall", 3, ["1500", "2000"]), ("ring", 3, ["0.2", "80"])]
-    {
+    let all = [("cg", 3, ["512", "600"]), ("alltoall", 3, ["1500", "2000"]), ("ring", 3, ["0.2", "80"])];
+    let first = random.draw() as usize % all.len();
+    for (name, rank_count, arguments) in all.into_iter().cycle().skip(first).take(breadth(1, all.len())) {
         let program = compile(name);
         let job = || Job::new(rank_count, &program).arguments(&arguments).limit(LIMIT);
         let alone = job().run().ended_well();

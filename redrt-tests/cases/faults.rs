@@ -23,13 +23,13 @@ fn plan(kinds: &[Kind], sample: usize) -> Plan {
 
 #[test]
 fn a_killed_replica_changes_nothing() {
-    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], breadth(10, 80)).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], breadth(4, 80)).run(&|_, _| {}).assert_right();
 }
 
 /// A part of `scripts/chaos-conformance.sh --spare`, drawn from the seed.
 #[test]
 fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
-    let part = breadth(9, 3);
+    let part = breadth(14, 3);
     let first = Random::from_environment().draw() as usize % part;
     let programs = Program::CONFORMANCE.into_iter().skip(first).step_by(part).collect();
     let options = ["--spares", "1"].map(String::from).to_vec();
@@ -39,12 +39,12 @@ fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
 
 #[test]
 fn every_flip_is_reported_against_its_replica() {
-    plan(&[Kind::Flip, Kind::Wire], breadth(10, 60)).run(&|_, _| {}).assert_right();
+    plan(&[Kind::Flip, Kind::Wire], breadth(5, 60)).run(&|_, _| {}).assert_right();
 }
 
 #[test]
 fn a_reset_connection_costs_nobody() {
-    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(5, 40)) };
+    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(3, 40)) };
     plan.run(&|_, _| {}).assert_right();
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
@@ -64,7 +64,7 @@ fn other_protocols_survive_kills_and_see_flips() {
         let options: Vec<_> = options.into_iter().map(String::from).collect();
         let programs: Vec<_> = ["heat", "polling"].into_iter().filter_map(Program::named).collect();
         for kinds in [[Kind::Kill, Kind::Kill], [Kind::Flip, Kind::Flip]] {
-            let plan = Plan { options: options.clone(), programs: programs.clone(), ..plan(&kinds, breadth(4, 16)) };
+            let plan = Plan { options: options.clone(), programs: programs.clone(), ..plan(&kinds, breadth(2, 16)) };
             plan.run(&|_, _| {}).assert_right();
         }
     }
@@ -108,7 +108,7 @@ fn replicas_of_two_spheres_are_killed_at_once() {
 fn a_replica_is_killed_while_another_loss_is_being_made_good() {
     // Large messages: resent payloads are still on their way when the next replica dies.
     let mut random = Random::from_environment();
-    for _ in 0..4 {
+    for _ in 0..breadth(2, 4) {
         let send = random.from_one_to(6);
         survives("ring", 3, &[format!("kill:0.0@#{send}"), format!("kill:1.0@#{}", send + 1)]);
         survives("ring", 3, &[format!("kill:1.1@#{send}"), format!("kill:1.2@#{}", send + 1)]);
