@@ -5,6 +5,7 @@
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { WORKERS = 4, EARLY = 12 };
@@ -75,7 +76,9 @@ static void *tick(void *argument)
 {
     (void)argument;
     for (int ends_now = 0; !ends_now;) {
+        struct timespec now;
         usleep(700);
+        clock_gettime(CLOCK_MONOTONIC, &now);
         pthread_mutex_lock(&other);
         ticks++;
         pthread_mutex_unlock(&other);

@@ -58,6 +58,22 @@ fn threads_of_python_go_on_alike_after_their_leader_is_lost() {
     assert_eq!(ended.number("divergences"), 0, "{ended}");
 }
 
+/// A pool that has shared its work in different ways, and threads that wait, count, compute or have ended.
+#[test]
+fn threads_of_python_older_than_mpi_init_behave_alike() {
+    if !is_ordered() {
+        return;
+    }
+    let killed = ["--inject", "kill:1.0@#20", "--spares", "1"];
+    for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &killed)] {
+        for how in [&[][..], &["held"]] {
+            let job = job_of("early_interpreter.py", degree, &["25"]).arguments(how).options(options);
+            let ended = job.run().ended_with(0).printed("Python's older threads agree\n");
+            assert_eq!((ended.number("mismatches"), ended.number("divergences")), (0, 0), "{ended}");
+        }
+    }
+}
+
 /// Tasks, timers, executors and a child. The loop is woken by a pair of sockets, with the interpreter's lock released.
 #[test]
 fn event_loops_of_python_do_the_same_in_all_replicas() {

@@ -6,11 +6,12 @@ WORLD, BYTE, IGNORE = ctypes.c_void_p(0x101), ctypes.c_void_p(0x247), None
 
 
 class Ring:
-    """All ranks of the job, from `MPI_Init` on. `library` is loaded."""
+    """All ranks of the job, from `MPI_Init` on, unless that was called. `library` is loaded."""
 
-    def __init__(self, library):
+    def __init__(self, library, calls_init=True):
         self.library = library
-        library.MPI_Init(None, None)
+        if calls_init:
+            library.MPI_Init(None, None)
         rank, size = ctypes.c_int(), ctypes.c_int()
         library.MPI_Comm_rank(WORLD, ctypes.byref(rank))
         library.MPI_Comm_size(WORLD, ctypes.byref(size))

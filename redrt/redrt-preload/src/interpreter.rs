@@ -17,6 +17,12 @@
 //! threads also wait in semaphores for mutexes of the interpreter's own, when they happen to meet there: those are not
 //! ordered.
 
+mod early;
+mod giving_up;
+
+pub use early::{note_taken, without_lock};
+
+use crate::ordered::early as early_threads;
 use crate::real::next;
 use crate::turn::{
     DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
@@ -190,7 +196,7 @@ fn is(mutex: *mut pthread_mutex_t, which: usize) -> bool {
 
 /// Sends an event to the library, if the threads of this process are ordered and the caller is the program.
 fn tell(event: c_int, argument: c_int) -> c_int {
-    if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() {
+    if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() || early_threads::is_open() {
         return 0;
     }
     let answer = state::ask_library(|hooks| match hooks.turn {
@@ -218,9 +224,14 @@ fn is_known_version() -> bool {
 
 /// Records the creation of a thread that begins with `start`.
 pub fn note_thread(start: usize) {
-    if HAS_THREADS.load(Ordering::Relaxed) || BEGIN.load(Ordering::Acquire) == 0 {
-        return;
+    if !HAS_THREADS.load(Ordering::Relaxed) && BEGIN.load(Ordering::Acquire) != 0 && has_made(start) {
+        HAS_THREADS.store(true, Ordering::Relaxed);
     }
+}
+
+/// True if a thread that begins with `start` is the interpreter's, and can be ordered. Threads of numerical libraries
+/// never take the lock.
+pub fn has_made(start: usize) -> bool {
     let base_of = |address: usize| {
         // SAFETY: Dl_info is made of pointers, which may be null.
         let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
@@ -228,10 +239,22 @@ pub fn note_thread(start: usize) {
         let is_found = unsafe { libc::dladdr(address as *const c_void, &raw mut info) } != 0;
         is_found.then_some(info.dli_fbase as usize)
     };
-    // Threads of numerical libraries never take the lock.
-    if is_known_version() && base_of(start).is_some_and(|base| base_of(BEGIN.load(Ordering::Relaxed)) == Some(base)) {
-        HAS_THREADS.store(true, Ordering::Relaxed);
-    }
+    is_known_version() && base_of(start).is_some_and(|base| base_of(BEGIN.load(Ordering::Relaxed)) == Some(base))
+}
+
+/// True if the calling thread has the lock.
+pub fn holds_lock() -> bool {
+    THREAD.get().holds
+}
+
+/// Number of events that end waits for semaphores.
+pub fn event_count() -> u32 {
+    EVENTS.load(Ordering::SeqCst)
+}
+
+/// Makes threads that wait for semaphores look again.
+pub fn stir() {
+    note_event();
 }
 
 /// True if the calling thread has run in the interpreter, whose threads are ordered.
@@ -252,10 +275,16 @@ fn lock_begins() -> bool {
     let mut thread = THREAD.get();
     let gives_up = thread.holds;
     if gives_up {
-        let is_asked = IS_ASKED.load(Ordering::Relaxed);
         thread.holds = false;
-        thread.gave_way = tell(DROPPED, flag(is_asked, RESUMES)) & RESUMES != 0;
+        thread.gave_way = IS_ASKED.load(Ordering::Relaxed) && !giving_up::is_voluntary();
+        if !thread.gave_way {
+            early::end_segment();
+        }
+        tell(DROPPED, flag(thread.gave_way, RESUMES));
     } else {
+        if !thread.gave_way {
+            early::begin_segment();
+        }
         thread.has_turn = tell(ENTERS, flag(thread.gave_way, RESUMES)) != 0;
         thread.is_taking = true;
         thread.watch = Watch::NOTHING;
@@ -321,6 +350,10 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     if result != libc::ETIMEDOUT || !is(mutex.cast(), LOCK) || !HAS_THREADS.load(Ordering::Relaxed) {
         return result;
     }
+    if early_threads::is_open() {
+        IS_ASKED.store(true, Ordering::Relaxed);
+        return result;
+    }
     if state::job().is_none() || !state::library_answers() {
         return result;
     }
@@ -379,6 +412,11 @@ pub fn wait_for_semaphore(
 ) -> c_int {
     let thread = THREAD.get();
     let is_ordered = thread.is_known && !thread.holds && HAS_THREADS.load(Ordering::Relaxed);
+    if let Some(early) = early_threads::current_interpreted().filter(|_| is_ordered)
+        && let early::Waited::Ended(error) = early::wait(early, semaphore, deadline)
+    {
+        return ended(error);
+    }
     if !is_ordered || state::job().is_none() || !state::library_answers() {
         return wait();
     }
@@ -419,9 +457,17 @@ pub fn wait_for_semaphore(
                 }
             }
         };
-        real::set_errno(error);
-        return -1;
+        return ended(error);
     }
+}
+
+/// The result of a wait for a semaphore, with `errno`.
+fn ended(error: c_int) -> c_int {
+    if error == 0 {
+        return 0;
+    }
+    real::set_errno(error);
+    -1
 }
 
 /// Time until `deadline`; negative when it is over.

@@ -7,8 +7,7 @@ use std::ffi::c_int;
 pub const ENTERS: c_int = 0;
 /// The thread has taken it.
 pub const TAKEN: c_int = 1;
-/// The thread gives the lock up. With [`RESUMES`] another has asked for that; the answer has the flag if the thread
-/// gave way.
+/// The thread gives the lock up. With [`RESUMES`] it gives way, as another has asked for that.
 pub const DROPPED: c_int = 2;
 /// The thread waits for the lock, and the holder has run with it for this many milliseconds: must the holder give way?
 /// The answer is [`MAY`] or [`DECIDED`].

@@ -15,10 +15,10 @@ use crate::turn::{
 pub use order::simulation::TurnsSimulator;
 use order::{Log, Order, Permit, Turn};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
-use redrt_engine::{Engine, Outlook, traces};
+use redrt_engine::{Engine, Outlook};
 use redrt_wire::control::Threads;
 use redrt_wire::event::Parting;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -134,15 +134,14 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
             0
         }
         DROPPED => {
-            let gives_way = resumes && !is_giving_up();
             let mut engine = cell.lock();
-            order().dropped(thread, gives_way);
+            order().dropped(thread, resumes);
             let is_passed_over = engine.front().is_some_and(|turn| turn.resumes && turn.thread == thread);
             drop(engine);
             if is_passed_over {
                 cell.wake();
             }
-            if gives_way { RESUMES } else { 0 }
+            0
         }
         ENDED => {
             let engine = cell.lock();
@@ -182,40 +181,4 @@ fn answer(wanted: Turn, permit: Permit) -> c_int {
         Permit::Free => MAY,
         Permit::Wait => 0,
     }
-}
-
-/// Functions of CPython that give the lock up on request of the program.
-const GIVING_UP: [&CStr; 5] = [
-    c"PyEval_SaveThread",
-    c"PyEval_ReleaseThread",
-    c"PyEval_ReleaseLock",
-    c"PyGILState_Release",
-    c"PyThreadState_DeleteCurrent",
-];
-/// The function that runs the program, and may give way within it.
-const RUNNING: &CStr = c"_PyEval_EvalFrameDefault";
-
-/// Maximum number of frames between those functions and this one.
-const FRAMES_MAX: u32 = 16;
-
-/// Returns true if the calling thread gives the lock up by itself: a function of [`GIVING_UP`] is on its stack.
-fn is_giving_up() -> bool {
-    let (mut frames, mut is_giving_up) = (0, false);
-    traces::walk_stack(|address| {
-        // SAFETY: - all zeros are a valid Dl_info: its fields are pointers, which may be null.
-        let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-        // SAFETY: - info is valid for writes; the address is only looked up, not read.
-        let is_found = unsafe { libc::dladdr(address as *const c_void, &raw mut info) } != 0;
-        frames += 1;
-        if is_found && !info.dli_sname.is_null() {
-            // SAFETY: - a C string, from the table of symbols of an object that is loaded and running on this stack.
-            let name = unsafe { CStr::from_ptr(info.dli_sname) };
-            is_giving_up = GIVING_UP.contains(&name);
-            if is_giving_up || name == RUNNING {
-                return false;
-            }
-        }
-        frames < FRAMES_MAX
-    });
-    is_giving_up
 }

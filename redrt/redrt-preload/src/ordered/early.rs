@@ -11,14 +11,20 @@
 //! goes on until it is as far as in the replica where it was furthest. One that waits to be woken in any replica goes
 //! on until it waits. So all replicas begin at the same points.
 //!
+//! A thread that has ended in any replica goes on until it ends.
+//!
 //! Threads of OpenMP's teams are not counted: between parallel regions they stand still, and regions with a dynamic
-//! schedule share work in any way.
+//! schedule share work in any way. Threads of an interpreter count their segments with its lock, and its semaphores
+//! (module `interpreter::early`).
+
+mod limits;
 
 use super::places::Last;
-use super::{Act, IS_ON, NOTES, ORDERED, Ordered, ask, enter, runtimes};
+use super::{Act, IS_ON, IS_PAUSED, NOTES, ORDERED, Ordered, ask, enter, exchange, runtimes};
 use crate::lock_events::{ADOPTS, BEGINS, BEGUN, LEAVES, LockOperation};
-use crate::{interpreter, numbers, real, state};
+use crate::{interpreter, numbers, state};
 use libc::c_int;
+use limits::{await_change, changes, limit_of, moved, release, stands_at};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -29,7 +35,18 @@ const CLOSED: u64 = 1;
 const WAITING: u64 = 2;
 /// The thread is within another operation.
 const ACTS: u64 = 4;
-const ONE: u64 = 8;
+/// The count was told. Setting the mark fails an operation that is about to begin, which then finds that threads stand.
+const TOLD: u64 = 8;
+/// With [`WAITING`]: it waits for a semaphore of an interpreter, and has yet to look for it again after each event.
+const LOOKS: u64 = 16;
+const ONE: u64 = 32;
+/// Marks of an operation underway.
+const UNDERWAY: u64 = WAITING | ACTS | LOOKS;
+
+/// The count in [`Slot::word`].
+fn made(word: u64) -> u64 {
+    word / ONE
+}
 
 /// An early thread, or one that has ended.
 pub struct Slot {
@@ -40,6 +57,10 @@ pub struct Slot {
     is_alive: AtomicBool,
     has_ended: AtomicBool,
     is_counted: AtomicBool,
+    /// True for a thread of an interpreter.
+    is_interpreted: AtomicBool,
+    /// Number of the interpreter's events at the last look of such a thread for its semaphore.
+    looked: AtomicU32,
 }
 
 /// Limit on early threads. Further ones are not ordered. The threads that ended first are forgotten.
@@ -52,6 +73,8 @@ static SLOTS: [Slot; SLOT_COUNT] = [const {
         is_alive: AtomicBool::new(false),
         has_ended: AtomicBool::new(false),
         is_counted: AtomicBool::new(true),
+        is_interpreted: AtomicBool::new(false),
+        looked: AtomicU32::new(0),
     }
 }; SLOT_COUNT];
 /// The slot after the one taken last.
@@ -66,31 +89,6 @@ const IS_CLOSED: u32 = 1;
 const OFF: u32 = 2;
 /// True once there was an early thread.
 static IS_USED: AtomicBool = AtomicBool::new(false);
-/// True while early threads stand still at their limits.
-static STANDS: AtomicBool = AtomicBool::new(false);
-/// Number of changes that a thread may wait for: operations made while threads stand still, and new limits. A futex.
-static CHANGES: AtomicU32 = AtomicU32::new(0);
-
-/// Count of a thread's operations.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Count {
-    thread: u64,
-    made: u64,
-}
-
-/// In place of a count: the thread waits to be woken.
-const UNTIL_IT_WAITS: u64 = u64::MAX;
-
-/// Limit on the threads whose counts are told.
-const TOLD_COUNT: usize = 1024;
-/// Limits of threads, by their numbers.
-static LIMITS: [[AtomicU64; 2]; TOLD_COUNT] = [const { [const { AtomicU64::new(0) }; 2] }; TOLD_COUNT];
-
-fn limit_of(thread: u64) -> u64 {
-    let limit = LIMITS.iter().find(|[of, _]| of.load(Ordering::Relaxed) == thread);
-    limit.map_or(0, |[_, made]| made.load(Ordering::Relaxed))
-}
 
 thread_local! {
     /// The calling thread's slot, until it is ordered.
@@ -109,7 +107,7 @@ impl Table {
     }
 
     /// A slot for the thread of this number; `None` if there is none, or the order has begun.
-    fn slot(&self, number: u64, is_counted: bool) -> Option<&'static Slot> {
+    fn slot(&self, number: u64, is_counted: bool, is_interpreted: bool) -> Option<&'static Slot> {
         if PHASE.load(Ordering::Acquire) != OPEN {
             return None;
         }
@@ -120,6 +118,7 @@ impl Table {
         slot.number.store(number, Ordering::Relaxed);
         slot.limit.store(limit_of(number), Ordering::Relaxed);
         slot.is_counted.store(is_counted, Ordering::Relaxed);
+        slot.is_interpreted.store(is_interpreted, Ordering::Relaxed);
         slot.has_ended.store(false, Ordering::Relaxed);
         slot.is_alive.store(true, Ordering::Relaxed);
         Some(slot)
@@ -135,11 +134,15 @@ impl Drop for Table {
 /// Called when the calling thread makes another one of this number, which begins with `start`. Returns the slot of the
 /// new thread if it is early.
 pub fn created(number: u64, start: usize) -> Option<&'static Slot> {
-    if PHASE.load(Ordering::Relaxed) != OPEN || state::library_answers() || interpreter::is_there() {
+    if PHASE.load(Ordering::Relaxed) != OPEN || state::library_answers() {
         return None;
     }
     state::job().filter(state::JobFacts::is_first_process)?;
-    if runtimes::is_one(start as *const c_void) {
+    // In a process with an interpreter, only the interpreter's threads are ordered.
+    let is_interpreted = interpreter::is_there();
+    let is_left_out =
+        if is_interpreted { !interpreter::has_made(start) } else { runtimes::is_one(start as *const c_void) };
+    if is_left_out {
         return None;
     }
     let table = Table::take();
@@ -149,11 +152,11 @@ pub fn created(number: u64, start: usize) -> Option<&'static Slot> {
         if me != 0 {
             return None;
         }
-        SLOT.set(table.slot(me, true));
+        SLOT.set(table.slot(me, true, is_interpreted));
     }
     runtimes::look();
     IS_USED.store(true, Ordering::Release);
-    table.slot(number, !runtimes::is_of(start as *const c_void, &[b"libgomp"]))
+    table.slot(number, !runtimes::is_of(start as *const c_void, &[b"libgomp"]), is_interpreted)
 }
 
 /// Gives back the slot of a thread that was not made.
@@ -165,6 +168,17 @@ pub fn forget(slot: &'static Slot) {
 pub fn begin_thread(slot: &'static Slot) {
     SLOT.set(Some(slot));
     super::leave_at_end();
+}
+
+/// True while there are early threads, and no order yet.
+pub fn is_open() -> bool {
+    IS_USED.load(Ordering::Relaxed) && PHASE.load(Ordering::Acquire) == OPEN
+}
+
+/// The calling thread of an interpreter, if it has yet to become ordered.
+#[inline]
+pub fn current_interpreted() -> Option<Early> {
+    current().filter(|early| early.is_interpreted() && !IS_PAUSED.get())
 }
 
 /// The calling thread, if it has yet to become ordered.
@@ -179,89 +193,6 @@ pub fn current() -> Option<Early> {
         return None;
     }
     Some(Early(slot))
-}
-
-fn change() {
-    CHANGES.fetch_add(1, Ordering::SeqCst);
-    real::wake_all(&CHANGES);
-}
-
-/// Waits for another change. Returns false when none has come for a second.
-fn await_change(seen: u32) -> bool {
-    let time = libc::timespec { tv_sec: 1, tv_nsec: 0 };
-    real::wait_while(&CHANGES, seen, Some(&time)) != libc::ETIMEDOUT
-}
-
-/// Makes early threads stand still at their next operation, and fills `counts`, which has room for [`TOLD_COUNT`], with
-/// theirs: [`UNTIL_IT_WAITS`] for one that waits to be woken. An operation underway is counted. Returns the number of
-/// counts.
-///
-/// # Safety
-/// `counts` is valid for writing that many elements.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn redrt_preload_hold_early(counts: *mut Count) -> usize {
-    if !IS_USED.load(Ordering::Acquire) || PHASE.load(Ordering::Acquire) != OPEN {
-        return 0;
-    }
-    let _table = Table::take();
-    STANDS.store(true, Ordering::SeqCst);
-    let me = numbers::number();
-    let mut count = 0;
-    for slot in alive().filter(|slot| slot.is_counted.load(Ordering::Relaxed)).take(TOLD_COUNT) {
-        let (thread, word) = (slot.number.load(Ordering::Relaxed), slot.word.load(Ordering::SeqCst));
-        if thread != me {
-            let made = if word & WAITING != 0 { UNTIL_IT_WAITS } else { word / ONE + u64::from(word & ACTS != 0) };
-            // SAFETY: - there is room, by contract.
-            unsafe { counts.add(count).write(Count { thread, made }) };
-            count += 1;
-        }
-    }
-    count
-}
-
-/// Lets threads that stand still go on until they have made so many operations.
-///
-/// # Safety
-/// `limits` is valid for reading `count` elements.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn redrt_preload_limit_early(limits: *const Count, count: usize) {
-    let _table = Table::take();
-    for (at, [of, until]) in LIMITS.iter().take(count).enumerate() {
-        // SAFETY: - within the elements, by contract.
-        let Count { thread, made } = unsafe { *limits.add(at) };
-        of.store(thread, Ordering::Relaxed);
-        until.store(made, Ordering::Relaxed);
-    }
-    for slot in alive() {
-        slot.limit.store(limit_of(slot.number.load(Ordering::Relaxed)), Ordering::SeqCst);
-    }
-    change();
-}
-
-fn alive() -> impl Iterator<Item = &'static Slot> {
-    SLOTS.iter().filter(|slot| slot.is_alive.load(Ordering::Acquire))
-}
-
-/// Lets all threads go on.
-fn release() {
-    STANDS.store(false, Ordering::SeqCst);
-    change();
-}
-
-/// Waits until threads are at their limits, or wait themselves. Gives up when none goes on for a second, and at last
-/// after ten: they depend on each other in another way here than in other replicas.
-fn await_limits() {
-    let begin_ns = real::clock_ns(libc::CLOCK_MONOTONIC);
-    while real::clock_ns(libc::CLOCK_MONOTONIC) - begin_ns < 10_000_000_000 {
-        let seen = CHANGES.load(Ordering::SeqCst);
-        let is_behind = |slot: &Slot| {
-            let word = slot.word.load(Ordering::SeqCst);
-            word & WAITING == 0 && word / ONE < slot.limit.load(Ordering::SeqCst)
-        };
-        if !alive().any(is_behind) || !await_change(seen) {
-            return;
-        }
-    }
 }
 
 /// An early thread.
@@ -285,25 +216,34 @@ impl Early {
         thread.perform_with(last, act, Some(result).filter(|_| has_it))
     }
 
-    /// Begins an operation, which `waits` to be woken by others. The result is the thread if the order has begun.
+    /// Begins an operation, which `waits` to be woken by others. Stands still where the thread is at its limit. The
+    /// result is the thread if the order has begun.
     pub(super) fn begin(self, waits: bool) -> Option<Ordered> {
         loop {
-            let seen = CHANGES.load(Ordering::SeqCst);
+            let seen = changes();
+            match self.try_begin(if waits { WAITING } else { ACTS }) {
+                Opening::Begun => return None,
+                Opening::Closed => return join(),
+                Opening::Stands => _ = await_change(seen),
+            }
+        }
+    }
+
+    fn try_begin(self, mark: u64) -> Opening {
+        loop {
             let word = self.0.word.load(Ordering::SeqCst);
             if word & CLOSED != 0 {
-                return join();
+                return Opening::Closed;
             }
-            let stands = STANDS.load(Ordering::SeqCst) && word / ONE >= self.0.limit.load(Ordering::SeqCst);
-            if stands && !waits {
-                await_change(seen);
-                continue;
+            if mark == ACTS && stands_at(self.0, word) {
+                return Opening::Stands;
             }
-            let marked = (word & !(WAITING | ACTS)) | if waits { WAITING } else { ACTS };
+            let marked = (word & !UNDERWAY) | mark;
             if self.0.word.compare_exchange(word, marked, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                if waits && STANDS.load(Ordering::SeqCst) {
-                    change();
+                if mark != ACTS {
+                    moved();
                 }
-                return None;
+                return Opening::Begun;
             }
         }
     }
@@ -311,12 +251,10 @@ impl Early {
     /// Counts an operation that was made. If the order has begun, the result is the thread, for which the operation is
     /// yet to be made in its turn.
     pub(super) fn count(self) -> Option<Ordered> {
-        let one_more = |word: u64| (word & CLOSED == 0).then_some((word & !(WAITING | ACTS)) + ONE);
+        let one_more = |word: u64| (word & CLOSED == 0).then_some((word & !UNDERWAY) + ONE);
         let closed = self.0.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_err();
         if !closed {
-            if STANDS.load(Ordering::SeqCst) {
-                change();
-            }
+            moved();
             return None;
         }
         join()
@@ -328,6 +266,60 @@ impl Early {
             return None;
         }
         join()
+    }
+}
+
+/// Answer to a thread that is about to begin an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    Begun,
+    /// It is at its limit, and stands still.
+    Stands,
+    /// The order has begun.
+    Closed,
+}
+
+/// The same for a thread of an interpreter, whose operations are its segments and its semaphores.
+impl Early {
+    pub(super) fn is_interpreted(self) -> bool {
+        self.0.is_interpreted.load(Ordering::Relaxed)
+    }
+
+    /// Called where the thread begins a segment: stands still where it is at its limit.
+    pub fn begin_segment(self) {
+        self.begin(false);
+    }
+
+    /// Called where the thread ends a segment.
+    pub fn end_segment(self) {
+        self.count();
+    }
+
+    /// Called before the thread tries a semaphore in its gap, when there have been so many events of the interpreter.
+    pub fn begin_attempt(self, seen: u32) -> Opening {
+        let begun = self.try_begin(ACTS);
+        if begun == Opening::Stands {
+            self.has_looked(seen);
+        }
+        begun
+    }
+
+    /// Called when it could not get the semaphore, and waits for another event; `for_ever`: to be woken by others, for as
+    /// long as that takes.
+    pub fn pause(self, seen: u32, for_ever: bool) {
+        self.0.looked.store(seen, Ordering::SeqCst);
+        self.try_begin(if for_ever { WAITING | LOOKS } else { 0 });
+    }
+
+    fn has_looked(self, seen: u32) {
+        if self.0.looked.swap(seen, Ordering::SeqCst) != seen {
+            moved();
+        }
+    }
+
+    /// Called when the wait has ended. Returns false if the order has begun: then the end is yet to be agreed on.
+    pub fn end_attempt(self) -> bool {
+        self.count().is_none()
     }
 }
 
@@ -343,8 +335,14 @@ fn join() -> Option<Ordered> {
         return None;
     }
     SLOT.set(None);
-    ORDERED.set(enter(slot.number.load(Ordering::Relaxed)));
-    ORDERED.get()
+    let entered = enter(slot.number.load(Ordering::Relaxed));
+    if slot.is_interpreted.load(Ordering::Relaxed) {
+        // Its locks have an order of their own.
+        exchange::adopt(entered);
+    } else {
+        ORDERED.set(entered);
+    }
+    entered
 }
 
 /// Records the end of the calling thread. Returns its number if the order has adopted it.
@@ -353,18 +351,15 @@ pub fn end_thread() -> Option<u64> {
     let _table = Table::take();
     slot.has_ended.store(true, Ordering::Release);
     slot.is_alive.store(false, Ordering::Release);
-    if STANDS.load(Ordering::SeqCst) {
-        change();
-    }
+    moved();
     (PHASE.load(Ordering::Acquire) == IS_CLOSED).then(|| slot.number.load(Ordering::Relaxed))
 }
 
 /// Called in `MPI_Init`, when the library answers: the order begins with the threads that are there.
 pub fn begin() {
-    if !IS_USED.load(Ordering::Acquire) || PHASE.load(Ordering::Acquire) != OPEN {
+    if !is_open() {
         return release();
     }
-    await_limits();
     let table = Table::take();
     let me = numbers::number();
     let notes = ask(BEGINS, &LockOperation::of(me));
@@ -381,9 +376,10 @@ pub fn begin() {
         }
     }
     ask(BEGUN, &LockOperation::of(me));
-    ORDERED.set(enter(me));
-    SLOT.set(None);
-    IS_ON.store(true, Ordering::Release);
+    if SLOT.take().is_none_or(|slot| !slot.is_interpreted.load(Ordering::Relaxed)) {
+        ORDERED.set(enter(me));
+        IS_ON.store(true, Ordering::Release);
+    }
     PHASE.store(IS_CLOSED, Ordering::Release);
     drop(table);
     release();
@@ -394,7 +390,7 @@ fn adopt(slot: &Slot, has_ended: bool, me: u64) {
     let word = slot.word.fetch_or(CLOSED, Ordering::AcqRel);
     let number = slot.number.load(Ordering::Relaxed);
     let is_counted = number != me && slot.is_counted.load(Ordering::Relaxed);
-    let (last_number, waits) = if is_counted { (word / ONE, word & WAITING != 0) } else { (0, false) };
+    let (last_number, waits) = if is_counted { (made(word), word & WAITING != 0) } else { (0, false) };
     let flags = if waits { WAITING } else { 0 };
     ask(ADOPTS, &LockOperation { last_number, flags, ..LockOperation::of(number) });
     if has_ended {

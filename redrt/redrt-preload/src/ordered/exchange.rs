@@ -54,6 +54,11 @@ pub(super) fn entered() -> Option<Ordered> {
     ENTERED.get()
 }
 
+/// The calling thread of an interpreter takes part from now on, if threads are ordered.
+pub(super) fn adopt(thread: Option<Ordered>) {
+    ENTERED.set(thread);
+}
+
 /// The calling thread of an interpreter takes part no more.
 pub(super) fn leave() {
     ENTERED.set(None);
@@ -65,6 +70,10 @@ pub(super) fn current() -> Option<Caller> {
         return None;
     }
     if let Some(early) = early::current() {
+        // Within its segment such a thread does not stand still.
+        if early.is_interpreted() && interpreter::holds_lock() {
+            return None;
+        }
         return Some(early.has_closed().map_or(Caller::Early(early), Caller::Ordered));
     }
     in_order().map(Caller::Ordered)

@@ -5,7 +5,7 @@
 //!
 //! Threads are ordered if the program makes them in the main thread or in an ordered one; so is the thread that makes
 //! the first of them. Threads that are there before `MPI_Init` are *early* until then (module `early`). Interpreters
-//! with a lock of their own have an order of their own.
+//! with a lock of their own have an order of their own, but their early threads begin in the same way.
 
 mod c11;
 mod conditions;
@@ -185,7 +185,7 @@ fn caller() -> Caller {
     if let Some(thread) = current() {
         return Caller::Ordered(thread);
     }
-    match early::current().filter(|_| !IS_PAUSED.get()) {
+    match early::current().filter(|early| !IS_PAUSED.get() && !early.is_interpreted()) {
         None => Caller::Unordered,
         Some(early) => early.has_closed().map_or(Caller::Early(early), Caller::Ordered),
     }

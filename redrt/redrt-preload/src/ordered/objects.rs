@@ -140,7 +140,11 @@ pub unsafe extern "C" fn sem_wait(lock: Semaphore) -> c_int {
 /// As for the function of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_trywait(lock: Semaphore) -> c_int {
-    semaphore(lock, false, || next!(sem_trywait(lock => Semaphore) -> c_int, -1))
+    let result = semaphore(lock, false, || next!(sem_trywait(lock => Semaphore) -> c_int, -1));
+    if result == 0 {
+        interpreter::note_taken(lock);
+    }
+    result
 }
 
 /// Replaces the C library's: the thread that gets PTHREAD_BARRIER_SERIAL_THREAD is the same in all replicas.

@@ -1,7 +1,11 @@
 //! Threads of an interpreter in three replicas, each with a schedule of its own. A leader records, the others follow.
-//! When the leader is lost, one follower leads, and a copy of a remaining replica takes the free place.
+//! When the leader is lost, one follower leads, and a copy of a remaining replica takes the free place. In some runs the
+//! threads are older than the order.
+
+mod early;
 
 use super::*;
+use early::{Early, begin_one};
 use simulation_kit::schedule::{Agenda, Standstill};
 use simulation_kit::{Nothing, Random, Setup, Simulator, Violation};
 use std::collections::VecDeque;
@@ -24,6 +28,12 @@ simulation_kit::named! {
         StarvesOn,
         /// Threads that a leader has let in go on in its copy, which follows, as they come.
         CopyKeepsPermits,
+        /// The order begins before all threads are as far as in other replicas.
+        BeginsBehind,
+        /// A thread that gives way before the order begins counts that as the end of its segment.
+        CountsInterrupted,
+        /// Replicas do not learn that a thread has ended before the order begins.
+        EndUntold,
     }
 }
 
@@ -49,6 +59,8 @@ enum State {
 
 #[derive(Clone)]
 struct Process {
+    /// `None` once the order has begun.
+    early: Option<Early>,
     order: Order,
     states: Vec<State>,
     /// Number of segments that each thread has begun.
@@ -94,12 +106,15 @@ impl Log for View<'_> {
 }
 
 impl Process {
-    fn new(leads: bool) -> Self {
+    /// `init_at`: `None` if the order begins with the threads.
+    fn new(leads: bool, init_at: Option<u32>) -> Self {
+        let early = init_at.map(|init_at| Early::new(THREADS as usize, init_at));
         let states = vec![State::Gap; THREADS as usize];
         let begun = vec![0; THREADS as usize];
-        let order = Order { in_gap: (0..THREADS).collect(), ..Order::default() };
+        let in_gap = if early.is_some() { BTreeSet::new() } else { (0..THREADS).collect() };
+        let order = Order { in_gap, ..Order::default() };
         let (seen, has_semaphore, starving) = (Vec::new(), None, None);
-        Self { order, states, begun, seen, has_semaphore, at: 0, leads, is_asked: false, starving }
+        Self { early, order, states, begun, seen, has_semaphore, at: 0, leads, is_asked: false, starving }
     }
 
     fn has_ended(&self) -> bool {
@@ -109,6 +124,9 @@ impl Process {
     /// Lets one thread, chosen at random, make one step. Returns false if it could not. `known` is the number of items
     /// that this process has received.
     fn step(&mut self, random: &mut Random, log: &mut Vec<Turn>, known: usize, mistake: Option<Mistake>) -> bool {
+        if self.early.is_some() {
+            return self.step_early(random, mistake);
+        }
         let thread = random.below(THREADS as usize);
         let number = thread as u64;
         let is_held = self.states.iter().any(|state| matches!(state, State::Holds { .. }));
@@ -235,9 +253,11 @@ impl Simulator for TurnsSimulator {
     fn run(seed: u64, setup: &Setup<Self>) -> Result<String, Violation> {
         let mut random = Random::new(seed);
         let mut log = Vec::new();
-        let mut leader = Process::new(true);
-        let mut followers: VecDeque<_> = [Process::new(false), Process::new(false)].into();
+        let init_at = random.one_in(3).then(|| random.within(1..SEGMENTS.into()) as u32);
+        let mut leader = Process::new(true, init_at);
+        let mut followers: VecDeque<_> = [Process::new(false, init_at), Process::new(false, init_at)].into();
         let mut faults = Agenda::default();
+        let mut has_begun = init_at.is_none();
         if random.chance(50) {
             let dies_at = random.within(0..800);
             faults.plan(dies_at, Fault::Death);
@@ -246,7 +266,13 @@ impl Simulator for TurnsSimulator {
         let (mut now, mut standstill) = (0, Standstill::after(2_000));
         while !leader.has_ended() || followers.iter().any(|follower| !follower.has_ended()) {
             now += 1;
-            match faults.due(now) {
+            if !has_begun {
+                let mut all: Vec<_> = followers.iter_mut().chain([&mut leader]).collect();
+                begin_one(&mut all, setup.mistake);
+                has_begun = all.iter().all(|process| process.early.is_none());
+            }
+            // Nobody is lost before the order has begun.
+            match Some(()).filter(|()| has_begun).and_then(|()| faults.due(now)) {
                 Some(Fault::Death) => {
                     setup.trace.say(|| format!("{now:>6} the leader dies"));
                     leader = followers.pop_front().expect("there are two");
