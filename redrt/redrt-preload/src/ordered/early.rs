@@ -401,5 +401,7 @@ fn adopt(slot: &Slot, has_ended: bool, me: u64) {
 /// No thread of this process is early any more: it is a forked child.
 pub fn leave_alone() {
     PHASE.store(OFF, Ordering::Release);
+    // A thread that the child lacks may have held it.
+    IS_HELD.store(false, Ordering::Release);
     release();
 }

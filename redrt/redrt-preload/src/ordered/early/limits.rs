@@ -54,9 +54,9 @@ pub(super) fn moved() {
     }
 }
 
-/// Waits for another change. Returns false when none has come for a second.
+/// Waits for another change. Returns false when none has come for a [`TICK_NS`].
 pub(super) fn await_change(seen: u32) -> bool {
-    let time = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+    let time = libc::timespec { tv_sec: 0, tv_nsec: TICK_NS };
     real::wait_while(&CHANGES, seen, Some(&time)) != libc::ETIMEDOUT
 }
 
@@ -131,15 +131,20 @@ pub(super) fn release() {
     interpreter::stir();
 }
 
-/// Longest time for which `MPI_Init` waits for early threads.
-const WAIT_NS_MAX: i64 = 10_000_000_000;
+const TICK_NS: i64 = 100_000_000;
+/// Longest time for which `MPI_Init` waits for early threads: in all, and while none goes on.
+const WAIT_NS_MAX: i64 = 100 * TICK_NS;
+const STILL_NS_MAX: i64 = 10 * TICK_NS;
 
-/// Waits until threads are at their limits, or wait themselves. Gives up when none goes on for a second, and at last
-/// after [`WAIT_NS_MAX`]: they depend on each other in another way here than in other replicas. A thread of an
+/// Waits until threads are at their limits, or wait themselves. Gives up when none goes on for [`STILL_NS_MAX`], and at
+/// last after [`WAIT_NS_MAX`]: they depend on each other in another way here than in other replicas. A thread of an
 /// interpreter may compute all that time within its segment.
+///
+/// The process may be stopped meanwhile, and its threads with it: a longer time between two looks counts as a tick.
 fn await_limits() {
-    let begin_ns = real::clock_ns(libc::CLOCK_MONOTONIC);
-    while real::clock_ns(libc::CLOCK_MONOTONIC) - begin_ns < WAIT_NS_MAX {
+    let (mut waited_ns, mut still_ns) = (0, 0);
+    while waited_ns < WAIT_NS_MAX {
+        let begin_ns = real::clock_ns(libc::CLOCK_MONOTONIC);
         let seen = changes();
         let (mut is_complete, mut computes) = (true, false);
         for slot in alive().filter(|slot| is_behind(slot)) {
@@ -147,7 +152,14 @@ fn await_limits() {
             let is_underway = slot.word.load(Ordering::SeqCst) & ACTS != 0;
             computes |= is_underway && slot.is_interpreted.load(Ordering::Relaxed);
         }
-        if is_complete || !await_change(seen) && !computes {
+        if is_complete {
+            return;
+        }
+        let has_changed = await_change(seen);
+        let passed_ns = (real::clock_ns(libc::CLOCK_MONOTONIC) - begin_ns).min(TICK_NS);
+        waited_ns += passed_ns;
+        still_ns = if has_changed || computes { 0 } else { still_ns + passed_ns };
+        if still_ns >= STILL_NS_MAX {
             return;
         }
     }
