@@ -20,9 +20,8 @@
 mod early;
 mod giving_up;
 
-pub use early::{note_taken, without_lock};
+pub use early::{EarlyThreads, Opening, know_early, note_taken, without_lock};
 
-use crate::ordered::early as early_threads;
 use crate::real::next;
 use crate::turn::{
     DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
@@ -196,7 +195,7 @@ fn is(mutex: *mut pthread_mutex_t, which: usize) -> bool {
 
 /// Sends an event to the library, if the threads of this process are ordered and the caller is the program.
 fn tell(event: c_int, argument: c_int) -> c_int {
-    if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() || early_threads::is_open() {
+    if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() || early::is_open() {
         return 0;
     }
     let answer = state::ask_library(|hooks| match hooks.turn {
@@ -350,7 +349,7 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
     if result != libc::ETIMEDOUT || !is(mutex.cast(), LOCK) || !HAS_THREADS.load(Ordering::Relaxed) {
         return result;
     }
-    if early_threads::is_open() {
+    if early::is_open() {
         IS_ASKED.store(true, Ordering::Relaxed);
         return result;
     }
@@ -412,8 +411,8 @@ pub fn wait_for_semaphore(
 ) -> c_int {
     let thread = THREAD.get();
     let is_ordered = thread.is_known && !thread.holds && HAS_THREADS.load(Ordering::Relaxed);
-    if let Some(early) = early_threads::current_interpreted().filter(|_| is_ordered)
-        && let early::Waited::Ended(error) = early::wait(early, semaphore, deadline)
+    if let Some(threads) = early::current().filter(|_| is_ordered)
+        && let early::Waited::Ended(error) = early::wait(threads, semaphore, deadline)
     {
         return ended(error);
     }

@@ -12,24 +12,72 @@
 
 use super::{EVENTS, THREAD, Thread, await_event, left_until, note_event};
 use crate::numbers;
-use crate::ordered::early::{Early, Opening, current_interpreted, is_open};
-use crate::ordered::redrt_preload_pause_order;
 use crate::real::next;
 use libc::{c_int, c_void, clockid_t, timespec};
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Answer to a thread that is about to begin an operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    Begun,
+    /// It is at its limit, and stands still.
+    Stands,
+    /// The order has begun.
+    Closed,
+}
+
+/// Functions of the module of early threads, for threads of an interpreter.
+pub struct EarlyThreads {
+    /// True while there are early threads, and no order yet.
+    pub is_open: fn() -> bool,
+    /// True if the calling thread is early.
+    pub has_caller: fn() -> bool,
+    pub begin_segment: fn(),
+    pub end_segment: fn(),
+    /// Called before the thread tries a semaphore in its gap, when there have been so many events of the interpreter.
+    pub begin_attempt: fn(u32) -> Opening,
+    /// Called when it could not get the semaphore, and waits for another event; with `true` to be woken by others, for
+    /// as long as that takes.
+    pub pause: fn(u32, bool),
+    /// Called when the wait has ended. Returns false if the order has begun: then the end is yet to be agreed on.
+    pub end_attempt: fn() -> bool,
+}
+
+/// Null until there is an early thread.
+static EARLY: AtomicPtr<EarlyThreads> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Called when there is an early thread.
+pub fn know_early(threads: &'static EarlyThreads) {
+    EARLY.store(std::ptr::from_ref(threads).cast_mut(), Ordering::Release);
+}
+
+fn known() -> Option<&'static EarlyThreads> {
+    // SAFETY: - null, or a static.
+    unsafe { EARLY.load(Ordering::Acquire).as_ref() }
+}
+
+/// True while there are early threads, and no order yet.
+pub fn is_open() -> bool {
+    known().is_some_and(|early| (early.is_open)())
+}
+
+/// Early threads, if the calling thread is one.
+pub fn current() -> Option<&'static EarlyThreads> {
+    known().filter(|early| (early.has_caller)())
+}
 
 /// Called before the calling thread takes the lock to begin a segment.
 pub fn begin_segment() {
-    if let Some(early) = current_interpreted() {
-        early.begin_segment();
+    if let Some(early) = current() {
+        (early.begin_segment)();
     }
 }
 
 /// Called when it gives the lock up by itself.
 pub fn end_segment() {
-    if let Some(early) = current_interpreted() {
-        early.end_segment();
+    if let Some(early) = current() {
+        (early.end_segment)();
     }
 }
 
@@ -67,10 +115,10 @@ pub enum Waited {
 }
 
 /// Waits for a semaphore without the lock, until this time in real time.
-pub fn wait(early: Early, semaphore: *mut c_void, deadline: Option<(clockid_t, &timespec)>) -> Waited {
+pub fn wait(early: &EarlyThreads, semaphore: *mut c_void, deadline: Option<(clockid_t, &timespec)>) -> Waited {
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
-        match early.begin_attempt(seen) {
+        match (early.begin_attempt)(seen) {
             Opening::Begun => {}
             Opening::Closed => return Waited::Unended,
             Opening::Stands => {
@@ -80,7 +128,7 @@ pub fn wait(early: Early, semaphore: *mut c_void, deadline: Option<(clockid_t, &
         }
         if next!(sem_trywait(semaphore => *mut c_void) -> c_int, -1) == 0 {
             note_taken(semaphore);
-            if early.end_attempt() {
+            if (early.end_attempt)() {
                 return Waited::Ended(0);
             }
             next!(sem_post(semaphore => *mut c_void) -> c_int, -1);
@@ -91,13 +139,13 @@ pub fn wait(early: Early, semaphore: *mut c_void, deadline: Option<(clockid_t, &
         let error = if left.is_some_and(|left| left.tv_sec < 0) {
             libc::ETIMEDOUT
         } else {
-            early.pause(seen, deadline.is_none() && !is_lock_of_another(semaphore));
+            (early.pause)(seen, deadline.is_none() && !is_lock_of_another(semaphore));
             match await_event(seen, left.as_ref()) {
                 true => libc::EINTR,
                 false => continue,
             }
         };
-        if !early.end_attempt() {
+        if !(early.end_attempt)() {
             return Waited::Unended;
         }
         THREAD.set(Thread { has_timed_out: error == libc::ETIMEDOUT, ..THREAD.get() });
@@ -135,13 +183,10 @@ fn give_up() -> Option<(unsafe extern "C" fn(*mut c_void), *mut c_void)> {
 /// Runs `wait` without the interpreter's lock. All threads stand still afterwards, so none gets the lock before the
 /// calling one has it again.
 pub fn without_lock(wait: impl FnOnce()) {
-    // The segment of the calling thread does not end.
-    let was_paused = redrt_preload_pause_order(true);
     let given_up = give_up();
     wait();
     if let Some((restore, state)) = given_up {
         // SAFETY: - the state of the calling thread, which has given the lock up.
         unsafe { restore(state) };
     }
-    redrt_preload_pause_order(was_paused);
 }

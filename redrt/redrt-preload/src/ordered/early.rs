@@ -21,6 +21,7 @@ mod limits;
 
 use super::places::Last;
 use super::{Act, IS_ON, IS_PAUSED, NOTES, ORDERED, Ordered, ask, enter, exchange, runtimes};
+use crate::interpreter::{EarlyThreads, Opening};
 use crate::lock_events::{ADOPTS, BEGINS, BEGUN, LEAVES, LockOperation};
 use crate::{interpreter, numbers, state};
 use libc::c_int;
@@ -155,6 +156,7 @@ pub fn created(number: u64, start: usize) -> Option<&'static Slot> {
         SLOT.set(table.slot(me, true, is_interpreted));
     }
     runtimes::look();
+    interpreter::know_early(&INTERPRETED);
     IS_USED.store(true, Ordering::Release);
     table.slot(number, !runtimes::is_of(start as *const c_void, &[b"libgomp"]), is_interpreted)
 }
@@ -175,9 +177,20 @@ pub fn is_open() -> bool {
     IS_USED.load(Ordering::Relaxed) && PHASE.load(Ordering::Acquire) == OPEN
 }
 
+/// Answers for threads of an interpreter.
+static INTERPRETED: EarlyThreads = EarlyThreads {
+    is_open,
+    has_caller: || current_interpreted().is_some(),
+    begin_segment: || _ = current_interpreted().map(|early| early.begin(false)),
+    end_segment: || _ = current_interpreted().map(Early::count),
+    begin_attempt: |seen| current_interpreted().map_or(Opening::Closed, |early| early.begin_attempt(seen)),
+    pause: |seen, for_ever| _ = current_interpreted().map(|early| early.pause(seen, for_ever)),
+    end_attempt: || current_interpreted().is_some_and(|early| early.count().is_none()),
+};
+
 /// The calling thread of an interpreter, if it has yet to become ordered.
 #[inline]
-pub fn current_interpreted() -> Option<Early> {
+fn current_interpreted() -> Option<Early> {
     current().filter(|early| early.is_interpreted() && !IS_PAUSED.get())
 }
 
@@ -269,34 +282,14 @@ impl Early {
     }
 }
 
-/// Answer to a thread that is about to begin an operation.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Opening {
-    Begun,
-    /// It is at its limit, and stands still.
-    Stands,
-    /// The order has begun.
-    Closed,
-}
-
 /// The same for a thread of an interpreter, whose operations are its segments and its semaphores.
 impl Early {
     pub(super) fn is_interpreted(self) -> bool {
         self.0.is_interpreted.load(Ordering::Relaxed)
     }
 
-    /// Called where the thread begins a segment: stands still where it is at its limit.
-    pub fn begin_segment(self) {
-        self.begin(false);
-    }
-
-    /// Called where the thread ends a segment.
-    pub fn end_segment(self) {
-        self.count();
-    }
-
     /// Called before the thread tries a semaphore in its gap, when there have been so many events of the interpreter.
-    pub fn begin_attempt(self, seen: u32) -> Opening {
+    fn begin_attempt(self, seen: u32) -> Opening {
         let begun = self.try_begin(ACTS);
         if begun == Opening::Stands {
             self.has_looked(seen);
@@ -304,9 +297,8 @@ impl Early {
         begun
     }
 
-    /// Called when it could not get the semaphore, and waits for another event; `for_ever`: to be woken by others, for as
-    /// long as that takes.
-    pub fn pause(self, seen: u32, for_ever: bool) {
+    /// Called when it waits for another event; `for_ever`: to be woken by others.
+    fn pause(self, seen: u32, for_ever: bool) {
         self.0.looked.store(seen, Ordering::SeqCst);
         self.try_begin(if for_ever { WAITING | LOOKS } else { 0 });
     }
@@ -315,11 +307,6 @@ impl Early {
         if self.0.looked.swap(seen, Ordering::SeqCst) != seen {
             moved();
         }
-    }
-
-    /// Called when the wait has ended. Returns false if the order has begun: then the end is yet to be agreed on.
-    pub fn end_attempt(self) -> bool {
-        self.count().is_none()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Points up to which early threads go on while their process is in `MPI_Init`.
 
-use super::{ACTS, LOOKS, SLOTS, Slot, TOLD, Table, WAITING, is_open, made};
+use super::{ACTS, IS_PAUSED, LOOKS, SLOTS, Slot, TOLD, Table, WAITING, is_open, made};
 use crate::{interpreter, numbers, real};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -94,8 +94,8 @@ pub unsafe extern "C" fn redrt_preload_hold_early(counts: *mut Count) -> usize {
     count
 }
 
-/// Lets threads that stand still go on until they have made so many operations, and waits for that. The library does not
-/// answer yet: a thread that read a clock now would wait for a leader whose thread has read it long before.
+/// Lets threads that stand still go on until they have made so many operations, and waits for that. The library does
+/// not answer yet: a thread that read a clock now would wait for a leader whose thread has read it long before.
 ///
 /// # Safety
 /// `limits` is valid for reading `count` elements.
@@ -117,7 +117,10 @@ pub unsafe extern "C" fn redrt_preload_limit_early(limits: *const Count, count: 
     drop(table);
     change();
     interpreter::stir();
+    // The segment of the calling thread does not end.
+    let was_paused = IS_PAUSED.replace(true);
     interpreter::without_lock(await_limits);
+    IS_PAUSED.set(was_paused);
 }
 
 pub(super) fn alive() -> impl Iterator<Item = &'static Slot> {

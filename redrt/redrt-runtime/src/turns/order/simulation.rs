@@ -1,6 +1,6 @@
 //! Threads of an interpreter in three replicas, each with a schedule of its own. A leader records, the others follow.
-//! When the leader is lost, one follower leads, and a copy of a remaining replica takes the free place. In some runs the
-//! threads are older than the order.
+//! When the leader is lost, one follower leads, and a copy of a remaining replica takes the free place. In some runs
+//! the threads are older than the order.
 
 mod early;
 
