@@ -5,7 +5,7 @@
 //! Both receivers report the same message, which is recorded once. The first difference causes later ones, so messages
 //! are ordered by the time of sending, not of reporting.
 
-use super::Coordinator;
+use super::effect::Effects;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::event::{Evidence, Finding, Mismatch, OutcomeId, Parting, PathMismatch, PathStack, ReadingAlone};
@@ -134,20 +134,19 @@ impl Check {
         }
     }
 
-    /// Records a message whose comparison was undecidable. Returns the replicas to ask for their stacks, none if the
-    /// message is known already.
-    fn message(&mut self, mismatch: &Mismatch) -> Vec<(ReplicaId, Sending)> {
+    /// Records a message whose comparison was undecidable, and asks its senders for their stacks.
+    pub(super) fn message(&mut self, mismatch: &Mismatch, out: &mut Effects) {
         if mismatch.finding != Finding::Undecidable {
-            return Vec::new();
+            return;
         }
         let Mismatch { sender, receiver, context, sequence, .. } = *mismatch;
         let sending = Sending { to: receiver.rank, context, sequence };
         if self.messages.contains_key(&(sender, sending)) {
-            return Vec::new();
+            return;
         }
         if self.messages.len() == MESSAGES_MAX {
             self.untold_count += 1;
-            return Vec::new();
+            return;
         }
         let new = Nondeterministic {
             sender,
@@ -159,40 +158,21 @@ impl Check {
             difference: None,
         };
         self.messages.insert((sender, sending), new);
-        mismatch.votes.iter().map(|vote| (vote.replica, sending)).collect()
-    }
-}
-
-impl Coordinator {
-    /// Records all differences from now on.
-    pub fn check_determinism(&mut self) {
-        self.check = Some(Check::default());
+        mismatch.votes.iter().for_each(|vote| out.send(ToDaemon::Trace(vote.replica, sending)));
     }
 
-    /// The findings. None without [`Coordinator::check_determinism`].
-    #[must_use]
-    pub fn determinism(&self) -> Option<&Check> {
-        self.check.as_ref()
-    }
-
-    pub(super) fn check_message(&mut self, mismatch: &Mismatch) {
-        let asked = self.check.as_mut().map(|check| check.message(mismatch)).unwrap_or_default();
-        for (replica, sending) in asked {
-            self.send(ToDaemon::Trace(replica, sending));
-        }
-    }
-
-    pub(super) fn check_evidence(&mut self, evidence: &Evidence) {
+    /// Records the difference between two payloads of a message.
+    pub(super) fn evidence(&mut self, evidence: &Evidence) {
         let Evidence { sender, receiver, context, sequence, .. } = *evidence;
         let sending = Sending { to: receiver.rank, context, sequence };
-        let known = self.check.as_mut().and_then(|check| check.messages.get_mut(&(sender, sending)));
-        if let Some(known) = known {
+        if let Some(known) = self.messages.get_mut(&(sender, sending)) {
             known.difference = Some((evidence.suppliers, evidence.difference.clone()));
         }
     }
 
-    pub(super) fn check_trace(&mut self, replica: ReplicaId, sending: Sending, trace: Option<Trace>) {
-        let known = self.check.as_mut().and_then(|check| check.messages.get_mut(&(replica.rank, sending)));
+    /// Records the stack at which a replica sent a message.
+    pub(super) fn trace(&mut self, replica: ReplicaId, sending: Sending, trace: Option<Trace>) {
+        let known = self.messages.get_mut(&(replica.rank, sending));
         if let (Some(known), Some(trace)) = (known, trace) {
             known.traces.insert(replica, trace);
         }

@@ -1,6 +1,7 @@
 //! Faults that kill processes at times the user chose. Pure: the time and the candidates enter, the victims leave.
 
-use redrt_types::ReplicaId;
+use super::facts::Facts;
+use redrt_types::{Incarnation, ReplicaId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -79,6 +80,23 @@ impl Injector {
         let timed = self.timed.last().map(|kill| kill.at);
         let random = self.random.map(|(_, _, at)| at);
         [timed, random].into_iter().flatten().min()
+    }
+
+    /// The replicas that a kill may hit at random, since their rank has another.
+    pub(super) fn may_die(facts: Facts<'_>) -> Vec<ReplicaId> {
+        let (members, view) = (facts.members, facts.members.view());
+        let is_running = |replica: ReplicaId| {
+            let process = members.of(replica);
+            view.is_live(replica) && process.counts() && !process.is_doomed && !process.joins
+        };
+        // A replica that is to end itself may do so at any moment, so it does not count as the sibling that survives.
+        let stays = |replica: ReplicaId| {
+            let is_first = view.member(replica).is_some_and(|member| member.incarnation == Incarnation(0));
+            is_running(replica) && !(is_first && facts.settings.send_kills.contains(&replica))
+        };
+        let spare = |rank| members.world().sphere(rank).filter(|replica| stays(*replica)).count() > 1;
+        let may_die = |replica: &ReplicaId| is_running(*replica) && spare(replica.rank);
+        members.world().replicas().filter(may_die).collect()
     }
 
     /// The victims due by `now`, with the text of the fault. Random ones are taken from `may_die`, the replicas whose

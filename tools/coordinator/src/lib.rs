@@ -19,8 +19,10 @@
 #![forbid(unsafe_code)]
 
 mod determinism;
+mod effect;
 mod ending;
 mod evidence;
+mod facts;
 mod failure;
 mod health;
 mod hearing;
@@ -29,6 +31,7 @@ mod line;
 mod link;
 mod look;
 mod losses;
+mod members;
 mod messages;
 mod pace;
 mod planes;
@@ -44,6 +47,7 @@ pub mod simulation;
 mod slowness;
 mod stall;
 mod stragglers;
+mod strikes;
 
 pub use determinism::{Apart, Check, Nondeterministic};
 pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
@@ -53,6 +57,7 @@ pub use line::{
     LineSettings, LineWatch, NoLines, RESTARTS_MAX, RESUME_CODE, STOP_TIME_MAX, STORE_TIME_MAX, Schedule, StoreNews,
     StoreWait, TakenLine, WRITE_TIME_MAX,
 };
+pub use members::Members;
 pub use messages::{Input, OnStall, Output, Settings, StreamEnd};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
 pub use redundancy::{RankTime, Redundancy};
@@ -63,21 +68,31 @@ pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall, missing_bytes};
 
 pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Unproven, Wish, WishError};
 
-use ending::Ending;
+use effect::Effects;
+use ending::{Course, Due, End};
+use facts::Facts;
+use health::Differences;
 use injection::Injector;
+use link::Links;
 use pace::PaceWatch;
 use process::{Phase, Process};
-use redrt_types::{Incarnation, ReplicaId, View, ViewNumber, VirtualRank};
+use recovery::Copies;
+use redrt_types::{CutNumber, ReplicaId, View, ViewNumber};
 use redrt_wire::clone::Pins;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
+use redrt_wire::line::Generation;
+use refusal::Refusals;
 use replica_output::mismatch::Finding;
 use scrub::ScrubWatch;
 use serde::{Deserialize, Serialize};
+use signals::Signals;
 use slowness::SlownessWatch;
 use stall::StallWatch;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
+use stragglers::Stragglers;
+use strikes::Strikes;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -89,134 +104,140 @@ const SIBLINGS_BELIEVED: usize = 2;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Coordinator {
     settings: Settings,
-    view: View,
-    processes: Vec<Process>,
-    cards_sent: bool,
-    released: bool,
-    ending: Option<Ending>,
-    finished: bool,
+    members: Members,
+    course: Course,
+    machines: Machines,
+    /// None where lost replicas are not replaced.
+    recovery: Option<Copies>,
+    redundancy: Redundancy,
     /// `now` of the latest input.
     latest: Duration,
+    /// Always drained before the state is saved.
+    #[serde(skip)]
+    outputs: VecDeque<Output>,
+}
+
+/// The machines that decide, each with its own state. They know of the rest of the job what [`Facts`] has.
+#[derive(Debug, Serialize, Deserialize)]
+struct Machines {
+    signals: Signals,
     injector: Injector,
-    broken_links: Vec<link::BrokenLink>,
+    refusals: Refusals,
+    links: Links,
+    differences: Differences,
+    strikes: Strikes,
     stall: StallWatch,
     pace: PaceWatch,
-    stragglers: stragglers::Stragglers,
     slowness: SlownessWatch,
-    redundancy: Redundancy,
-    /// Host numbers, by process. Empty until [`Coordinator::launched_on`].
-    placement: Vec<u32>,
-    /// None where lost replicas are not replaced.
-    recovery: Option<Recovery>,
-    /// Set at the first difference between replicas, and never cleared. A stall that follows may have this cause.
-    have_differed: bool,
-    /// Payloads whose comparison was undecidable, until a second receiver of the same message reports.
-    excerpts: evidence::Excerpts,
-    /// Names of the functions that the user was told this job does not support.
-    unsupported: BTreeSet<String>,
-    strikes: health::Strikes,
-    doubts: health::Doubts,
+    stragglers: Stragglers,
     /// None where memory is not compared.
     scrub: Option<ScrubWatch>,
     /// None where no checkpoints are taken.
     line: Option<LineWatch>,
-    /// None unless `--check-determinism` was given.
-    check: Option<Check>,
-    /// Numbers of signals for the program that wait until all processes know each other.
-    kept_signals: Vec<(u64, i32)>,
-    /// Always drained before the state is saved.
-    #[serde(skip)]
-    outputs: VecDeque<Output>,
+}
+
+impl Machines {
+    fn new(settings: &Settings) -> Self {
+        let world = &settings.world;
+        Self {
+            signals: Signals::default(),
+            injector: Injector::new(settings.timed_kills.clone(), settings.random_kills),
+            refusals: Refusals::default(),
+            links: Links::default(),
+            differences: Differences::default(),
+            strikes: Strikes::default(),
+            stall: StallWatch::new(world.process_count(), settings.look_interval, world.is_replicated()),
+            pace: PaceWatch::new(settings.stall_time),
+            slowness: SlownessWatch::default(),
+            stragglers: Stragglers::default(),
+            scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, world.rank_count())),
+            line: settings.line.as_ref().map(LineWatch::new),
+        }
+    }
+
+    /// The checkpoint whose processes are being loaded.
+    fn line_being_loaded(&self, course: &Course) -> Option<Generation> {
+        self.line.as_ref()?.being_loaded(course)
+    }
+
+    /// Gives up the checkpoint that is being taken.
+    fn end_line(&mut self, now: Duration, out: &mut Effects) {
+        if let Some(line) = &mut self.line {
+            line.end(now, out);
+        }
+    }
+
+    /// Discards answers of processes, because the membership changed.
+    fn membership_changed(&mut self, now: Duration, view: &View) {
+        if let Some(scrub) = &mut self.scrub {
+            scrub.reset(|rank| view.live_set(rank));
+        }
+        self.stall.reset(now);
+    }
 }
 
 impl Coordinator {
     /// Starts a job whose processes are about to be launched.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let view = settings.view.clone();
-        // In a job that goes on from a checkpoint, a free place may have had a process before. Its number must not be
-        // reused.
-        let lives = settings.world.replicas().filter_map(|replica| view.member(replica));
-        let latest = lives.map(|member| member.incarnation).max().unwrap_or_default();
-        let process = |replica| match view.member(replica) {
-            Some(member) => Process { incarnation: member.incarnation, ..Process::new() },
-            None => Process::vacant(latest),
-        };
-        let processes = settings.world.replicas().map(process).collect();
-        let injector = Injector::new(settings.timed_kills.clone(), settings.random_kills);
         Self {
-            view,
-            processes,
-            cards_sent: false,
-            released: false,
-            ending: None,
-            finished: false,
-            latest: Duration::ZERO,
-            injector,
-            broken_links: Vec::new(),
-            stall: StallWatch::new(
-                settings.world.process_count(),
-                settings.look_interval,
-                settings.world.is_replicated(),
-            ),
-            pace: PaceWatch::new(settings.stall_time),
-            stragglers: stragglers::Stragglers::default(),
-            slowness: SlownessWatch::default(),
-            redundancy: Redundancy::default(),
-            placement: Vec::new(),
+            members: Members::new(settings.world.clone(), settings.view.clone()),
+            course: Course::default(),
+            machines: Machines::new(&settings),
             recovery: None,
-            have_differed: false,
-            excerpts: evidence::Excerpts::default(),
-            unsupported: BTreeSet::new(),
-            strikes: health::Strikes::default(),
-            doubts: health::Doubts::default(),
-            scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, settings.world.rank_count())),
-            line: settings.line.as_ref().map(LineWatch::new),
-            check: None,
-            kept_signals: Vec::new(),
+            redundancy: Redundancy::default(),
+            latest: Duration::ZERO,
             outputs: VecDeque::new(),
             settings,
         }
     }
 
-    /// Records the host of each process, before the processes are launched there.
-    pub fn launched_on(&mut self, placement: Vec<u32>) {
-        self.placement = placement;
-    }
-
     /// Takes one input. `now` never goes back. Inputs after the end of the job are ignored.
     pub fn handle(&mut self, now: Duration, input: Input) {
-        if self.finished {
+        if self.course.is_finished() {
             return;
         }
         self.latest = now;
         let before = self.membership();
         match input {
-            Input::Started { replica, pid } => self.process(replica).pid = Some(pid),
+            Input::Started { replica, pid } => self.members.started(replica, pid),
             Input::Tick => {}
             Input::OtherMpi { replica, found } => {
-                self.end(EndReason::OtherMpi { replica, found }, Some(ending::OTHER_MPI_CODE), now + KILL_GRACE);
+                self.end(End::new(EndReason::OtherMpi { replica, found }, ending::OTHER_MPI_CODE));
             }
             Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
             Input::Agent(replica, message) => self.hear(now, replica, message),
             Input::Exited(replica, exit) => self.exited(now, replica, exit),
             Input::Drained(replica) => self.drained(replica),
             Input::Clone { host, id, step } => self.clone_step(now, host, id, step),
-            Input::Line { generation, replica, step } => self.line_step(now, generation, replica, step),
-            Input::Store { generation, news } => self.store_says(now, generation, news),
+            Input::Line { generation, replica, step } => self.decide(now, |machines, facts, out| {
+                if let Some(line) = &mut machines.line {
+                    line.step(facts, generation, replica, step, out);
+                }
+            }),
+            Input::Store { generation, news } => self.decide(now, |machines, facts, out| {
+                if let Some(line) = &mut machines.line {
+                    line.store_says(facts, generation, news, out);
+                }
+            }),
             Input::Place { news, host } => self.hear_of_place(now, news, host),
-            Input::Output { rank, finding: Finding::Mismatch(mismatch) } => self.output_differs(now, rank, mismatch),
+            Input::Output { rank, finding: Finding::Mismatch(mismatch) } => self.decide(now, |machines, facts, out| {
+                machines.differences.output_differs(facts, rank, mismatch, out);
+            }),
             Input::Output { rank, finding: Finding::Uncompared { replica: index } } => {
                 self.report(Report::OutputUncompared { replica: ReplicaId { rank, index } });
             }
             Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
             Input::Interrupted(signal) => self.interrupted(now, signal),
-            Input::Signalled { number, signal } => self.pass_signal(number, signal),
-            Input::Suspended(stands_still) => self.suspend(stands_still),
-            Input::SpawnedFailed { code } => self.end(EndReason::SpawnedFailed { code }, Some(code), now + KILL_GRACE),
-            Input::OutputClosed => self.end(EndReason::OutputClosed, Some(OUTPUT_CLOSED_CODE), now + KILL_GRACE),
+            Input::Signalled { number, signal } => self.decide(now, |machines, facts, out| {
+                let is_loaded = machines.line_being_loaded(facts.course).is_some();
+                machines.signals.pass(facts, (number, signal), is_loaded, out);
+            }),
+            Input::Suspended(stands_still) => self.send(ToDaemon::Suspend(stands_still)),
+            Input::SpawnedFailed { code } => self.end(End::new(EndReason::SpawnedFailed { code }, code)),
+            Input::OutputClosed => self.end(End::new(EndReason::OutputClosed, OUTPUT_CLOSED_CODE)),
             Input::OutputFailed(failure) => {
-                self.end(EndReason::OutputFailed(failure), Some(OUTPUT_FAILED_CODE), now + KILL_GRACE);
+                self.end(End::new(EndReason::OutputFailed(failure), OUTPUT_FAILED_CODE));
             }
         }
         self.pass_time(now);
@@ -229,7 +250,7 @@ impl Coordinator {
     /// Returns true when all processes are gone: the exit code stands, and inputs are ignored.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.finished
+        self.course.is_finished()
     }
 
     /// The next thing to do, oldest first.
@@ -240,154 +261,186 @@ impl Coordinator {
     /// The latest time at which [`Input::Tick`] is due. None when nothing depends on time.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
-        match &self.ending {
-            _ if self.finished => None,
-            Some(ending) if ending.store.is_some() => ending.store.and_then(StoreWait::deadline),
-            Some(ending) if ending.killed => Some(ending.kill_at + FAREWELL),
-            Some(ending) => Some(ending.kill_at),
-            None => {
-                let stall = self.is_under_way().then(|| self.stall.next_deadline());
-                let recovery = self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest));
-                let scrub = self.scrub.as_ref().filter(|_| self.is_under_way()).map(ScrubWatch::next_deadline);
-                let (injection, link) = (self.injector.next_deadline(), self.next_link_deadline());
-                let line = self.next_line_deadline();
-                let straggler = self.next_straggler_deadline();
-                let deadlines = [self.settings.timeout, injection, stall, link, recovery, scrub, line, straggler];
-                deadlines.into_iter().flatten().min()
-            }
+        if self.course.is_finished() {
+            return None;
         }
+        if self.course.is_ending() {
+            return self.course.next_deadline();
+        }
+        let (machines, facts) = (&self.machines, self.facts(self.latest));
+        let is_under_way = self.course.is_under_way();
+        let deadlines = [
+            self.settings.timeout,
+            machines.injector.next_deadline(),
+            machines.links.next_deadline(),
+            machines.stragglers.next_deadline(facts),
+            machines.line.as_ref().and_then(|line| line.next_deadline(facts)),
+            machines.scrub.as_ref().filter(|_| is_under_way).map(ScrubWatch::next_deadline),
+            is_under_way.then(|| machines.stall.next_deadline()),
+            self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest)),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
-    fn process(&mut self, replica: ReplicaId) -> &mut Process {
-        let process = self.settings.world.process(replica);
-        &mut self.processes[process.0 as usize]
-    }
-
-    fn send(&mut self, message: ToDaemon) {
-        self.outputs.push_back(Output::Send(message));
-    }
-
-    fn report(&mut self, report: Report) {
-        self.outputs.push_back(Output::Report(report));
-    }
-
-    /// Returns true from the exchange of cards until the release or the begin of the end.
-    fn is_under_way(&self) -> bool {
-        self.cards_sent && !self.released && self.ending.is_none()
+    fn facts(&self, now: Duration) -> Facts<'_> {
+        Facts { now, settings: &self.settings, members: &self.members, course: &self.course }
     }
 
     /// A value that changes whenever a rank may have got or lost a replica in step, and when the job begins or ceases
     /// to run.
     fn membership(&self) -> (ViewNumber, usize, bool) {
-        let joining_count = self.recovery.as_ref().map_or(0, Recovery::joining_count);
-        (self.view.number, joining_count, self.is_under_way())
+        (self.view().number, self.members.joining_count(), self.course.is_under_way())
     }
 
     fn observe_redundancy(&mut self, now: Duration) {
-        if !self.cards_sent {
+        if !self.course.have_met() {
             return;
         }
-        let ranks = (0..self.settings.world.rank_count()).map(VirtualRank);
-        let counts: Vec<_> = ranks.map(|rank| (self.in_step_count(rank), self.degree(rank))).collect();
-        self.redundancy.observe(now, counts);
-        if !self.is_under_way() {
+        let of = |rank| (self.members.in_step_count(rank), self.members.degree(rank));
+        self.redundancy.observe(now, self.members.ranks().map(of));
+        if !self.course.is_under_way() {
             self.redundancy.stop();
         }
     }
 
+    /// Lets the processes go on once all of them have come to `MPI_Init`, or to `MPI_Finalize`.
     fn check_barriers(&mut self, now: Duration) {
-        if self.ending.is_some() {
+        if self.course.is_ending() {
             return;
         }
-        let live = || {
-            let world = &self.settings.world;
-            world.replicas().zip(&self.processes).filter(|(replica, _)| self.view.is_live(*replica))
-        };
-        if !self.cards_sent && live().all(|(_, process)| process.card.is_some()) {
-            let cards = live().filter_map(|(_, process)| process.card.clone()).collect();
-            let goes_on = self.line_being_loaded().is_some();
-            self.cards_sent = true;
-            self.stall.reset(now);
-            self.line_job_runs(now);
-            self.send(ToDaemon::Cards(cards));
-            if goes_on && self.settings.world.is_replicated() {
+        if !self.course.have_met() && self.members.all_have_cards() {
+            let goes_on = self.machines.line_being_loaded(&self.course).is_some();
+            self.course.meet();
+            self.machines.stall.reset(now);
+            self.machines.line.iter_mut().for_each(|line| line.job_runs(now));
+            self.send(ToDaemon::Cards(self.members.cards()));
+            if goes_on && self.world().is_replicated() {
                 // All processes were loaded as copies, and wait for a view that contains them. Pins of the previous
                 // life are cleared.
-                self.send(ToDaemon::View(self.view.clone()));
+                self.send(ToDaemon::View(self.view().clone()));
                 self.send(ToDaemon::Pins(Pins::default()));
             }
-            self.pass_kept_signals();
+            self.decide(now, |machines, _, out| machines.signals.pass_kept(out));
         }
-        let current = Phase::Finalizing(self.view.number);
-        let complete = self.cards_sent
-            && self
-                .settings
-                .world
-                .replicas()
-                .zip(&self.processes)
-                .all(|(replica, process)| !self.view.is_live(replica) || process.phase == current);
-        if complete && !self.released {
+        if self.course.have_met() && !self.course.is_released() && self.members.all_finalize() {
             self.end_recovery(now);
-            self.end_line(now);
-            self.released = true;
-            self.stragglers.begin(now);
+            self.decide(now, |machines, _, out| machines.end_line(now, out));
+            self.course.release();
+            self.machines.stragglers.begin(now);
             self.send(ToDaemon::Release);
         }
     }
 
     fn pass_time(&mut self, now: Duration) {
-        if self.ending.is_none() && self.settings.timeout.is_some_and(|timeout| now >= timeout) {
-            let timeout = self.settings.timeout.expect("just checked");
-            self.end(EndReason::TimedOut { timeout }, Some(124), now + Duration::from_secs(1));
+        if let Some(end) = self.course.timed_out(now, self.settings.timeout) {
+            self.end(end);
             self.send(ToDaemon::Signal(SIGTERM));
         }
-        match &self.ending {
-            Some(ending) if !ending.killed && now >= ending.kill_at => self.kill_all(now),
-            Some(ending) if ending.killed && now >= ending.kill_at + FAREWELL => {
-                for process in self.processes.iter_mut().filter(|process| !process.is_vacant) {
-                    process.exit.get_or_insert(Exit::Signal(9));
-                    process.drained = true;
-                }
-            }
-            Some(_) => {}
-            None => {
-                self.inject(now);
-                self.judge_links(now);
-                self.pass_recovery_time(now);
-            }
+        match self.course.due(now) {
+            Some(Due::Kill) => self.kill_all(now),
+            Some(Due::Farewell) => self.members.all_lost(Exit::Signal(SIGKILL)),
+            None => {}
         }
-        if self.is_under_way()
-            && let Some(wave) = self.stall.pass_time(now)
+        if !self.course.is_ending() {
+            self.inject(now);
+            for link in self.machines.links.due(now) {
+                self.decide(now, |machines, facts, out| {
+                    let has_line = machines.line.as_ref().is_some_and(|line| line.usable().is_some());
+                    machines.links.judge(facts, link, has_line, out);
+                });
+            }
+            self.pass_recovery_time(now);
+        }
+        if self.course.is_under_way()
+            && let Some(wave) = self.machines.stall.pass_time(now)
         {
             self.ask(now, wave);
         }
-        self.pass_line_time(now);
-        self.judge_pace(now);
-        self.judge_stragglers(now);
-        self.pass_scrub_time(now);
+        let recovery = self.recovery.take();
+        self.decide(now, |machines, facts, out| {
+            let is_quiet = machines.links.are_whole() && recovery.as_ref().is_none_or(Copies::is_idle);
+            let is_distrusted = |source| recovery.as_ref().is_some_and(|copies| copies.is_distrusted(facts, source));
+            if let Some(line) = &mut machines.line {
+                line.pass_time(facts, is_quiet, is_distrusted, out);
+            }
+        });
+        self.recovery = recovery;
+        if self.course.is_under_way() {
+            self.decide(now, |machines, facts, out| {
+                machines.pace.judge_all(facts, machines.stall.next_deadline(), out);
+            });
+        }
+        self.decide(now, |machines, facts, out| machines.stragglers.judge(facts, out));
+        if self.course.is_under_way() {
+            let cut = CutNumber(self.recovery.as_ref().map_or(0, |recovery| recovery.cut_count));
+            let findings = self.machines.scrub.as_mut().map(|scrub| scrub.pass_time(now, cut));
+            self.follow_scrub(findings);
+        }
     }
 
+    /// Carries out the kills that are due of those that the user has asked for.
     fn inject(&mut self, now: Duration) {
-        let (view, world, processes) = (&self.view, &self.settings.world, &self.processes);
-        let is_running = |replica: ReplicaId| {
-            let process = &processes[world.process(replica).0 as usize];
-            view.is_live(replica) && process.counts() && !process.is_doomed && self.is_in_step(replica)
-        };
-        // A replica that is to end itself may do so at any moment, so it does not count as the sibling that survives.
-        let stays = |replica: ReplicaId| {
-            let is_first = view.member(replica).is_some_and(|member| member.incarnation == Incarnation(0));
-            is_running(replica) && !(is_first && self.settings.send_kills.contains(&replica))
-        };
-        let spare = |rank| world.sphere(rank).filter(|replica| stays(*replica)).count() > 1;
-        let may_die: Vec<_> = world.replicas().filter(|r| is_running(*r) && spare(r.rank)).collect();
-        for (replica, fault) in self.injector.due(now, &may_die) {
+        let may_die = Injector::may_die(self.facts(now));
+        for (replica, fault) in self.machines.injector.due(now, &may_die) {
             // A victim that has exited or is being ended cannot be killed again.
-            if self.process(replica).counts() {
-                self.process(replica).is_doomed = true;
+            if self.members.counts(replica) {
+                self.members.doom(replica);
                 self.send(ToDaemon::Kill(replica));
                 self.report(Report::Injected { replica, fault });
             }
         }
+    }
+
+    fn interrupted(&mut self, now: Duration, signal: i32) {
+        if self.course.interrupt() {
+            let reason = EndReason::Interrupted { signal };
+            self.end(End { grace: SIGNAL_GRACE, ..End::new(reason, 128 + signal) });
+            self.send(ToDaemon::Signal(SIGTERM));
+        } else {
+            self.report(Report::Impatient);
+            self.kill_all(now);
+        }
+    }
+
+    /// Begins the end of the job. Only the first reason is reported, so later calls do nothing.
+    fn end(&mut self, end: End) {
+        if self.course.is_ending() {
+            return;
+        }
+        let now = self.latest;
+        self.end_recovery(now);
+        self.decide(now, |machines, _, out| machines.end_line(now, out));
+        self.report(Report::Ending(end.reason.clone()));
+        self.course.end(now, &end);
+    }
+
+    fn kill_all(&mut self, now: Duration) {
+        if self.course.is_ending() {
+            self.course.kill(now);
+            self.send(ToDaemon::KillAll);
+        }
+    }
+
+    fn finish_when_all_are_gone(&mut self) {
+        if self.course.is_finished() || !self.members.all_are_gone() {
+            return;
+        }
+        if let Some((generation, count)) = self.course.restart() {
+            let line = self.machines.line.as_ref();
+            if let Some(generation) = line.and_then(LineWatch::unsettled) {
+                if self.course.await_store(self.latest) {
+                    self.report(Report::StoreAwaited { generation });
+                }
+                return;
+            }
+            let (generation, count) = line.map_or((generation, count), |line| line.kept_since(generation, count));
+            self.course.finish();
+            return self.outputs.push_back(Output::Restart { generation, count });
+        }
+        self.course.finish();
+        let code = self.course.exit_code(&self.members);
+        self.report(Report::Ended { code });
+        self.outputs.push_back(Output::Finish(code));
     }
 }
 

@@ -7,7 +7,10 @@
 //! which each rank still has a replica; of two such hosts, the one with fewer replicas. Otherwise the process goes
 //! whose end is said to be broken, if its rank can do without it; else the other one; else the job ends.
 
-use super::{Coordinator, EndReason, KILL_GRACE, Output, Report, RetireReason};
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
+use super::members::Members;
+use super::{EndReason, Output, Report, RetireReason};
 use redrt_types::{Incarnation, ReplicaId};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -27,61 +30,70 @@ pub(super) struct BrokenLink {
     expelled: Option<u32>,
 }
 
-impl Coordinator {
+/// Connections that broke, and that no death has explained yet.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Links(Vec<BrokenLink>);
+
+impl Links {
+    /// Returns true if no connection is known to be broken.
+    pub(super) fn are_whole(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The time at which [`Links::due`] has a link.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.0.iter().map(|link| link.at).min()
+    }
+
     /// Records that `by` reports a broken connection with `suspect`, and whether the suspect's host has not answered.
-    pub(super) fn suspected(&mut self, now: Duration, suspect: ReplicaId, by: ReplicaId, host_is_silent: bool) {
-        self.report(Report::Suspected { replica: suspect, by });
+    pub(super) fn suspected(
+        &mut self,
+        facts: Facts<'_>,
+        suspect: ReplicaId,
+        by: ReplicaId,
+        host_is_silent: bool,
+        out: &mut Effects,
+    ) {
+        out.report(Report::Suspected { replica: suspect, by });
         // Reports about a life that is over are ignored. The copy that is to follow it has the next incarnation
         // already.
-        let are_live = self.process(suspect).counts() && self.process(by).counts();
-        if !self.released && suspect != by && are_live {
-            let at = now + self.settings.death_time_max;
-            let lives = self.lives(suspect, by);
-            self.broken_links.push(BrokenLink { at, suspect, by, lives, host_is_silent, expelled: None });
+        let are_live = facts.members.counts(suspect) && facts.members.counts(by);
+        if !facts.course.is_released() && suspect != by && are_live {
+            let at = facts.now + facts.settings.death_time_max;
+            let lives = lives(facts.members, suspect, by);
+            self.0.push(BrokenLink { at, suspect, by, lives, host_is_silent, expelled: None });
         }
     }
 
-    fn lives(&mut self, suspect: ReplicaId, by: ReplicaId) -> (Incarnation, Incarnation) {
-        (self.process(suspect).incarnation, self.process(by).incarnation)
+    /// Takes the links that no death has explained in time, to be judged one after the other.
+    pub(super) fn due(&mut self, now: Duration) -> Vec<BrokenLink> {
+        self.0.extract_if(.., |link| link.at <= now).collect()
     }
 
-    /// The time at which [`Coordinator::judge_links`] is due.
-    pub(super) fn next_link_deadline(&self) -> Option<Duration> {
-        self.broken_links.iter().map(|link| link.at).min()
-    }
-
-    /// Judges the links that no death has explained in time.
-    pub(super) fn judge_links(&mut self, now: Duration) {
-        let (due, later): (Vec<_>, Vec<_>) = self.broken_links.iter().partition(|link| link.at <= now);
-        self.broken_links = later;
-        for link in due {
-            let BrokenLink { suspect, by, lives, .. } = link;
-            if self.released
-                || lives != self.lives(suspect, by)
-                || !self.process(suspect).counts()
-                || !self.process(by).counts()
-            {
-                continue;
-            }
-            if let Some((host, by)) = self.host_to_expel(&link) {
-                self.outputs.push_back(Output::Expel { host, by });
-                // The order to expel is repeated at this time. A root that was restarted in between may not have
-                // carried it out.
-                let at = now + self.settings.death_time_max;
-                self.broken_links.push(BrokenLink { at, expelled: Some(host), ..link });
-                continue;
-            }
-            let reason = || RetireReason::BrokenLink { suspect, by };
-            if !self.retire(suspect, reason(), 1) && !self.retire(by, reason(), 1) {
-                self.end(EndReason::BrokenLink { suspect, by }, Some(1), now + KILL_GRACE);
-            }
+    /// Judges a link that was due. With `has_line`, the job can go back to a checkpoint.
+    pub(super) fn judge(&mut self, facts: Facts<'_>, link: BrokenLink, has_line: bool, out: &mut Effects) {
+        let BrokenLink { suspect, by, .. } = link;
+        let is_explained = link.lives != lives(facts.members, suspect, by)
+            || !facts.members.counts(suspect)
+            || !facts.members.counts(by);
+        if facts.course.is_released() || is_explained {
+            return;
         }
+        if let Some((host, by)) = self.host_to_expel(facts.members, &link, has_line) {
+            out.output(Output::Expel { host, by });
+            // The order to expel is repeated at this time. A root that was restarted in between may not have carried
+            // it out.
+            let at = facts.now + facts.settings.death_time_max;
+            return self.0.push(BrokenLink { at, expelled: Some(host), ..link });
+        }
+        let (reason, or) = (RetireReason::BrokenLink { suspect, by }, EndReason::BrokenLink { suspect, by });
+        out.push(Effect::Remove { candidates: vec![suspect, by], reason, or });
     }
 
     /// The host that is to go, and the one that cannot reach it. None if the hosts are not the cause, or the job can do
     /// without neither.
-    fn host_to_expel(&self, link: &BrokenLink) -> Option<(u32, u32)> {
-        let hosts = [self.host_of(link.suspect)?, self.host_of(link.by)?];
+    fn host_to_expel(&self, members: &Members, link: &BrokenLink, has_line: bool) -> Option<(u32, u32)> {
+        let hosts = [members.host_of(link.suspect)?, members.host_of(link.by)?];
         let [one, other] = hosts;
         if !link.host_is_silent || one == other {
             return None;
@@ -89,33 +101,35 @@ impl Coordinator {
         // All links between the two hosts get the same answer.
         let is_expelled = |host: &u32| {
             let expelled = |link: &BrokenLink| link.expelled == Some(*host);
-            expelled(link) || self.broken_links.iter().any(expelled)
+            expelled(link) || self.0.iter().any(expelled)
         };
-        let has_line = self.line.as_ref().is_some_and(|line| line.usable().is_some());
-        let may_go = |host: &u32| has_line || self.can_do_without(*host);
-        let cost = |host: &u32| (!self.can_do_without(*host), self.replica_count(*host), Reverse(*host));
+        let may_go = |host: &u32| has_line || can_do_without(members, *host);
+        let cost = |host: &u32| (!can_do_without(members, *host), replica_count(members, *host), Reverse(*host));
         let chosen = hosts.into_iter().find(is_expelled);
         let host = chosen.or_else(|| hosts.into_iter().filter(may_go).min_by_key(cost))?;
         Some((host, if host == one { other } else { one }))
     }
+}
 
-    /// All replicas that count, each with true if it is on this host.
-    fn counting(&self, host: u32) -> impl Iterator<Item = (ReplicaId, bool)> {
-        let world = self.world();
-        let counts = |replica: &ReplicaId| self.processes[world.process(*replica).0 as usize].counts();
-        world.replicas().filter(counts).map(move |replica| (replica, self.host_of(replica) == Some(host)))
-    }
+fn lives(members: &Members, suspect: ReplicaId, by: ReplicaId) -> (Incarnation, Incarnation) {
+    (members.incarnation(suspect), members.incarnation(by))
+}
 
-    fn replica_count(&self, host: u32) -> usize {
-        self.counting(host).filter(|(_, is_there)| *is_there).count()
-    }
+/// All replicas that count, each with true if it is on this host.
+fn counting(members: &Members, host: u32) -> impl Iterator<Item = (ReplicaId, bool)> {
+    let counting = members.all().filter(|(_, process)| process.counts());
+    counting.map(move |(replica, _)| (replica, members.host_of(replica) == Some(host)))
+}
 
-    /// Returns true if each rank with replicas on this host has one elsewhere that can go on.
-    fn can_do_without(&self, host: u32) -> bool {
-        let goes_on = |replica: ReplicaId| {
-            self.counting(host)
-                .any(|(other, is_there)| other.rank == replica.rank && !is_there && self.is_in_step(other))
-        };
-        self.counting(host).filter(|(_, is_there)| *is_there).all(|(replica, _)| goes_on(replica))
-    }
+fn replica_count(members: &Members, host: u32) -> usize {
+    counting(members, host).filter(|(_, is_there)| *is_there).count()
+}
+
+/// Returns true if each rank with replicas on this host has one elsewhere that can go on.
+fn can_do_without(members: &Members, host: u32) -> bool {
+    let goes_on = |replica: ReplicaId| {
+        let is_sibling = |other: ReplicaId| other.rank == replica.rank && members.is_in_step(other);
+        counting(members, host).any(|(other, is_there)| !is_there && is_sibling(other))
+    };
+    counting(members, host).filter(|(_, is_there)| *is_there).all(|(replica, _)| goes_on(replica))
 }

@@ -1,35 +1,29 @@
-//! The state of the job, for status pages, metrics and reports.
+//! The state of the job, for status pages, metrics and reports, and the wishes of those who run it.
 
-use super::{Coordinator, Phase, Redundancy};
-use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
-use redrt_wire::event::{Coverage, Statistics};
-use redrt_wire::exit::Exit;
-use redrt_wire::profile::ProcessProfile;
+use super::line::{LineWatch, NoLines, RESUME_CODE};
+use super::members::Members;
+use super::{Check, Coordinator, Input, Redundancy};
+use redrt_types::{ReplicaId, View, World};
+use redrt_wire::line::Generation;
 use std::time::Duration;
 
 impl Coordinator {
+    /// The processes of the job, as far as they are known.
+    #[must_use]
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
     /// The latest view of the job.
     #[must_use]
     pub fn view(&self) -> &View {
-        &self.view
+        self.members.view()
     }
 
     /// The shape of the job, with all places of its ranks.
     #[must_use]
     pub fn world(&self) -> &World {
-        &self.settings.world
-    }
-
-    /// Number of replicas that each rank started with, by rank.
-    #[must_use]
-    pub fn first_degrees(&self) -> Vec<u16> {
-        self.settings.view.degrees()
-    }
-
-    /// Number of live replicas of a rank that are in step, each able to go on alone.
-    #[must_use]
-    pub fn in_step_count(&self, rank: VirtualRank) -> usize {
-        self.view.live(rank).filter(|replica| self.is_in_step(*replica)).count()
+        self.members.world()
     }
 
     /// Measures how long ranks have had all their replicas.
@@ -38,81 +32,88 @@ impl Coordinator {
         &self.redundancy
     }
 
-    /// The incarnation of the process in a place, or of the last one there.
-    #[must_use]
-    pub fn incarnation(&self, replica: ReplicaId) -> Incarnation {
-        self.processes[self.world().process(replica).0 as usize].incarnation
-    }
-
-    /// The process id on its host. None before the process was started.
-    #[must_use]
-    pub fn pid(&self, replica: ReplicaId) -> Option<i32> {
-        self.processes[self.world().process(replica).0 as usize].pid
-    }
-
     /// Time for which a process has been waiting in MPI, as of its latest answer. Zero if it does not wait.
     #[must_use]
     pub fn waits(&self, replica: ReplicaId, now: Duration) -> Duration {
-        self.pace.waiting_time(now, replica)
-    }
-
-    /// The counters of a process, as of its latest answer to a wave.
-    pub fn latest(&self, replica: ReplicaId) -> Statistics {
-        self.processes[self.world().process(replica).0 as usize].latest
-    }
-
-    /// Returns true if a process has called `MPI_Init`.
-    #[must_use]
-    pub fn has_begun(&self, replica: ReplicaId) -> bool {
-        self.processes[self.world().process(replica).0 as usize].phase != Phase::Started
-    }
-
-    /// The final counters of each process. None for those that did not come to `MPI_Finalize`.
-    pub fn statistics(&self) -> impl Iterator<Item = (ReplicaId, Option<Statistics>)> + '_ {
-        let present = self.world().replicas().zip(&self.processes).filter(|(_, process)| !process.is_vacant);
-        present.map(|(replica, process)| (replica, process.statistics))
-    }
-
-    /// The comparisons that a process made, by communicator. Empty before `MPI_Finalize`.
-    pub fn coverage(&self, replica: ReplicaId) -> &[Coverage] {
-        &self.processes[self.world().process(replica).0 as usize].coverage
-    }
-
-    /// The profiles of the processes that sent one in `MPI_Finalize`, which they do only if profiling is on.
-    pub fn profiles(&self) -> impl Iterator<Item = (ReplicaId, &ProcessProfile)> + '_ {
-        let told = self.world().replicas().zip(&self.processes);
-        told.filter_map(|(replica, process)| Some((replica, process.profile.as_deref()?)))
+        self.machines.pace.waiting_time(now, replica)
     }
 
     /// The state of the job in one word.
     #[must_use]
     pub fn phase(&self) -> &'static str {
-        match (&self.ending, self.released, self.cards_sent) {
-            (Some(_), _, _) => "ending",
-            (None, true, _) => "finalized",
-            (None, false, true) => "running",
-            (None, false, false) => "launching",
-        }
+        self.course.phase()
     }
 
-    /// The state of each process in one or two words, in order of process number.
-    pub fn states(&self) -> impl Iterator<Item = &'static str> + '_ {
-        self.processes.iter().map(|process| match (process.phase, process.exit) {
-            _ if process.is_vacant => "free",
-            _ if process.lost => "lost",
-            _ if process.leaves => "leaving",
-            _ if process.retired => "retired",
-            (_, Some(_)) => "exited",
-            (Phase::Started, None) => "started",
-            (Phase::Greeted, None) => "in MPI_Init",
-            (Phase::Ready, None) => "running",
-            (Phase::Finalizing(_), None) => "finalizing",
-        })
+    /// The findings. None without [`Coordinator::check_determinism`].
+    #[must_use]
+    pub fn determinism(&self) -> Option<&Check> {
+        self.machines.differences.check()
     }
 
-    /// The exit of each process, and true if it was counted as lost.
-    pub fn exits(&self) -> impl Iterator<Item = (ReplicaId, Option<Exit>, bool)> + '_ {
-        let present = self.world().replicas().zip(&self.processes).filter(|(_, process)| !process.is_vacant);
-        present.map(|(replica, process)| (replica, process.exit, process.lost))
+    /// The checkpoint that is being taken.
+    #[must_use]
+    pub fn line_under_way(&self) -> Option<Generation> {
+        self.machines.line.as_ref()?.under_way()
+    }
+
+    /// The processes whose images are written for the current checkpoint. Empty if none exists.
+    #[must_use]
+    pub fn line_sources(&self) -> &[ReplicaId] {
+        self.machines.line.as_ref().map_or(&[], LineWatch::sources)
+    }
+
+    /// The newest checkpoint that is kept.
+    #[must_use]
+    pub fn newest_line(&self) -> Option<Generation> {
+        self.machines.line.as_ref()?.newest()
+    }
+
+    /// Returns true if processes may be stopped for a checkpoint.
+    #[must_use]
+    pub fn is_stopping_for_line(&self) -> bool {
+        self.machines.line.as_ref().is_some_and(LineWatch::is_stopping)
+    }
+
+    /// Returns true if the job is being ended with a checkpoint whose images are cut. Output from then on is printed
+    /// again when the job is resumed.
+    #[must_use]
+    pub fn is_suspending(&self) -> bool {
+        let is_taken = self.machines.line.as_ref().is_some_and(LineWatch::is_taken_to_stop);
+        self.is_suspended() || !self.course.is_ending() && is_taken
+    }
+
+    /// Returns true if the job is ending with a checkpoint that is kept.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.course.code() == Some(RESUME_CODE)
+    }
+}
+
+/// Commands.
+impl Coordinator {
+    /// Records the host of each process, before the processes are launched there.
+    pub fn launched_on(&mut self, placement: Vec<u32>) {
+        self.members.launch(placement);
+        self.machines.signals.launch();
+    }
+
+    /// Records all differences from now on.
+    pub fn check_determinism(&mut self) {
+        self.machines.differences.begin_check();
+    }
+
+    /// Asks for a checkpoint as soon as possible. With `stops` the job ends with it, to be resumed later.
+    ///
+    /// # Errors
+    /// [`NoLines`] if this job cannot take checkpoints.
+    pub fn want_line(&mut self, now: Duration, stops: bool) -> Result<(), NoLines> {
+        self.machines.line.as_mut().ok_or(NoLines)?.want(stops);
+        self.handle(now, Input::Tick);
+        Ok(())
+    }
+
+    /// Discards the newest checkpoint, to which the job cannot go back any more. Returns its number.
+    pub fn forget_line(&mut self) -> Option<Generation> {
+        self.machines.line.as_mut()?.forget()
     }
 }

@@ -1,9 +1,7 @@
 //! Exits of processes, and their consequences for the others.
 
-use super::{
-    Coordinator, EndReason, KILL_GRACE, Loss, Output, Phase, Process, Report, RetireReason, SIGKILL, StreamEnd,
-};
-use redrt_types::{ReplicaId, ReplicaSet};
+use super::{Coordinator, End, EndReason, Loss, Output, Phase, Process, Report, SIGKILL, StreamEnd};
+use redrt_types::ReplicaId;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use redrt_wire::line::Generation;
@@ -11,56 +9,48 @@ use std::time::Duration;
 
 impl Coordinator {
     pub(super) fn could_not_start(&mut self, now: Duration, replica: ReplicaId, message: String) {
-        let process = self.process(replica);
-        process.exit = Some(Exit::Status(127));
-        process.drained = true;
-        process.lost = true;
-        if let Some(generation) = self.line_being_loaded() {
-            self.end(EndReason::Unloadable { generation, replica, message }, Some(1), now);
+        self.members.exited(replica, Exit::Status(127), false);
+        self.members.drained(replica);
+        self.members.lose(&[replica]);
+        if let Some(generation) = self.machines.line_being_loaded(&self.course) {
+            let reason = EndReason::Unloadable { generation, replica, message };
+            self.end(End { grace: Duration::ZERO, ..End::new(reason, 1) });
             return self.kill_all(now);
         }
-        self.end(EndReason::NotStarted { replica, message }, Some(127), now + KILL_GRACE);
+        self.end(End::new(EndReason::NotStarted { replica, message }, 127));
     }
 
-    pub(super) fn greeted(&mut self, now: Duration, replica: ReplicaId) {
-        if std::mem::replace(&mut self.process(replica).phase, Phase::Greeted) != Phase::Started {
+    pub(super) fn greeted(&mut self, replica: ReplicaId) {
+        if !self.members.greeted(replica) {
             // A script runs two MPI programs. The second would wait for ever, since the job has met already.
-            return self.end(EndReason::SecondInit { replica }, Some(1), now + KILL_GRACE);
+            return self.end(End::new(EndReason::SecondInit { replica }, 1));
         }
-        let absent = self.world().replicas().find(|other| {
-            let process = &self.processes[self.world().process(*other).0 as usize];
-            process.exit.is_some() && !process.lost
-        });
-        if let Some(absent) = absent {
-            self.end(EndReason::MissedInit { rank: absent.rank }, Some(1), now + KILL_GRACE);
+        let is_absent = |process: &Process| process.exit.is_some() && !process.lost;
+        let absent = self.members.all().find(|(_, process)| is_absent(process)).map(|(absent, _)| absent.rank);
+        if let Some(rank) = absent {
+            self.end(End::new(EndReason::MissedInit { rank }, 1));
         }
     }
 
     pub(super) fn exited(&mut self, now: Duration, replica: ReplicaId, exit: Exit) {
-        let (released, ending) = (self.released, self.ending.as_ref().is_some_and(|ending| ending.killed));
-        let process = self.process(replica);
-        if process.exit.is_some() {
+        let was_killed = self.course.are_killed() && exit.is_killed();
+        if !self.members.exited(replica, exit, was_killed) || self.course.is_ending() {
             return;
         }
-        process.exit = Some(exit);
-        process.killed_at_end = ending && exit.is_killed();
-        let greeted = process.phase != Phase::Started;
-        let is_loss = if greeted { !released } else { exit != Exit::Status(0) };
-        if self.ending.is_some() {
-            return;
-        }
-        if released {
+        let is_released = self.course.is_released();
+        let is_loss = if self.members.has_begun(replica) { !is_released } else { exit != Exit::Status(0) };
+        if is_released {
             if exit == Exit::Status(0) {
-                self.stragglers.ended(now, replica);
+                self.machines.stragglers.ended(now, replica);
             }
             self.left(now, replica, exit);
         } else if is_loss {
             self.lose(now, &[replica]);
         } else {
             self.report(Report::Exited { replica, exit });
-            let any_greeted = self.processes.iter().any(|process| process.phase != Phase::Started && !process.lost);
-            if any_greeted {
-                self.end(EndReason::MissedInit { rank: replica.rank }, Some(1), now + KILL_GRACE);
+            let has_begun = |process: &Process| process.phase != Phase::Started && !process.lost;
+            if self.members.all().any(|(_, process)| has_begun(process)) {
+                self.end(End::new(EndReason::MissedInit { rank: replica.rank }, 1));
             }
         }
     }
@@ -68,23 +58,24 @@ impl Coordinator {
     /// Handles an exit after `Release`. A replica that is killed then is lost if a sibling remains: neither its exit
     /// nor the output it still owed counts, but no new view is needed. If it was the last of its rank, the output it
     /// still owed is lost as well, unless the job goes back.
-    pub(super) fn left(&mut self, now: Duration, replica: ReplicaId, exit: Exit) {
-        if self.ending.is_some() {
+    fn left(&mut self, now: Duration, replica: ReplicaId, exit: Exit) {
+        if self.course.is_ending() {
             return;
         }
         let sphere = self.world().sphere(replica.rank);
         let is_there = |process: &Process| !process.lost && !process.is_vacant;
-        let left = sphere.filter(|other| *other != replica && is_there(self.process(*other))).count();
-        let loss = Loss { replica, exit, greeted: true, left, view: self.view.number };
+        let left = sphere.filter(|other| *other != replica && is_there(self.members.of(*other))).count();
+        let loss = Loss { replica, exit, greeted: true, left, view: self.view().number };
         if left == 0
-            && let Some((generation, count)) = self.line_after(&loss)
+            && let Some((generation, count)) =
+                self.machines.line.as_ref().and_then(|line| line.after(&self.course, &loss))
         {
             return self.go_back(now, loss, generation, count);
         }
         if left == 0 || matches!(exit, Exit::Status(_)) {
             return self.report(Report::Exited { replica, exit });
         }
-        self.process(replica).lost = true;
+        self.members.lose(&[replica]);
         self.outputs.push_back(Output::StreamLost(replica));
         self.report(Report::Lost(loss));
     }
@@ -92,7 +83,8 @@ impl Coordinator {
     /// Ends the job in order to start it again from a checkpoint, as was done `count` times before.
     fn go_back(&mut self, now: Duration, loss: Loss, generation: Generation, count: u32) {
         // No process goes on from here, so there is no grace.
-        self.end(EndReason::GoesBack { loss, generation, count: count + 1 }, Some(1), now);
+        let reason = EndReason::GoesBack { loss, generation, count: count + 1 };
+        self.end(End { grace: Duration::ZERO, ..End::new(reason, 1) });
         self.kill_all(now);
     }
 
@@ -101,44 +93,44 @@ impl Coordinator {
     pub(super) fn lose(&mut self, now: Duration, replicas: &[ReplicaId]) {
         let replicas = &self.with_planes(replicas)[..];
         for replica in replicas {
-            if self.process(*replica).exit == Some(Exit::OutOfMemory)
-                && let Some(host) = self.host_of(*replica)
+            if self.members.of(*replica).exit == Some(Exit::OutOfMemory)
+                && let Some(host) = self.members.host_of(*replica)
             {
                 self.memory_ran_out(host);
             }
-            self.process(*replica).lost = true;
-            self.pace.forget(*replica);
-            self.slowness.forget(*replica);
+            self.machines.pace.forget(*replica);
+            self.machines.slowness.forget(*replica);
         }
+        self.members.lose(replicas);
         self.void_line(now, replicas, false);
-        self.view = self.view.without(replicas);
-        self.interrupt_scrub();
-        self.stall.reset(now);
+        self.members.remove(replicas);
+        self.machines.membership_changed(now, self.members.view());
         let mut lost_sphere = None;
         for replica in replicas {
-            let exit = self.process(*replica).exit.expect("an exit was recorded before the loss");
-            let left = self.view.live(replica.rank).filter(|other| self.is_in_step(*other)).count();
-            let greeted = self.process(*replica).phase != Phase::Started;
-            let loss = Loss { replica: *replica, exit, greeted, left, view: self.view.number };
+            let exit = self.members.of(*replica).exit.expect("an exit was recorded before the loss");
+            let left = self.members.in_step_count(replica.rank);
+            let greeted = self.members.has_begun(*replica);
+            let loss = Loss { replica: *replica, exit, greeted, left, view: self.view().number };
             self.outputs.push_back(Output::StreamLost(*replica));
             if left == 0 {
                 lost_sphere.get_or_insert(loss);
-            } else if self.process(*replica).leaves {
+            } else if self.members.of(*replica).leaves {
                 self.report(Report::Left { replica: *replica });
             } else {
                 self.report(Report::Lost(loss));
             }
         }
         match lost_sphere {
-            Some(loss) => match self.line_after(&loss) {
-                Some((generation, count)) => self.go_back(now, loss, generation, count),
-                None => {
-                    let spent = self.line_spent_by(&loss);
-                    self.end(EndReason::SphereLost { loss, spent }, None, now + KILL_GRACE);
+            Some(loss) => {
+                let line = self.machines.line.as_ref();
+                let spent = line.and_then(|line| line.spent_by(&self.course, &loss));
+                match line.and_then(|line| line.after(&self.course, &loss)) {
+                    Some((generation, count)) => self.go_back(now, loss, generation, count),
+                    None => self.end(End { code: None, ..End::new(EndReason::SphereLost { loss, spent }, 1) }),
                 }
-            },
+            }
             None => {
-                self.send(ToDaemon::View(self.view.clone()));
+                self.send(ToDaemon::View(self.view().clone()));
                 self.replace(now, replicas);
                 replicas.iter().for_each(|replica| self.vacate(*replica));
                 self.check_barriers(now);
@@ -146,38 +138,53 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn daemon_lost(&mut self, now: Duration, host: String, why: String, replicas: &[ReplicaId]) {
-        let mut alive = Vec::new();
-        for replica in replicas {
-            let process = self.process(*replica);
-            process.drained = true;
-            if process.exit.is_none() {
-                process.exit = Some(Exit::Signal(SIGKILL));
-                alive.push(*replica);
-            }
+    /// Returns these lost replicas, followed by the rest of their planes, which is ended here.
+    fn with_planes(&mut self, lost: &[ReplicaId]) -> Vec<ReplicaId> {
+        let all = self.members.planes_of(lost);
+        let ended = all[lost.len()..].to_vec();
+        if let (Some(replica), false) = (lost.first().copied(), ended.is_empty()) {
+            self.report(Report::PlaneLost { replica, others: ended.clone() });
         }
-        if self.ending.is_some() {
+        for other in ended {
+            // It is not in the next view, so its real exit does not matter.
+            self.members.exited(other, Exit::Signal(SIGKILL), false);
+            self.send(ToDaemon::Kill(other));
+        }
+        all
+    }
+
+    /// Gives up the current checkpoint if the loss of these replicas makes it void.
+    fn void_line(&mut self, now: Duration, replicas: &[ReplicaId], hosts_too: bool) {
+        self.decide(now, |machines, facts, out| {
+            if let Some(line) = &mut machines.line {
+                line.void(facts, replicas, hosts_too, out);
+            }
+        });
+    }
+
+    pub(super) fn daemon_lost(&mut self, now: Duration, host: String, why: String, replicas: &[ReplicaId]) {
+        let exit = Exit::Signal(SIGKILL);
+        let alive = self.members.daemon_lost(replicas, exit);
+        if self.course.is_ending() {
             return;
         }
         self.host_lost(now, &host);
         self.void_line(now, replicas, true);
         self.report(Report::DaemonLost { host, why, process_count: alive.len() });
-        if self.released {
-            alive.into_iter().for_each(|replica| self.left(now, replica, Exit::Signal(SIGKILL)));
+        if self.course.is_released() {
+            alive.into_iter().for_each(|replica| self.left(now, replica, exit));
         } else if !alive.is_empty() {
             self.lose(now, &alive);
         }
     }
 
     pub(super) fn drained(&mut self, replica: ReplicaId) {
-        let process = self.process(replica);
-        process.drained = true;
-        let lost = process.lost;
-        if !lost || self.view.live(replica.rank).next().is_none() {
-            let end = match self.ending {
-                Some(_) => StreamEnd::CutOff,
-                None if self.ends_before_script(replica) => StreamEnd::BeforeScript,
-                None => StreamEnd::Complete,
+        self.members.drained(replica);
+        if !self.members.of(replica).lost || self.view().live(replica.rank).next().is_none() {
+            let end = match self.course.is_ending() {
+                true => StreamEnd::CutOff,
+                false if self.members.ends_before_script(replica) => StreamEnd::BeforeScript,
+                false => StreamEnd::Complete,
             };
             self.outputs.push_back(Output::StreamEnded { replica, end });
         }
@@ -185,44 +192,10 @@ impl Coordinator {
         self.vacate(replica);
     }
 
-    /// Returns true for a copy that lacks the script which started its program, if a sibling has the script. The
-    /// sibling's exit counts then.
-    pub(super) fn ends_before_script(&self, replica: ReplicaId) -> bool {
-        let of = |other: ReplicaId| &self.processes[self.world().process(other).0 as usize];
-        let has_script = |process: &Process| !process.lacks_script && !process.lost && !process.is_vacant;
-        of(replica).lacks_script && self.world().sphere(replica.rank).any(|other| has_script(of(other)))
-    }
-
     /// Frees the place of a replica that was not needed any more, once it is gone.
-    pub(super) fn vacate(&mut self, replica: ReplicaId) {
-        let process = self.process(replica);
-        if process.leaves && process.lost && process.is_gone() {
-            *process = Process::vacant(process.incarnation);
+    fn vacate(&mut self, replica: ReplicaId) {
+        if self.members.vacate(replica) {
             self.outputs.push_back(Output::Vacated(replica));
         }
-    }
-
-    /// Ends a replica that was found to be wrong, if its rank can go on without it. At least `others_min` other
-    /// replicas must be fit, where those that share an unproven image count once. Returns false, and does nothing, if
-    /// there are fewer or the job is ending. Returns true also if the replica is being ended already.
-    ///
-    /// Its memory is known to be wrong. Left alone, it could leave the path of its siblings, and the job would wait for
-    /// ever for messages or acknowledgements that it never sends.
-    pub(super) fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
-        let is_fit = |other: &ReplicaId| *other != replica && self.is_plane_whole(*other) && self.is_in_step(*other);
-        let fit: ReplicaSet = self.view.live(replica.rank).filter(is_fit).map(|other| other.index).collect();
-        let counting = fit.union(ReplicaSet::only(replica.index));
-        let others = self.view.kinship(replica.rank).weight(fit, counting);
-        let process = self.process(replica);
-        if !process.counts() {
-            return process.retired;
-        }
-        if others < others_min || self.ending.is_some() {
-            return false;
-        }
-        self.process(replica).retired = true;
-        self.report(Report::Retired { replica, reason });
-        self.send(ToDaemon::Kill(replica));
-        true
     }
 }

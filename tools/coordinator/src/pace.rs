@@ -11,9 +11,11 @@
 //! but not less than a floor. `--stall-timeout` replaces it. A program that computes for an hour between two calls has
 //! shown that it does. The first such time is no problem, since its siblings compute as long and do not wait.
 //!
-//! The consequence is decided elsewhere (`health`). At r ≥ 3 two siblings are believed; at r = 2 neither of the two can
-//! be.
+//! At r ≥ 3 two siblings are believed; at r = 2 neither of the two can be.
 
+use super::effect::Effects;
+use super::facts::Facts;
+use super::{OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -177,6 +179,30 @@ impl PaceWatch {
         let since = since.filter(|since| now.saturating_sub(*since) >= self.limit.unwrap_or(FLOOR));
         let was_quiet = std::mem::replace(&mut self.is_quiet, since.is_some());
         since.filter(|_| !was_quiet)
+    }
+
+    /// Reports replicas that stand still while siblings wait for them, and ends those that enough siblings are ahead
+    /// of. `due` is the latest time of the next look.
+    pub(super) fn judge_all(&mut self, facts: Facts<'_>, due: Duration, out: &mut Effects) {
+        let live = facts.members.paced();
+        if let Some(since) = self.quiet_since(facts.now, &live) {
+            out.report(Report::Quiet { silence: facts.now.saturating_sub(since) });
+        }
+        for laggard in self.laggards(facts.now, due, &live) {
+            let Laggard { replica, ahead, .. } = laggard;
+            let view = facts.members.view();
+            let weight = view.kinship(replica.rank).weight(ahead, view.live_set(replica.rank));
+            let believed_min = match facts.settings.on_stall {
+                OnStall::Majority => SIBLINGS_BELIEVED,
+                OnStall::Retire => 1,
+                OnStall::Wait => usize::MAX,
+            };
+            let is_retired = weight >= believed_min;
+            out.report(Report::Lags { laggard, is_retired });
+            if is_retired {
+                out.retire(replica, RetireReason::Lagging, 1);
+            }
+        }
     }
 
     /// Discounts time in which this process stood still, and could not receive answers.

@@ -1,6 +1,6 @@
 //! The coordinator's knowledge of one process.
 
-use redrt_types::{Incarnation, ReplicaId, ViewNumber, VirtualRank};
+use redrt_types::{Incarnation, ViewNumber, VirtualRank};
 use redrt_wire::card::Card;
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::exit::Exit;
@@ -38,12 +38,12 @@ pub struct Process {
     pub leaves: bool,
     /// The process is a copy of a program that a script had started. It ends where its siblings' scripts go on.
     pub lacks_script: bool,
+    /// It is a copy that has not caught up with its leader.
+    pub joins: bool,
     /// The place has no process.
     pub is_vacant: bool,
     /// Ranks that share memory with it.
     pub shares: Vec<VirtualRank>,
-    /// The first process whose frame it refused.
-    pub refuses: Option<ReplicaId>,
     /// True if it was killed after the coordinator had ordered so. Its exit then says nothing.
     pub killed_at_end: bool,
     /// True once an injected fault is to kill it.
@@ -68,9 +68,9 @@ impl Process {
             retired: false,
             leaves: false,
             lacks_script: false,
+            joins: false,
             is_vacant: false,
             shares: Vec::new(),
-            refuses: None,
             killed_at_end: false,
             is_doomed: false,
             incarnation: Incarnation(0),
@@ -89,5 +89,19 @@ impl Process {
 
     pub fn is_gone(&self) -> bool {
         self.is_vacant || self.exit.is_some() && self.drained
+    }
+    /// Its state in one or two words.
+    pub fn state(&self) -> &'static str {
+        match (self.phase, self.exit) {
+            _ if self.is_vacant => "free",
+            _ if self.lost => "lost",
+            _ if self.leaves => "leaving",
+            _ if self.retired => "retired",
+            (_, Some(_)) => "exited",
+            (Phase::Started, None) => "started",
+            (Phase::Greeted, None) => "in MPI_Init",
+            (Phase::Ready, None) => "running",
+            (Phase::Finalizing(_), None) => "finalizing",
+        }
     }
 }

@@ -18,9 +18,7 @@
 //! when it is first compared is left out for good. The price: corruption before that, and in pages that are left out,
 //! is not found.
 
-use super::{Coordinator, Output, Report};
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
-use redrt_wire::daemon::ToDaemon;
 use redrt_wire::scrub::{Answer, Order, Scrub, Stretch};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -465,72 +463,6 @@ fn alone_among(digests: &[(ReplicaIndex, u64)], kinship: &Kinship) -> ReplicaSet
         alike.len() > kinship.relatives(index, alike)
     };
     digests.iter().filter(|(index, digest)| !has_witness(*index, *digest)).map(|(index, _)| *index).collect()
-}
-
-impl Coordinator {
-    /// The replicas that take part in a round.
-    fn scrubbed_replicas(&self) -> BTreeSet<ReplicaId> {
-        let process = |replica: &ReplicaId| &self.processes[self.world().process(*replica).0 as usize];
-        let world = self.world();
-        world.replicas().filter(|replica| self.view.is_live(*replica) && process(replica).counts()).collect()
-    }
-
-    pub(super) fn pass_scrub_time(&mut self, now: Duration) {
-        if self.is_under_way() {
-            let cut = CutNumber(self.recovery.as_ref().map_or(0, |recovery| recovery.cut_count));
-            let findings = self.scrub.as_mut().map(|scrub| scrub.pass_time(now, cut));
-            findings.into_iter().flatten().for_each(|finding| self.act_on_scrub(finding));
-        }
-    }
-
-    pub(super) fn scrubbed(&mut self, now: Duration, replica: ReplicaId, round: u64, answer: Answer) {
-        let live = self.scrubbed_replicas();
-        let findings = self
-            .scrub
-            .as_mut()
-            .map(|scrub| scrub.answered(replica, round, answer, &live, self.view.kinship(replica.rank)));
-        findings.into_iter().flatten().for_each(|finding| self.act_on_scrub(finding));
-        self.heed_vouching(now);
-    }
-
-    /// Discards the current round, because the membership changed.
-    pub(super) fn interrupt_scrub(&mut self) {
-        if let Some(scrub) = &mut self.scrub {
-            scrub.reset(|rank| self.view.live_set(rank));
-        }
-    }
-
-    /// Stops comparisons for good, because the program ends.
-    pub(super) fn end_scrub(&mut self) {
-        if let Some(scrub) = self.scrub.take() {
-            self.report(Report::ScrubEnded(scrub.coverage()));
-        }
-    }
-
-    /// Records a complete pass. Replicas whose memory was proved sound count as kin no longer.
-    fn note_proof(&mut self, rank: VirtualRank, compared: ReplicaSet, sides: &[ReplicaSet], since: CutNumber) {
-        if sides.is_empty() {
-            self.doubts.settle(rank);
-        }
-        let next = self.view.with_proof(rank, compared, sides, since);
-        if next.kinship(rank) != self.view.kinship(rank) {
-            self.view = next;
-            self.send(ToDaemon::View(self.view.clone()));
-            self.outputs.push_back(Output::Kinship(rank, self.view.kinship(rank).clone()));
-        }
-    }
-
-    fn act_on_scrub(&mut self, finding: Finding) {
-        match finding {
-            Finding::Tell(message) => self.send(ToDaemon::Scrub(message)),
-            Finding::Unfit(replica, why) => self.report(Report::ScrubUnfit { replica, why }),
-            Finding::Compared { rank, since, compared, sides } => self.note_proof(rank, compared, &sides, since),
-            Finding::Over(coverage) => self.report(Report::Scrubbed(coverage)),
-            // A difference is only reported. Memory that was equal once may differ in sound replicas too, since nothing
-            // orders the writes to it. Corrupt memory is outvoted when a message carries it.
-            Finding::Differs(difference) => self.report(Report::MemoryDiffers(difference)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@
 //! All looks of a window are judged together. Three conditions exclude chance: twice as long, a fifth of the time, and
 //! more than four standard deviations of the counts.
 
+use super::Report;
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
 use redrt_types::{ReplicaId, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +74,14 @@ impl SlownessWatch {
     /// Discards the looks at this place, which will have another process.
     pub fn forget(&mut self, replica: ReplicaId) {
         self.looks.remove(&replica);
+    }
+
+    /// Reports hosts that turned out slow, and counts a strike. The job runs at the pace of the slowest host.
+    pub(super) fn judge(&mut self, facts: Facts<'_>, out: &mut Effects) {
+        for slow in self.slow_hosts(|replica| facts.members.host_of(replica)) {
+            out.report(Report::SlowHost(slow));
+            out.push(Effect::Strike(slow.replica));
+        }
     }
 
     /// Returns hosts that turned out slow, at the end of a window and once until they recover.

@@ -4,9 +4,10 @@
 //! work. A replica that goes on for several times as long as two siblings took computes with other data than they had.
 //! It answers no more waves (`pace` asks only replicas that are in the job), and the job would wait for it for ever.
 
-use super::{Coordinator, Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
+use super::effect::{Effect, Effects};
+use super::facts::Facts;
+use super::{Laggard, OnStall, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::{ReplicaId, ReplicaSet, VirtualRank};
-use redrt_wire::daemon::ToDaemon;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,45 +49,36 @@ impl Stragglers {
         let patience = limit.unwrap_or_else(|| FLOOR.max(last.saturating_sub(self.released) * FACTOR));
         Some((*last + patience, *indices))
     }
-}
-
-impl Coordinator {
-    /// Replicas that still run after `Release`.
-    fn lingering(&self) -> impl Iterator<Item = ReplicaId> {
-        let is_waited_for = self.released && self.ending.is_none();
-        let goes_on = move |replica: &ReplicaId| {
-            is_waited_for && self.processes[self.world().process(*replica).0 as usize].counts()
-        };
-        self.world().replicas().filter(goes_on)
+    /// The replicas that still run after `Release`, each with the end of the patience and its siblings that have ended.
+    fn lingering(&self, facts: Facts<'_>) -> impl Iterator<Item = (ReplicaId, Duration, ReplicaSet)> {
+        let is_waited_for = facts.course.is_released() && !facts.course.is_ending();
+        let running = facts.members.all().filter(move |(_, process)| is_waited_for && process.counts());
+        running.filter_map(move |(replica, _)| {
+            let (at, ended) = self.deadline(replica, facts.settings.stall_time)?;
+            Some((replica, at, ended))
+        })
     }
 
-    pub(super) fn next_straggler_deadline(&self) -> Option<Duration> {
-        let limit = self.settings.stall_time;
-        self.lingering().filter_map(|replica| self.stragglers.deadline(replica, limit)).map(|(at, _)| at).min()
+    pub(super) fn next_deadline(&self, facts: Facts<'_>) -> Option<Duration> {
+        self.lingering(facts).map(|(_, at, _)| at).min()
     }
 
     /// Reports replicas that run for too long, and ends them if the policy says so.
-    pub(super) fn judge_stragglers(&mut self, now: Duration) {
-        let limit = self.settings.stall_time;
-        let late = |replica| {
-            let (at, ended) = self.stragglers.deadline(replica, limit)?;
-            (now >= at).then_some((replica, ended))
-        };
-        let late: Vec<_> = self.lingering().filter_map(late).collect();
-        for (replica, ahead) in late {
-            self.stragglers.told.insert(replica, ahead);
-            let stood = now.saturating_sub(self.stragglers.released);
-            let weight = self.view.kinship(replica.rank).weight(ahead, ahead.union(ReplicaSet::only(replica.index)));
-            let is_retired = match self.settings.on_stall {
+    pub(super) fn judge(&mut self, facts: Facts<'_>, out: &mut Effects) {
+        let late: Vec<_> = self.lingering(facts).filter(|(_, at, _)| facts.now >= *at).collect();
+        for (replica, _, ahead) in late {
+            self.told.insert(replica, ahead);
+            let stood = facts.now.saturating_sub(self.released);
+            let kinship = facts.members.view().kinship(replica.rank);
+            let weight = kinship.weight(ahead, ahead.union(ReplicaSet::only(replica.index)));
+            let is_retired = match facts.settings.on_stall {
                 OnStall::Majority => weight >= SIBLINGS_BELIEVED,
                 OnStall::Retire => true,
                 OnStall::Wait => false,
             };
-            self.report(Report::Lingers { laggard: Laggard { replica, ahead, stood, is_silent: true }, is_retired });
+            out.report(Report::Lingers { laggard: Laggard { replica, ahead, stood, is_silent: true }, is_retired });
             if is_retired {
-                self.process(replica).retired = true;
-                self.report(Report::Retired { replica, reason: RetireReason::Lagging });
-                self.send(ToDaemon::Kill(replica));
+                out.push(Effect::Kill { replica, reason: RetireReason::Lagging });
             }
         }
     }

@@ -245,7 +245,7 @@ fn verdict(check: &Check, compared: u64, ended_well: bool) -> Verdict {
 
 /// The check's result. `None` without `--check-determinism`.
 pub(super) fn judge(root: &Root, ended_well: bool) -> Option<Verdict> {
-    let told = root.coordinator().statistics().filter_map(|(_, one)| one);
+    let told = root.coordinator().members().statistics().filter_map(|(_, one)| one);
     let compared = told.map(|one| one.messages_compared).sum();
     root.coordinator().determinism().map(|check| verdict(check, compared, ended_well))
 }

@@ -27,12 +27,12 @@ fn snapshot<'a>(run: &Run<'_>, counts: &'a Counts, totals: Totals) -> Snapshot<'
     snapshot.clones_under_way = coordinator.attempts().count() as u64;
     snapshot.copies_ready = coordinator.held().count() as u64;
     for rank in (0..world.rank_count()).map(VirtualRank) {
-        snapshot.count_sphere(coordinator.in_step_count(rank), coordinator.degree(rank));
+        snapshot.count_sphere(coordinator.members().in_step_count(rank), coordinator.members().degree(rank));
     }
-    for (replica, state) in world.replicas().zip(coordinator.states()).filter(|(_, state)| *state != "free") {
+    for (replica, state) in world.replicas().zip(coordinator.members().states()).filter(|(_, state)| *state != "free") {
         *snapshot.replicas.entry(state).or_default() += 1;
         if state != "lost" && state != "exited" {
-            let latest = coordinator.latest(replica);
+            let latest = coordinator.members().latest(replica);
             let host = run.host_name(replica);
             *snapshot.retention_bytes.entry(host.clone()).or_default() += latest.retention_bytes;
             *snapshot.processes.entry(host).or_default() += 1;

@@ -78,7 +78,7 @@ pub(super) fn tell_debuggers(run: &Run<'_>) {
     let described = |replica: ReplicaId| {
         let application = run.job.application_of_rank[replica.rank.0 as usize] as usize;
         let program = run.job.applications[application].program.display().to_string();
-        let pid = coordinator.pid(replica)?;
+        let pid = coordinator.members().pid(replica)?;
         Some(Described { host_name: kept(&run.host_name(replica)), executable_name: kept(&program), pid })
     };
     let table: Vec<_> = coordinator.world().replicas().filter_map(described).collect();

@@ -23,13 +23,13 @@ pub(super) fn user_name() -> String {
 /// The answer, as JSON.
 pub(super) fn status(run: &Run<'_>, seat: Option<&Seat>, root_hosts: &[String], clones: &Clones) -> Value {
     let world = run.root.coordinator().world();
-    let states: Vec<_> = run.root.coordinator().states().collect();
+    let states: Vec<_> = run.root.coordinator().members().states().collect();
     let replica = |replica| {
         let state = states[world.process(replica).0 as usize];
-        let latest = run.root.coordinator().latest(replica);
+        let latest = run.root.coordinator().members().latest(replica);
         json!({
             "replica": replica.to_string(), "host": run.host_name(replica), "state": state,
-            "pid": run.root.coordinator().pid(replica),
+            "pid": run.root.coordinator().members().pid(replica),
             "retention_bytes": latest.retention_bytes, "retention_messages": latest.retention_messages,
             "window_messages": latest.window_messages, "stall_ms_max": milliseconds(latest.stall_ns_max),
             "memory_bytes": latest.resident_bytes,
@@ -42,7 +42,7 @@ pub(super) fn status(run: &Run<'_>, seat: Option<&Seat>, root_hosts: &[String], 
         let is_there = |replica: &ReplicaId| states[world.process(*replica).0 as usize] != "free";
         let replicas: Vec<_> = world.sphere(VirtualRank(rank)).filter(is_there).map(replica).collect();
         let live = run.root.coordinator().view().live(VirtualRank(rank)).count();
-        let degree = run.root.coordinator().degree(VirtualRank(rank));
+        let degree = run.root.coordinator().members().degree(VirtualRank(rank));
         json!({ "rank": rank, "degree": degree, "live": live, "replicas": replicas })
     };
     let host = |host: u32| {

@@ -176,7 +176,7 @@ impl<'a> Summary<'a> {
         profile: Option<(&'a Path, &'a Profile)>,
     ) -> Self {
         let mut total = Statistics::default();
-        for (_, statistics) in coordinator.statistics() {
+        for (_, statistics) in coordinator.members().statistics() {
             let one = statistics.unwrap_or_default();
             total.messages_sent += one.messages_sent;
             total.bytes_sent += one.bytes_sent;
@@ -194,6 +194,7 @@ impl<'a> Summary<'a> {
         let mut lost = tally.losses.clone();
         // The last replica of a rank is lost without a report.
         let untold = coordinator
+            .members()
             .exits()
             .filter(|(replica, _, lost)| *lost && !tally.losses.iter().any(|(told, _)| told == replica));
         lost.extend(untold.filter_map(|(replica, exit, _)| Some((replica, exit?))));
@@ -215,7 +216,7 @@ impl<'a> Summary<'a> {
         ];
         let nothing_happened = happened.iter().sum::<u64>() == 0;
         let world = self.coordinator.world();
-        let degrees = self.coordinator.first_degrees();
+        let degrees = self.coordinator.members().first_degrees();
         if degrees.iter().all(|degree| *degree == 1) && nothing_happened && self.profile.is_none() {
             return None;
         }
@@ -328,7 +329,7 @@ impl<'a> Summary<'a> {
 
     /// Warning, even for quiet jobs, that no messages were compared although there are replicas.
     pub fn unprotected(&self) -> Option<&'static str> {
-        let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
+        let is_replicated = self.coordinator.members().first_degrees().iter().any(|degree| *degree > 1);
         (is_replicated && self.code == 0 && !self.used_mpi()).then_some(
             "no message was compared: no process of this program called MPI_Init. Replicas found nothing but differences in \
              standard output (--stdout). Is it built for another MPI?",
@@ -342,14 +343,14 @@ impl<'a> Summary<'a> {
     }
 
     fn used_mpi(&self) -> bool {
-        self.coordinator.statistics().any(|(_, statistics)| statistics.is_some())
+        self.coordinator.members().statistics().any(|(_, statistics)| statistics.is_some())
     }
 
     /// Line for a job whose processes reported no messages. They report at their end, and may have been killed before.
     fn without_messages(&self) -> Option<String> {
-        let is_replicated = self.coordinator.first_degrees().iter().any(|degree| *degree > 1);
-        let statistics = || self.coordinator.statistics();
-        let has_begun = statistics().any(|(replica, _)| self.coordinator.has_begun(replica));
+        let is_replicated = self.coordinator.members().first_degrees().iter().any(|degree| *degree > 1);
+        let statistics = || self.coordinator.members().statistics();
+        let has_begun = statistics().any(|(replica, _)| self.coordinator.members().has_begun(replica));
         let is_untold = has_begun && statistics().all(|(_, told)| told.is_none());
         match self.tally.mismatches {
             0 if !is_replicated => None,
@@ -392,17 +393,19 @@ impl<'a> Summary<'a> {
 
     fn json(&self) -> Value {
         let world = self.coordinator.world();
-        let degrees = self.coordinator.first_degrees();
-        let sent = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
+        let degrees = self.coordinator.members().first_degrees();
+        let sent =
+            self.coordinator.members().statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
         let sent: BTreeMap<_, _> = sent.collect();
-        let stalls = self.coordinator.statistics().map(|(replica, one)| (replica, one.map(|one| one.stall_ns_max)));
+        let stalls =
+            self.coordinator.members().statistics().map(|(replica, one)| (replica, one.map(|one| one.stall_ns_max)));
         let stalls: BTreeMap<_, _> = stalls.collect();
         let sums = |sum: fn(&Statistics) -> u64| -> BTreeMap<_, _> {
-            let sums = self.coordinator.statistics().map(|(replica, one)| (replica, one.as_ref().map(sum)));
+            let sums = self.coordinator.members().statistics().map(|(replica, one)| (replica, one.as_ref().map(sum)));
             sums.filter(|(_, sum)| *sum != Some(0)).collect()
         };
         let (sent_sums, received_sums) = (sums(|one| one.sent_sum), sums(|one| one.received_sum));
-        let exits = self.coordinator.exits().map(|(replica, exit, lost)| {
+        let exits = self.coordinator.members().exits().map(|(replica, exit, lost)| {
             let exit = exit.map(exit_record);
             let sent = sent.get(&replica).copied().flatten();
             let stall_ms = stalls.get(&replica).copied().flatten().map(milliseconds);

@@ -203,7 +203,7 @@ impl Teller<'_> {
     /// Reports faults that were not injected. True if there are none: otherwise the job's survival proves nothing.
     pub(super) fn tell_of_missing_faults(&self, run: &Run<'_>) -> bool {
         let mut is_complete = true;
-        let told: BTreeMap<_, _> = run.root.coordinator().statistics().collect();
+        let told: BTreeMap<_, _> = run.root.coordinator().members().statistics().collect();
         // Without replicas messages are not counted.
         let is_replicated = run.job.is_replicated();
         let sent =
@@ -222,12 +222,12 @@ impl Teller<'_> {
     /// Records how much each process has sent and compared.
     pub(super) fn record_coverage(&mut self, run: &Run<'_>) {
         let told: Vec<_> =
-            run.root.coordinator().statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
+            run.root.coordinator().members().statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
         for (replica, one) in told {
             let fields = serde_json::json!({
                 "replica": replica.to_string(), "host": run.host_name(replica), "messages_sent": one.messages_sent,
                 "bytes_sent": one.bytes_sent, "messages_compared": one.messages_compared,
-                "bytes_compared": one.bytes_compared, "communicators": run.root.coordinator().coverage(replica),
+                "bytes_compared": one.bytes_compared, "communicators": run.root.coordinator().members().coverage(replica),
             });
             self.record("coverage", &fields);
         }

@@ -203,12 +203,14 @@ impl LineWatch {
     }
 
     /// Discards the newest checkpoint, which is of no use any more. Returns its number.
-    fn forget(&mut self) -> Option<Generation> {
+    pub(super) fn forget(&mut self) -> Option<Generation> {
         self.newest.take()
     }
 
-    /// A checkpoint that was given up and may be kept all the same, since the store has not answered.
-    fn unsettled(&self) -> Option<Generation> {
+    /// A checkpoint that was given up and may be kept all the same, since the store has not answered. The trap: it is
+    /// then the one to go back to. If it were kept after the start point was chosen, a later restart would take it for
+    /// the older one.
+    pub(super) fn unsettled(&self) -> Option<Generation> {
         self.dropped.last().copied()
     }
 
@@ -236,7 +238,7 @@ impl LineWatch {
         self.attempt.is_none() && (self.asked.is_some() || self.due.is_some_and(|due| now >= due))
     }
 
-    fn next_deadline(&self) -> Option<Duration> {
+    fn attempt_deadline(&self) -> Option<Duration> {
         self.attempt.as_ref().map_or(self.due, |attempt| Some(attempt.deadline()))
     }
 
@@ -254,7 +256,7 @@ impl LineWatch {
     }
 
     /// Schedules the first checkpoint of this life.
-    fn job_runs(&mut self, now: Duration) {
+    pub(super) fn job_runs(&mut self, now: Duration) {
         let due = self.interval().map(|interval| now + interval);
         self.due = match self.newest {
             None => due.map(|due| self.first.map_or(due, |first| first.max(due))),

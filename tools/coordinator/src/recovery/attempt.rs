@@ -1,8 +1,9 @@
 //! One attempt to make a copy, from its first order until the copy is in step.
 
 use super::missing::{Missing, Seat};
-use super::{Purpose, Recovered, Recovery};
-use crate::{CloneFailure, Coordinator, Exit, NotHeld, Output, Phase, Process, Report};
+use super::{Copies, Purpose, Recovered};
+use crate::members::Admitted;
+use crate::{CloneFailure, Coordinator, Exit, NotHeld, Output, Report};
 use redrt_types::{Admission, CutNumber, ReplicaId, VirtualRank};
 use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position};
@@ -216,7 +217,7 @@ impl Coordinator {
     fn give_up_source(&mut self, now: Duration, id: CloneId, why: NoImage) {
         let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
         let (newcomer, source, wanted) = (attempt.newcomer.replica, attempt.newcomer.source, attempt.missing.source);
-        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        let life = self.members.view().member(source).map(|member| (source, member.incarnation));
         if let Some(recovery) = &mut self.recovery {
             recovery.unfit.extend(life);
         }
@@ -319,15 +320,16 @@ impl Coordinator {
     }
 
     fn handle_end_of_newcomer(&mut self, now: Duration, replica: ReplicaId) {
-        self.process(replica).drained = true;
+        self.members.drained(replica);
         self.exited(now, replica, Exit::Signal(crate::SIGKILL));
         self.place_freed(replica);
     }
 
     /// Lets the next clone that is ready ask for pins, unless another is between its pins and the view.
     pub(super) fn pin_next(&mut self, now: Duration) {
-        let live: BTreeSet<_> =
-            (0..self.world().rank_count()).flat_map(|rank| self.view.live(VirtualRank(rank))).collect();
+        let live: BTreeSet<_> = (0..self.members.world().rank_count())
+            .flat_map(|rank| self.members.view().live(VirtualRank(rank)))
+            .collect();
         let Some(recovery) = &mut self.recovery else { return };
         if recovery.is_cutting() {
             return;
@@ -396,7 +398,7 @@ impl Coordinator {
             return;
         }
         let (source, is_to_judge) = (attempt.newcomer.source, attempt.missing.purpose == Purpose::Arbitration);
-        if !self.view.is_live(source) || !self.process(source).counts() {
+        if !self.members.view().is_live(source) || !self.members.counts(source) {
             return self.give_up(now, id, &CloneFailure::SourceLost, false);
         }
         if is_to_judge {
@@ -411,38 +413,29 @@ impl Coordinator {
     pub(super) fn let_in(&mut self, now: Duration, ids: &[CloneId]) {
         let Some(recovery) = &mut self.recovery else { return };
         let admitted: Vec<_> = ids.iter().map(|id| (*id, recovery.attempts[id].clone())).collect();
+        let new_cards: Vec<_> = admitted.iter().filter_map(|(_, attempt)| attempt.card.clone()).collect();
         let mut copies = Vec::new();
-        let mut new_cards = Vec::new();
         for (_, attempt) in &admitted {
             let Newcomer { replica, incarnation, source } = attempt.newcomer;
             recovery.places.insert(replica, attempt.number);
-            new_cards.extend(attempt.card.clone());
-            copies.push(Admission { replica, incarnation, source: source.index, cut: attempt.cut });
+            copies.push(Admitted {
+                admission: Admission { replica, incarnation, source: source.index, cut: attempt.cut },
+                card: attempt.card.clone(),
+                pid: attempt.pid,
+                lacks_script: attempt.position.as_ref().is_some_and(|at| at.lacks_script),
+            });
         }
         let is_to_judge = admitted.iter().any(|(_, attempt)| attempt.missing.purpose == Purpose::Arbitration);
-        for (_, attempt) in &admitted {
-            let Newcomer { replica, incarnation, .. } = attempt.newcomer;
-            let (card, lacks_script) =
-                (attempt.card.clone(), attempt.position.as_ref().is_some_and(|at| at.lacks_script));
-            *self.process(replica) = Process { phase: Phase::Ready, card, incarnation, lacks_script, ..Process::new() };
-        }
-        self.view = match copies[..] {
-            [copy] if !is_to_judge => self.view.with(copy),
-            _ => self.view.with_arbiters(&copies),
-        };
-        self.interrupt_scrub();
-        self.stall.reset(now);
-        let processes = self.settings.world.replicas().zip(&self.processes);
-        let live = processes.filter(|(replica, _)| self.view.is_live(*replica));
-        let cards: Vec<_> = live.filter_map(|(_, process)| process.card.clone()).collect();
+        self.members.admit(copies, is_to_judge);
+        self.machines.membership_changed(now, self.members.view());
+        let cards = self.members.cards();
         for (id, attempt) in &admitted {
             let Newcomer { replica, source, .. } = attempt.newcomer;
             let position = attempt.position.clone().expect("it is complete");
             let offset = position.output_bytes;
             self.order(attempt.host, *id, CloneOrder::Meet { cards: cards.clone(), position });
-            let kinship = self.view.kinship(replica.rank).clone();
-            self.process(replica).pid = attempt.pid;
-            let live = self.view.live_set(replica.rank);
+            let kinship = self.members.view().kinship(replica.rank).clone();
+            let live = self.members.view().live_set(replica.rank);
             let is_one = live.len() > 2 && kinship.is_one_lineage(live);
             self.outputs.push_back(Output::StreamJoined { replica, source, offset, kinship });
             if is_one {
@@ -458,7 +451,7 @@ impl Coordinator {
             self.tell_pins();
         }
         self.send(ToDaemon::Cards(new_cards));
-        self.send(ToDaemon::View(self.view.clone()));
+        self.send(ToDaemon::View(self.members.view().clone()));
         let Some(recovery) = &mut self.recovery else { return };
         for (id, _) in admitted {
             recovery.attempts.get_mut(&id).expect("it was just admitted").stage = Stage::Joining;
@@ -473,6 +466,7 @@ impl Coordinator {
         let joins = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Joining;
         let Some(id) = recovery.attempts.iter().find(|(_, attempt)| joins(attempt)).map(|(id, _)| *id) else { return };
         let attempt = recovery.attempts.remove(&id).expect("it was just found");
+        self.members.in_step_now(replica);
         self.place(PlaceOrder::Succeeded(attempt.number));
         self.tell_pins();
         let since = attempt.missing.since;
@@ -504,7 +498,7 @@ impl Coordinator {
     }
 }
 
-impl Recovery {
+impl Copies {
     /// Returns true if a replica is being copied.
     pub(super) fn is_source(&self, replica: ReplicaId) -> bool {
         let is_its = |attempt: &Attempt| attempt.newcomer.source == replica && attempt.stage != Stage::Joining;

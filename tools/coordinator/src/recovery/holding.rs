@@ -11,8 +11,8 @@
 //!
 //! The sequel of a difference is in [`judging`](super::judging).
 
+use super::Copies;
 use super::Purpose;
-use super::Recovery;
 use super::attempt::{Attempt, Stage};
 use super::judging::Case;
 use super::missing::{Missing, Seat};
@@ -67,7 +67,7 @@ impl Attempt {
     }
 }
 
-impl Recovery {
+impl Copies {
     /// Returns true if the place is for a copy that is to judge, and that has not joined yet.
     pub(super) fn is_to_judge(&self, replica: ReplicaId) -> bool {
         let missing = self.missing.get(&replica).is_some_and(|missing| missing.purpose == Purpose::Arbitration);
@@ -108,9 +108,9 @@ impl Coordinator {
     /// Keeps a copy of each replica that may need an arbiter, and renews those that are too old.
     pub(super) fn hold_copies(&mut self, now: Duration) {
         self.renew(now);
-        let ranks = (0..self.world().rank_count()).map(VirtualRank);
+        let ranks = (0..self.members.world().rank_count()).map(VirtualRank);
         for rank in ranks.filter(|rank| self.can_hold(now, *rank)).collect::<Vec<_>>() {
-            for source in self.view.live(rank).collect::<Vec<_>>() {
+            for source in self.members.view().live(rank).collect::<Vec<_>>() {
                 self.want_copy_of(now, source);
             }
         }
@@ -124,8 +124,8 @@ impl Coordinator {
             return;
         };
         let is_wanted = |rank: VirtualRank, source: ReplicaId| {
-            recovery.degrees[rank.0 as usize] == DEGREE
-                && self.view.is_live(source)
+            self.members.degree(rank) == DEGREE
+                && self.members.view().is_live(source)
                 && !recovery.leaving.contains_key(&source)
         };
         let is_being_made = |rank: VirtualRank| {
@@ -163,17 +163,17 @@ impl Coordinator {
             return false;
         };
         let is_whole = |replica: ReplicaId| {
-            let process = &self.processes[self.world().process(replica).0 as usize];
+            let process = self.members.of(replica);
             let is_at_work = process.counts() && !process.is_doomed && process.phase == Phase::Ready;
-            is_at_work && self.is_in_step(replica) && !recovery.leaving.contains_key(&replica)
+            is_at_work && self.members.is_in_step(replica) && !recovery.leaving.contains_key(&replica)
         };
         let mut others =
             recovery.missing.iter().map(|(replica, missing)| (replica.rank, missing.purpose)).chain(
                 recovery.attempts.values().map(|attempt| (attempt.newcomer.replica.rank, attempt.missing.purpose)),
             );
-        recovery.degrees[rank.0 as usize] == DEGREE
-            && self.view.degree(rank) == DEGREE
-            && self.view.live(rank).all(is_whole)
+        self.members.degree(rank) == DEGREE
+            && self.members.view().degree(rank) == DEGREE
+            && self.members.view().live(rank).all(is_whole)
             && !holding.cases.contains_key(&rank)
             && !holding.differing.contains(&rank)
             && holding.resting.get(&rank).is_none_or(|rest| now >= rest.until)
@@ -190,9 +190,9 @@ impl Coordinator {
         let is_free = |place: &ReplicaId| {
             let is_copied = |attempt: &Attempt| attempt.newcomer.replica == *place;
             let is_taken = recovery.missing.contains_key(place) || recovery.attempts.values().any(is_copied);
-            !self.view.is_live(*place) && !is_taken
+            !self.members.view().is_live(*place) && !is_taken
         };
-        let Some(place) = self.world().sphere(source.rank).find(is_free) else { return };
+        let Some(place) = self.members.world().sphere(source.rank).find(is_free) else { return };
         let missing = Missing {
             purpose: Purpose::Arbitration,
             since: now,

@@ -11,6 +11,7 @@
 use super::attempt::{Attempt, Stage};
 use super::holding::Holding;
 use super::leaving::Move;
+use crate::health::Judges;
 use crate::{Coordinator, NotHeld, Report, RetireReason};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::{Action, Finding, Mismatch, PathMismatch};
@@ -84,8 +85,8 @@ impl Coordinator {
     /// Lets in the copies of this rank that stand ready, because two replicas differ and `asker` waits. If there are
     /// none, the replicas that wait know it, or will know it soon.
     pub(crate) fn dispute(&mut self, now: Duration, rank: VirtualRank, asker: ReplicaId) {
-        self.stall.reset(now);
-        let view = &self.view;
+        self.machines.stall.reset(now);
+        let view = self.members.view();
         let Some(recovery) = &mut self.recovery else { return };
         let Some(holding) = &mut recovery.holding else { return };
         if let Some(case) = holding.cases.get_mut(&rank) {
@@ -115,16 +116,28 @@ impl Coordinator {
 
     /// Returns true if copies have yet to judge where two paths differ. A replica that reports the outcome as
     /// undecidable may not know of copies that stand ready, or that joined after its view.
-    pub(crate) fn has_yet_to_be_judged(&self, path: &PathMismatch) -> bool {
+    fn has_yet_to_be_judged(&self, path: &PathMismatch) -> bool {
         let has_joined = |replica| {
-            let member = self.view.member(replica);
+            let member = self.members.view().member(replica);
             member.is_some_and(|member| member.origin.is_some() && member.joined > path.view)
         };
-        let is_fit =
-            |(copy, source): (ReplicaId, ReplicaId)| copy.rank == path.outcome.rank && self.view.is_live(source);
+        let is_fit = |(copy, source): (ReplicaId, ReplicaId)| {
+            copy.rank == path.outcome.rank && self.members.view().is_live(source)
+        };
         let is_open = path.finding == Finding::Undecidable && path.action != Action::Aborted;
         path.action == Action::Disputed
-            || is_open && (self.view.live(path.outcome.rank).any(has_joined) || self.held().any(is_fit))
+            || is_open && (self.members.view().live(path.outcome.rank).any(has_joined) || self.held().any(is_fit))
+    }
+
+    /// The part that copies have in a difference between paths.
+    pub(crate) fn judges(&self, path: &PathMismatch) -> Judges {
+        let holding = self.recovery.as_ref().and_then(|recovery| recovery.holding.as_ref());
+        let is_open = holding.is_some_and(|holding| holding.cases.contains_key(&path.outcome.rank));
+        match self.has_yet_to_be_judged(path) {
+            true => Judges::Awaited,
+            false if is_open => Judges::Done,
+            false => Judges::None,
+        }
     }
 
     /// Takes the comparison of paths within a rank as the verdict, if a dispute is open. Returns the culprit it names,
@@ -133,16 +146,13 @@ impl Coordinator {
         &mut self,
         now: Duration,
         rank: VirtualRank,
-        culprits: &[ReplicaId],
-        parted: &[ReplicaId],
-    ) -> Option<ReplicaId> {
-        let is_original = |replica: &&ReplicaId| self.view.member(**replica).is_some_and(|it| it.origin.is_none());
-        let culprit = culprits.iter().find(is_original).or(culprits.first()).copied();
+        culprit: Option<ReplicaId>,
+        has_parted: bool,
+    ) {
         let holding = self.recovery.as_mut().and_then(|recovery| recovery.holding.as_mut());
-        let case = holding.and_then(|holding| holding.cases.get_mut(&rank))?;
-        let has_parted = culprit.is_some_and(|culprit| parted.contains(&culprit));
-        case.note(Verdict { culprit, has_parted, found_at: now });
-        culprit
+        if let Some(case) = holding.and_then(|holding| holding.cases.get_mut(&rank)) {
+            case.note(Verdict { culprit, has_parted, found_at: now });
+        }
     }
 
     /// Takes a receiver's comparison of votes as the verdict, if a dispute is open.
@@ -206,7 +216,7 @@ impl Coordinator {
         let Some(case) = self.recovery.as_ref().and_then(|recovery| recovery.holding.as_ref()?.cases.get(&rank)) else {
             return;
         };
-        let is_live = |replica: ReplicaId| self.view.is_live(replica);
+        let is_live = |replica: ReplicaId| self.members.view().is_live(replica);
         let judging = case.arbiters.iter().filter(|arbiter| is_live(arbiter.replica));
         let is_over = judging.clone().next().is_none()
             || !case.askers.iter().any(|asker| is_live(*asker))
@@ -214,8 +224,8 @@ impl Coordinator {
         let open = Verdict { culprit: None, has_parted: false, found_at: now };
         let Some(verdict) = case.verdict.or(is_over.then_some(open)) else { return };
         // Before all arbiters are in step, none of them can take the culprit's part.
-        let counts = |replica: ReplicaId| self.processes[self.world().process(replica).0 as usize].counts();
-        if !judging.clone().all(|arbiter| self.is_in_step(arbiter.replica) || !counts(arbiter.replica)) {
+        let counts = |replica: ReplicaId| self.members.of(replica).counts();
+        if !judging.clone().all(|arbiter| self.members.is_in_step(arbiter.replica) || !counts(arbiter.replica)) {
             return;
         }
         if let Some(culprit) = verdict.culprit {
@@ -233,14 +243,15 @@ impl Coordinator {
     fn dismiss(&mut self, arbiters: &[Arbiter], rank: VirtualRank, culprit: Option<ReplicaId>) {
         let Some(recovery) = &self.recovery else { return };
         let stays = |replica: &ReplicaId| {
-            let process = &self.processes[self.world().process(*replica).0 as usize];
+            let process = self.members.of(*replica);
             process.counts() && !recovery.leaving.contains_key(replica)
         };
-        let staying = self.view.live(rank).filter(stays).count();
-        let surplus = staying.saturating_sub(usize::from(recovery.degrees[rank.0 as usize]));
+        let staying = self.members.view().live(rank).filter(stays).count();
+        let surplus = staying.saturating_sub(usize::from(self.members.degree(rank)));
         let mut candidates: Vec<_> =
-            arbiters.iter().filter(|it| self.view.is_live(it.replica) && stays(&it.replica)).collect();
-        candidates.sort_by_key(|arbiter| Some(arbiter.source) == culprit || !self.view.is_live(arbiter.source));
+            arbiters.iter().filter(|it| self.members.view().is_live(it.replica) && stays(&it.replica)).collect();
+        candidates
+            .sort_by_key(|arbiter| Some(arbiter.source) == culprit || !self.members.view().is_live(arbiter.source));
         let going: Vec<_> = candidates.into_iter().take(surplus).map(|arbiter| arbiter.replica).collect();
         if let Some(recovery) = &mut self.recovery {
             recovery.leaving.extend(going.into_iter().map(|replica| (replica, Move::surplus())));

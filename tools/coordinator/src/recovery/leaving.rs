@@ -46,7 +46,7 @@ impl Coordinator {
         if self.recovery.is_none() {
             return Err(WishError::NotCloneable);
         }
-        if !self.is_under_way() {
+        if !self.course.is_under_way() {
             return Err(WishError::NotRunning { phase: self.phase() });
         }
         match wish {
@@ -64,11 +64,11 @@ impl Coordinator {
         let Some(recovery) = &self.recovery else { return 0 };
         let is_used = |replica: &ReplicaId| {
             let mut attempts = recovery.attempts.values();
-            self.view.is_live(*replica)
+            self.members.view().is_live(*replica)
                 || recovery.missing.contains_key(replica)
                 || attempts.any(|attempt| attempt.newcomer.replica == *replica)
         };
-        self.world().sphere(rank).filter(|replica| !is_used(replica)).count()
+        self.members.world().sphere(rank).filter(|replica| !is_used(replica)).count()
     }
 
     fn migrate(
@@ -79,9 +79,9 @@ impl Coordinator {
         room: Option<u32>,
     ) -> Result<(), WishError> {
         let Some(recovery) = &self.recovery else { return Ok(()) };
-        if !self.world().contains(replica)
-            || !self.view.is_live(replica)
-            || !self.processes[self.world().process(replica).0 as usize].counts()
+        if !self.members.world().contains(replica)
+            || !self.members.view().is_live(replica)
+            || !self.members.of(replica).counts()
         {
             return Err(WishError::NotLive(replica));
         }
@@ -89,7 +89,7 @@ impl Coordinator {
             return Err(WishError::Leaving(replica));
         }
         self.check_planes([replica.rank])?;
-        if let Some(to) = to.filter(|to| recovery.host(self.world(), replica) == *to) {
+        if let Some(to) = to.filter(|to| self.members.host_of(replica) == Some(*to)) {
             return Err(WishError::There { replica, host: recovery.name(to).to_owned() });
         }
         if let Some(to) = to.filter(|to| recovery.hosts[to].is_closed) {
@@ -102,14 +102,15 @@ impl Coordinator {
 
     /// Checks that these ranks can be copied: ranks that share memory cannot.
     fn check_planes(&self, ranks: impl IntoIterator<Item = VirtualRank>) -> Result<(), WishError> {
-        let in_plane = |rank: &VirtualRank| self.view.live(*rank).any(|replica| self.is_in_plane(replica));
+        let in_plane =
+            |rank: &VirtualRank| self.members.view().live(*rank).any(|replica| self.members.is_in_plane(replica));
         ranks.into_iter().find(in_plane).map_or(Ok(()), |rank| Err(WishError::SharesMemory(rank)))
     }
 
     fn check_room(&self, rank: VirtualRank, count: u32, to: Option<u32>, room: Option<u32>) -> Result<(), WishError> {
         let Some(recovery) = &self.recovery else { return Ok(()) };
         if self.free_place_count(rank) == 0 {
-            return Err(WishError::RankFull { rank, place_count: self.world().degree(rank) });
+            return Err(WishError::RankFull { rank, place_count: self.members.world().degree(rank) });
         }
         match (room, to) {
             (Some(0), Some(to)) => Err(WishError::HostFull { host: recovery.name(to).to_owned() }),
@@ -129,12 +130,7 @@ impl Coordinator {
 
     /// The replicas on a host that are live and not being ended.
     fn replicas_on(&self, host: u32) -> Vec<ReplicaId> {
-        let Some(recovery) = &self.recovery else { return Vec::new() };
-        let is_there = |replica: &ReplicaId| {
-            let process = self.world().process(*replica).0 as usize;
-            recovery.host_of[process] == host && self.view.is_live(*replica) && self.processes[process].counts()
-        };
-        self.world().replicas().filter(is_there).collect()
+        self.members.live_on(host)
     }
 
     fn drain(&mut self, now: Duration, host: u32, room: Option<u32>) -> Result<(), WishError> {
@@ -173,7 +169,7 @@ impl Coordinator {
     pub(super) fn leave_place(&mut self, now: Duration, number: u64) {
         let Some(recovery) = &self.recovery else { return };
         let replica = recovery.places.iter().find(|(_, other)| **other == number).map(|(replica, _)| *replica);
-        let host = replica.map(|replica| recovery.host(self.world(), replica));
+        let host = replica.and_then(|replica| self.members.host_of(replica));
         let host = host.or_else(|| {
             recovery.attempts.values().find(|attempt| attempt.number == number).map(|attempt| attempt.host)
         });
@@ -199,7 +195,7 @@ impl Coordinator {
         ranks: &[VirtualRank],
         room: Option<u32>,
     ) -> Result<(), WishError> {
-        let world = &self.settings.world;
+        let world = self.members.world();
         if degree == 0 {
             return Err(WishError::DegreeZero);
         }
@@ -207,15 +203,12 @@ impl Coordinator {
             return Err(WishError::DegreeTooGreat { rank: *rank, place_count: world.degree(*rank) });
         }
         self.check_planes(ranks.iter().copied())?;
-        let Some(recovery) = &mut self.recovery else { return Ok(()) };
-        let more = ranks.iter().map(|rank| degree.saturating_sub(recovery.degrees[rank.0 as usize]));
+        let more = ranks.iter().map(|rank| degree.saturating_sub(self.members.degree(*rank)));
         let needed: u32 = more.map(u32::from).sum();
         if let Some(free) = room.filter(|free| *free < needed) {
             return Err(WishError::NoRoom { needed, free });
         }
-        for rank in ranks {
-            recovery.degrees[rank.0 as usize] = degree;
-        }
+        ranks.iter().for_each(|rank| self.members.want(*rank, degree));
         self.report(Report::Degree { degree, rank_count: ranks.len() });
         for rank in ranks {
             if let Some(recovery) = &mut self.recovery {
@@ -231,12 +224,13 @@ impl Coordinator {
     /// leave first, then the youngest.
     fn choose_surplus(&mut self, rank: VirtualRank) {
         let Some(recovery) = &self.recovery else { return };
-        let age = |replica: &ReplicaId| (self.view.member(*replica).map(|member| member.joined), replica.index);
+        let age =
+            |replica: &ReplicaId| (self.members.view().member(*replica).map(|member| member.joined), replica.index);
         let mut staying: Vec<_> =
-            self.view.live(rank).filter(|replica| !recovery.leaving.contains_key(replica)).collect();
+            self.members.view().live(rank).filter(|replica| !recovery.leaving.contains_key(replica)).collect();
         staying.sort_by_key(age);
-        let surplus = staying.len().saturating_sub(usize::from(recovery.degrees[rank.0 as usize]));
-        let host = |replica: &ReplicaId| recovery.host(self.world(), *replica);
+        let surplus = staying.len().saturating_sub(usize::from(self.members.degree(rank)));
+        let host = |replica: &ReplicaId| self.members.host_of(*replica);
         let mut candidates: Vec<_> = staying.iter().skip(1).copied().collect();
         candidates.sort_by_key(|replica| staying.iter().filter(|other| host(other) == host(replica)).count());
         let going: Vec<_> = candidates.into_iter().rev().take(surplus).collect();
@@ -252,11 +246,11 @@ impl Coordinator {
         let is_free = |(replica, going): &(&ReplicaId, &Move)| {
             let rank = replica.rank;
             let is_whole = |other: &ReplicaId| {
-                let process = &self.processes[self.world().process(*other).0 as usize];
-                process.counts() && !process.is_doomed && self.is_in_step(*other)
+                let process = self.members.of(*other);
+                process.counts() && !process.is_doomed && self.members.is_in_step(*other)
             };
-            let count = self.view.live(rank).filter(is_whole).count();
-            let wanted = recovery.degrees[rank.0 as usize].min(self.world().degree(rank) - 1);
+            let count = self.members.view().live(rank).filter(is_whole).count();
+            let wanted = self.members.degree(rank).min(self.members.world().degree(rank) - 1);
             let is_first = recovery.leaving.keys().find(|other| other.rank == rank) == Some(replica);
             let is_idle = !recovery.is_source(**replica) && is_whole(replica);
             is_first && is_idle && !going.is_ending && count > usize::from(wanted)
@@ -266,8 +260,7 @@ impl Coordinator {
             if let Some(going) = self.recovery.as_mut().and_then(|recovery| recovery.leaving.get_mut(&replica)) {
                 going.is_ending = true;
             }
-            let process = self.process(replica);
-            (process.retired, process.leaves) = (true, true);
+            self.members.leave(replica);
             self.send(ToDaemon::Kill(replica));
         }
         self.tell_free_hosts();
@@ -277,10 +270,9 @@ impl Coordinator {
     fn tell_free_hosts(&mut self) {
         let Some(recovery) = &self.recovery else { return };
         let is_empty = |host: u32| {
-            let here = self.world().replicas().filter(|replica| recovery.host(self.world(), *replica) == host);
-            let mut processes = here.map(|replica| &self.processes[self.world().process(replica).0 as usize]);
+            let mut here = self.members.all().filter(|(replica, _)| self.members.host_of(*replica) == Some(host));
             let mut attempts = recovery.attempts.values();
-            processes.all(|process| process.is_gone())
+            here.all(|(_, process)| process.is_gone())
                 && !attempts.any(|attempt| {
                     attempt.source_host == host || attempt.host == host && attempt.stage != Stage::Joining
                 })

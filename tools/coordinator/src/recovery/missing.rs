@@ -1,7 +1,7 @@
 //! Missing replicas: the places that are to be filled, and the hosts for their copies.
 
 use super::attempt::{Attempt, Stage};
-use super::{Purpose, Recovery};
+use super::{Copies, Purpose};
 use crate::{CloneFailure, Coordinator, NotHeld, Output, Phase, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::clone::{CloneId, CloneOrder, Newcomer};
@@ -68,26 +68,26 @@ impl Coordinator {
     pub(super) fn plan(&mut self, now: Duration, rank: VirtualRank, purpose: Purpose, only: Option<u32>) {
         let Some(recovery) = &self.recovery else { return };
         let stays = |replica: &ReplicaId| !recovery.leaving.contains_key(replica);
-        let staying = self.view.live(rank).filter(stays).count();
+        let staying = self.members.view().live(rank).filter(stays).count();
         let is_awaited = |replica: &ReplicaId| {
             let is_copied = |attempt: &Attempt| attempt.newcomer.replica == *replica && attempt.stage != Stage::Joining;
             recovery.missing.contains_key(replica) || recovery.attempts.values().any(is_copied)
         };
-        let taken: Vec<_> = self.world().sphere(rank).filter(is_awaited).collect();
+        let taken: Vec<_> = self.members.world().sphere(rank).filter(is_awaited).collect();
         // Copies that stand ready to judge are no replacement.
         let awaited: Vec<_> = taken.iter().copied().filter(|replica| !recovery.is_to_judge(*replica)).collect();
-        let degree = usize::from(recovery.degrees[rank.0 as usize]);
+        let degree = usize::from(self.members.degree(rank));
         if degree <= staying + awaited.len() {
             let surplus = staying + awaited.len() - degree;
             return awaited.into_iter().rev().take(surplus).for_each(|replica| self.want_no_more(now, replica));
         }
         let count = degree - staying - awaited.len();
-        let is_free = |replica: &ReplicaId| !self.view.is_live(*replica) && !taken.contains(replica);
-        let mut free: Vec<_> = self.world().sphere(rank).filter(is_free).collect();
+        let is_free = |replica: &ReplicaId| !self.members.view().is_live(*replica) && !taken.contains(replica);
+        let mut free: Vec<_> = self.members.world().sphere(rank).filter(is_free).collect();
         // Places that have lost a replica come before those that never had one.
-        free.sort_by_key(|replica| self.processes[self.world().process(*replica).0 as usize].is_vacant);
+        free.sort_by_key(|replica| self.members.of(*replica).is_vacant);
         let (not_before, failure_count, was_told, is_short) = (now, 0, false, false);
-        let moving = self.view.live(rank).filter(|replica| !stays(replica)).count();
+        let moving = self.members.view().live(rank).filter(|replica| !stays(replica)).count();
         let missing = recovery.missing.iter().map(|(place, missing)| (place.rank, missing));
         let copied = recovery.attempts.values().filter(|attempt| attempt.stage != Stage::Joining);
         let copied = copied.map(|attempt| (attempt.newcomer.replica.rank, &attempt.missing));
@@ -130,7 +130,13 @@ impl Coordinator {
 
     /// Asks for places on hosts, and begins a clone for each place that is granted.
     pub(super) fn fill_places(&mut self, now: Duration) {
-        let Some(recovery) = self.recovery.as_ref().filter(|_| !self.line_needs_membership()) else { return };
+        let Some(recovery) = self
+            .recovery
+            .as_ref()
+            .filter(|_| !self.machines.line.as_ref().is_some_and(crate::LineWatch::needs_membership))
+        else {
+            return;
+        };
         let due = recovery.missing.iter().filter(|(_, missing)| now >= missing.not_before);
         let due = due.filter(|(replica, missing)| !self.is_hopeless(replica.rank, missing.source));
         let due: Vec<_> = due.map(|(replica, _)| *replica).collect();
@@ -148,14 +154,14 @@ impl Coordinator {
         // A copy that is to judge should not be on the host of its original. The host of the other replica is fine.
         let original = self.recovery.as_ref().and_then(|recovery| recovery.missing.get(&replica)?.source);
         let siblings: Vec<_> =
-            original.map_or_else(|| self.view.live(replica.rank).collect(), |original| vec![original]);
-        let memory_bytes = self.processes.iter().map(|process| process.latest.resident_bytes).max().unwrap_or(0);
-        let (world, process) = (&self.settings.world, &self.processes[self.world().process(replica).0 as usize]);
-        let had_host = !process.is_vacant;
+            original.map_or_else(|| self.members.view().live(replica.rank).collect(), |original| vec![original]);
+        let memory_bytes = self.members.all().map(|(_, process)| process.latest.resident_bytes).max().unwrap_or(0);
+        let had_host = !self.members.of(replica).is_vacant;
         let Some(recovery) = &mut self.recovery else { return };
         // Hosts of siblings are avoided, and so are the host of the loss and hosts where memory ran out.
         let apart = siblings.into_iter().chain(had_host.then_some(replica));
-        let mut apart_from: Vec<_> = apart.map(|other| recovery.host_name(world, other).to_owned()).collect();
+        let mut apart_from: Vec<_> =
+            apart.filter_map(|other| Some(recovery.name(self.members.host_of(other)?).to_owned())).collect();
         apart_from.extend(recovery.hosts.values().filter(|host| host.is_short).map(|host| host.name.clone()));
         let number = recovery.next_number();
         let missing = recovery.missing.get_mut(&replica).expect("it is due");
@@ -167,7 +173,7 @@ impl Coordinator {
     /// Acts on the news of a pool. `host` is the number of the host on which a place was granted.
     pub(crate) fn hear_of_place(&mut self, now: Duration, news: PlaceNews, host: Option<u32>) {
         let Some(recovery) = &mut self.recovery else { return };
-        let asked = |number: u64, recovery: &Recovery| {
+        let asked = |number: u64, recovery: &Copies| {
             let is_its = |missing: &Missing| missing.seat == Seat::Asked { number };
             recovery.missing.iter().find(|(_, missing)| is_its(missing)).map(|(replica, _)| *replica)
         };
@@ -235,14 +241,14 @@ impl Coordinator {
 
     /// Returns true if a replica cannot be copied, either as long as it lives or as long as it shares memory.
     pub(crate) fn is_unfit(&self, source: ReplicaId) -> bool {
-        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        let life = self.members.view().member(source).map(|member| (source, member.incarnation));
         let is_unfit = self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life));
-        is_unfit || self.is_in_plane(source)
+        is_unfit || self.members.is_in_plane(source)
     }
 
     /// Returns true if a place of this rank stays empty, because no allowed source can be copied.
     pub(super) fn is_hopeless(&self, rank: VirtualRank, wanted: Option<ReplicaId>) -> bool {
-        let mut sources = self.view.live(rank).filter(|source| wanted.is_none_or(|wanted| wanted == *source));
+        let mut sources = self.members.view().live(rank).filter(|source| wanted.is_none_or(|wanted| wanted == *source));
         sources.all(|source| self.is_unfit(source))
     }
 
@@ -250,43 +256,40 @@ impl Coordinator {
     /// replicas. The leader is spared if there is another choice, since it decides for its siblings.
     fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
         let recovery = self.recovery.as_ref()?;
-        let leader = self.view.leader(replica.rank);
+        let leader = self.members.view().leader(replica.rank);
         let is_fit = |source: &ReplicaId| {
-            let process = &self.processes[self.world().process(*source).0 as usize];
+            let process = self.members.of(*source);
             let is_busy = |attempt: &Attempt| attempt.newcomer.source == *source || attempt.newcomer.replica == *source;
             let mut at_work = recovery.attempts.values().filter(|attempt| attempt.is_at_work());
             process.counts() && process.phase == Phase::Ready && !at_work.any(is_busy) && !self.is_unfit(*source)
         };
         if let Some(source) = recovery.missing.get(&replica).and_then(|missing| missing.source) {
-            return Some(source).filter(|source| self.view.is_live(*source) && is_fit(source));
+            return Some(source).filter(|source| self.members.view().is_live(*source) && is_fit(source));
         }
         // A rank must not come to descend from one image, so the rarest lineage is copied.
-        let live = self.view.live_set(replica.rank);
-        let relatives = |source: &ReplicaId| self.view.kinship(replica.rank).relatives(source.index, live);
+        let live = self.members.view().live_set(replica.rank);
+        let relatives = |source: &ReplicaId| self.members.view().kinship(replica.rank).relatives(source.index, live);
         let rank = |source: &ReplicaId| {
             (self.is_distrusted(*source), relatives(source), Some(*source) == leader, source.index)
         };
-        self.view.live(replica.rank).filter(is_fit).min_by_key(rank)
+        self.members.view().live(replica.rank).filter(is_fit).min_by_key(rank)
     }
 
     fn begin_clone(&mut self, now: Duration, replica: ReplicaId, number: u64, host: u32) {
         // All output of the dead process must have arrived before another prints in its place.
-        if !self.process(replica).is_gone() {
+        if !self.members.of(replica).is_gone() {
             return;
         }
         let Some(source) = self.source_for(replica) else { return };
-        let world = self.settings.world.clone();
         let Some(recovery) = &mut self.recovery else { return };
         if recovery.attempts.values().filter(|attempt| attempt.is_at_work()).count() >= recovery.clone_count_max {
             return;
         }
         let missing = recovery.missing.remove(&replica).expect("the caller has seen it");
-        let source_host = recovery.host(&world, source);
+        let Some(source_host) = self.members.host_of(source) else { return };
         let id = CloneId(recovery.next_number());
-        recovery.host_of[world.process(replica).0 as usize] = host;
-        let process = &mut self.processes[world.process(replica).0 as usize];
-        process.incarnation.0 += 1;
-        let newcomer = Newcomer { replica, incarnation: process.incarnation, source };
+        self.members.begin_life(replica, host);
+        let newcomer = Newcomer { replica, incarnation: self.members.incarnation(replica), source };
         recovery.attempts.insert(id, Attempt::new(newcomer, missing, (host, number), source_host, now));
         self.outputs.push_back(Output::Moved { replica, host });
         let memory_bytes = self.memory_for(replica.rank, host);

@@ -29,11 +29,11 @@ pub use leaving::Move;
 pub use proof::Unproven;
 pub use wish::{Wish, WishError};
 
-use super::{CloneFailure, Coordinator, Output};
+use super::{CloneFailure, Coordinator, Output, Report};
 use attempt::{Attempt, PIN_TIME_MAX, Stage, Untold};
 use holding::Holding;
 use missing::{Missing, Seat};
-use redrt_types::{Incarnation, ReplicaId, VirtualRank, World};
+use redrt_types::{Incarnation, ReplicaId, VirtualRank};
 use redrt_wire::clone::{CloneId, CloneOrder, Cost, Newcomer};
 use redrt_wire::daemon::ToDaemon;
 use serde::{Deserialize, Serialize};
@@ -91,14 +91,37 @@ impl Host {
     }
 }
 
+/// The means to replace the lost replicas of a job.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    hosts: Vec<String>,
+    degrees: Vec<u16>,
+    host_of: Vec<u32>,
+    clone_count_max: usize,
+    /// Interval of renewing the copies that arbitrate. None without them.
+    arbitration_interval: Option<Duration>,
+}
+
+impl Recovery {
+    /// A job on these hosts. `degrees` are by rank, `host_of` is by process, and `clone_count_max` bounds the clones at
+    /// a time.
+    #[must_use]
+    pub fn new(hosts: Vec<String>, degrees: Vec<u16>, host_of: Vec<u32>, clone_count_max: usize) -> Self {
+        Self { hosts, degrees, host_of, clone_count_max, arbitration_interval: None }
+    }
+
+    /// Keeps a copy of both replicas of each rank with two, to judge when the two differ. Copies are renewed after
+    /// `interval`.
+    #[must_use]
+    pub fn arbitrating(self, interval: Duration) -> Self {
+        Self { arbitration_interval: Some(interval), ..self }
+    }
+}
+
 /// The hosts of a job, its missing replicas and the clones under way; see the module for the rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Recovery {
+pub(super) struct Copies {
     hosts: BTreeMap<u32, Host>,
-    /// Host numbers, by process.
-    host_of: Vec<u32>,
-    /// Number of replicas wanted, by rank.
-    degrees: Vec<u16>,
     /// Replicas in places of a pool, with the numbers of the requests.
     places: BTreeMap<ReplicaId, u64>,
     missing: BTreeMap<ReplicaId, Missing>,
@@ -120,15 +143,12 @@ pub struct Recovery {
     pub(super) was_told_of_planes: bool,
 }
 
-impl Recovery {
-    /// A job on these hosts. `degrees` are by rank, `host_of` is by process, and `clone_count_max` bounds the clones at
-    /// a time.
-    #[must_use]
-    pub fn new(hosts: Vec<String>, degrees: Vec<u16>, host_of: Vec<u32>, clone_count_max: usize) -> Self {
+impl Copies {
+    /// A job in which `cut_count` cuts were made before.
+    fn new(recovery: Recovery, cut_count: u64) -> Self {
+        let Recovery { hosts, clone_count_max, arbitration_interval, .. } = recovery;
         Self {
             hosts: (0..).zip(hosts.into_iter().map(Host::new)).collect(),
-            host_of,
-            degrees,
             places: BTreeMap::new(),
             missing: BTreeMap::new(),
             leaving: BTreeMap::new(),
@@ -136,9 +156,9 @@ impl Recovery {
             untold: BTreeMap::new(),
             unfit: BTreeSet::new(),
             distrusted: BTreeSet::new(),
-            holding: None,
+            holding: arbitration_interval.map(Holding::new),
             next_number: 0,
-            cut_count: 0,
+            cut_count,
             clone_count_max,
             was_told_of_planes: false,
         }
@@ -147,21 +167,6 @@ impl Recovery {
     /// Places that are to be filled, and for which no clone is under way.
     pub(super) fn empty_places(&self) -> impl Iterator<Item = ReplicaId> + '_ {
         self.missing.keys().copied()
-    }
-
-    /// Keeps a copy of both replicas of each rank with two, to judge when the two differ. Copies are renewed after
-    /// `interval`.
-    #[must_use]
-    pub fn arbitrating(self, interval: Duration) -> Self {
-        Self { holding: Some(Holding::new(interval)), ..self }
-    }
-
-    fn host(&self, world: &World, replica: ReplicaId) -> u32 {
-        self.host_of[world.process(replica).0 as usize]
-    }
-
-    fn host_name(&self, world: &World, replica: ReplicaId) -> &str {
-        self.name(self.host(world, replica))
     }
 
     fn name(&self, host: u32) -> &str {
@@ -183,15 +188,6 @@ impl Recovery {
         self.attempts.values().all(|attempt| attempt.stage == Stage::Held)
     }
 
-    /// Number of copies that are in the view and not in step yet.
-    pub(super) fn joining_count(&self) -> usize {
-        self.attempts.values().filter(|attempt| attempt.stage == Stage::Joining).count()
-    }
-
-    fn is_joining(&self, replica: ReplicaId) -> bool {
-        self.attempts.values().any(|attempt| attempt.newcomer.replica == replica && attempt.stage == Stage::Joining)
-    }
-
     pub(super) fn next_deadline(&self, now: Duration) -> Option<Duration> {
         let rests = self.missing.values().map(|missing| missing.not_before).filter(|at| *at > now);
         let pins = self.attempts.values().filter_map(|attempt| match attempt.stage {
@@ -205,9 +201,11 @@ impl Recovery {
 impl Coordinator {
     /// Replaces lost replicas by copies from now on.
     pub fn recover_with(&mut self, recovery: Recovery) {
+        self.members.launch(recovery.host_of.clone());
+        self.members.ranks().zip(&recovery.degrees).for_each(|(rank, degree)| self.members.want(rank, *degree));
         // A job that goes on from a checkpoint has made cuts before.
-        let cut_count = self.view.latest_cut().0;
-        self.recovery = Some(Recovery { cut_count, ..recovery });
+        let cut_count = self.members.view().latest_cut().0;
+        self.recovery = Some(Copies::new(recovery, cut_count));
     }
 
     /// Allows copies on this host: it is new, or it was closed before.
@@ -243,8 +241,7 @@ impl Coordinator {
         for missing in recovery.missing.values_mut().filter(|missing| there(&missing.seat)) {
             missing.seat = Seat::None;
         }
-        let world = &self.settings.world;
-        recovery.places.retain(|replica, _| recovery.host_of[world.process(*replica).0 as usize] != number);
+        recovery.places.retain(|replica, _| self.members.host_of(*replica) != Some(number));
         self.give_up_on_host(now, number, &CloneFailure::HostLost);
         self.tell_recovered(|untold| untold.source_host == number);
         self.cancel_moves_to(number);
@@ -254,6 +251,7 @@ impl Coordinator {
     pub(super) fn end_recovery(&mut self, now: Duration) {
         let Some(recovery) = &mut self.recovery else { return };
         let ids: Vec<_> = recovery.attempts.keys().copied().collect();
+        self.members.end_joining();
         recovery.leaving.clear();
         recovery.holding = None;
         let missing = std::mem::take(&mut recovery.missing);
@@ -266,7 +264,7 @@ impl Coordinator {
 
     /// Does all that is due by `now`.
     pub(super) fn pass_recovery_time(&mut self, now: Duration) {
-        if !self.is_under_way() || self.recovery.is_none() {
+        if !self.course.is_under_way() || self.recovery.is_none() {
             return;
         }
         self.give_up_late_pins(now);
@@ -288,22 +286,19 @@ impl Coordinator {
     /// Bytes that a copy of this rank needs on a host, as far as known. Where memory ran out before, an eighth is added
     /// for growth, so that the kernel's next victim is not the source.
     fn memory_for(&self, rank: VirtualRank, host: u32) -> u64 {
-        let of = |replica: ReplicaId| self.processes[self.world().process(replica).0 as usize].latest.resident_bytes;
-        let bytes = self.world().sphere(rank).map(of).max().unwrap_or(0);
+        let of = |replica: ReplicaId| self.members.of(replica).latest.resident_bytes;
+        let bytes = self.members.world().sphere(rank).map(of).max().unwrap_or(0);
         let is_short = self.recovery.as_ref().is_some_and(|recovery| recovery.hosts[&host].is_short);
         if is_short { bytes.saturating_add(bytes / 8) } else { bytes }
     }
 
     /// Frees the place of a process that has ended and whose output is complete.
     pub(super) fn place_freed(&mut self, replica: ReplicaId) {
-        let is_under_way = self.is_under_way();
-        let world = &self.settings.world;
+        let is_under_way = self.course.is_under_way();
+        let Some(host) = self.members.host_of(replica).filter(|_| is_under_way) else { return };
         let Some(recovery) = &mut self.recovery else { return };
-        if !is_under_way {
-            return;
-        }
         let number = recovery.places.remove(&replica);
-        let host = &recovery.hosts[&recovery.host(world, replica)];
+        let host = &recovery.hosts[&host];
         match number {
             Some(number) => self.place(PlaceOrder::Release(number)),
             None if host.is_alive => {
@@ -314,15 +309,6 @@ impl Coordinator {
         }
     }
 
-    /// Number of replicas that a rank is to have.
-    #[must_use]
-    pub fn degree(&self, rank: VirtualRank) -> u16 {
-        match &self.recovery {
-            Some(recovery) => recovery.degrees[rank.0 as usize],
-            None => self.settings.view.degree(rank),
-        }
-    }
-
     /// Returns true if a replica of this rank is about to be stopped for a copy, or was, and the copy is not in the
     /// view yet.
     #[must_use]
@@ -330,21 +316,6 @@ impl Coordinator {
         let attempts = self.recovery.iter().flat_map(|recovery| recovery.attempts.values());
         let mut of_rank = attempts.filter(|attempt| attempt.newcomer.replica.rank == rank);
         of_rank.any(|attempt| matches!(attempt.stage, Stage::Pinning { .. } | Stage::Cutting))
-    }
-
-    /// Returns true if a replica has all decisions of its sphere. A copy that has not caught up with its leader lacks
-    /// some, and cannot go on alone.
-    pub(super) fn is_in_step(&self, replica: ReplicaId) -> bool {
-        self.recovery.as_ref().is_none_or(|recovery| !recovery.is_joining(replica))
-    }
-
-    /// Number of the host that a replica is on. None before the launch.
-    pub(crate) fn host_of(&self, replica: ReplicaId) -> Option<u32> {
-        match &self.recovery {
-            Some(recovery) => Some(recovery.host(self.world(), replica)),
-            // Without recovery, replicas stay on the hosts where they were launched.
-            None => self.placement.get(self.world().process(replica).0 as usize).copied(),
-        }
     }
 
     /// Returns true if copies may be put on another host than this one.
@@ -358,5 +329,20 @@ impl Coordinator {
     pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
         let attempts = self.recovery.iter().flat_map(|recovery| &recovery.attempts);
         attempts.filter(|(_, attempt)| attempt.stage != Stage::Held).map(|(id, attempt)| (*id, attempt.newcomer))
+    }
+}
+
+impl Coordinator {
+    /// Reports once in a job that places stay empty because their ranks share memory.
+    fn tell_of_planes(&mut self) {
+        let Some(recovery) = self.recovery.as_ref().filter(|recovery| !recovery.was_told_of_planes) else { return };
+        let in_plane = |place: ReplicaId| self.view().live(place.rank).find(|source| self.members.is_in_plane(*source));
+        let found = recovery.empty_places().find_map(|place| Some((place, in_plane(place)?)));
+        let Some((replica, source)) = found else { return };
+        if let Some(recovery) = &mut self.recovery {
+            recovery.was_told_of_planes = true;
+        }
+        let (host, why) = (String::new(), CloneFailure::SharesMemory);
+        self.report(Report::CloneFailed { replica, source, host, why });
     }
 }

@@ -10,7 +10,7 @@
 //! Memory is compared at a collective, and only pages that were equal before count: see [`scrub`](super::super::scrub).
 
 use super::attempt::{Proof, Stage};
-use super::{Purpose, Recovery};
+use super::{Copies, Purpose};
 use crate::scrub::Vouching;
 use crate::{CloneFailure, Coordinator, Report};
 use redrt_types::ReplicaId;
@@ -30,7 +30,7 @@ pub enum Unproven {
     Contradicted,
 }
 
-impl Recovery {
+impl Copies {
     /// Time at which the next source is copied without proof.
     pub(super) fn proof_deadline(&self) -> Option<Duration> {
         let until = |proof| if let Proof::Asked { until, .. } = proof { Some(until) } else { None };
@@ -42,14 +42,20 @@ impl Recovery {
     }
 }
 
+impl Copies {
+    pub(crate) fn is_distrusted(&self, facts: crate::facts::Facts<'_>, source: ReplicaId) -> bool {
+        facts.members.life(source).is_some_and(|life| self.distrusted.contains(&life))
+    }
+}
+
 impl Coordinator {
     /// Asks for a comparison of a source's memory, if its rank has another replica that could vouch for it.
     pub(super) fn ask_for_proof(&mut self, now: Duration, id: CloneId) {
         let Some(attempt) = self.recovery.as_ref().and_then(|recovery| recovery.attempts.get(&id)) else { return };
         let rank = attempt.newcomer.replica.rank;
         // Arbiters are renewed all the time, and judge only where siblings differ anyway.
-        let is_wanted = attempt.missing.purpose != Purpose::Arbitration && self.view.live(rank).count() > 1;
-        let round = self.scrub.as_mut().filter(|_| is_wanted).map(|scrub| scrub.demand(now, rank));
+        let is_wanted = attempt.missing.purpose != Purpose::Arbitration && self.members.view().live(rank).count() > 1;
+        let round = self.machines.scrub.as_mut().filter(|_| is_wanted).map(|scrub| scrub.demand(now, rank));
         let proof = round.map_or(Proof::Settled, |round| Proof::Asked { round, until: now + PROOF_TIME_MAX });
         self.set_proof(id, proof);
     }
@@ -69,13 +75,13 @@ impl Coordinator {
         });
         let mut is_settled = false;
         for (id, replica, source, wanted, round, until) in asked.collect::<Vec<_>>() {
-            let said = self.scrub.as_ref().map_or(Vouching::Impossible, |scrub| scrub.vouching(source, round));
-            let is_alone = self.view.live(source.rank).count() < 2;
+            let said = self.machines.scrub.as_ref().map_or(Vouching::Impossible, |scrub| scrub.vouching(source, round));
+            let is_alone = self.members.view().live(source.rank).count() < 2;
             let unproven = match said {
                 _ if is_alone => None,
                 Vouching::Vouched | Vouching::Impossible => None,
                 Vouching::Open if now < until => {
-                    self.scrub.as_mut().map(|scrub| scrub.demand(now, source.rank));
+                    self.machines.scrub.as_mut().map(|scrub| scrub.demand(now, source.rank));
                     continue;
                 }
                 Vouching::Open => Some(Unproven::Late(PROOF_TIME_MAX)),
@@ -98,13 +104,14 @@ impl Coordinator {
     }
 
     fn has_vouched_sibling(&self, source: ReplicaId, round: u64) -> bool {
-        let Some(scrub) = &self.scrub else { return false };
-        let mut others = self.view.live(source.rank).filter(|other| *other != source && !self.is_distrusted(*other));
+        let Some(scrub) = &self.machines.scrub else { return false };
+        let mut others =
+            self.members.view().live(source.rank).filter(|other| *other != source && !self.is_distrusted(*other));
         others.any(|other| scrub.vouching(other, round) == Vouching::Vouched)
     }
 
     fn distrust(&mut self, source: ReplicaId) {
-        let life = self.view.member(source).map(|member| (source, member.incarnation));
+        let life = self.members.view().member(source).map(|member| (source, member.incarnation));
         if let Some(recovery) = &mut self.recovery {
             recovery.distrusted.extend(life);
         }
@@ -113,7 +120,6 @@ impl Coordinator {
     /// Returns true if other replicas contradicted its memory when it was to be copied. It is then the last choice as a
     /// source.
     pub(crate) fn is_distrusted(&self, source: ReplicaId) -> bool {
-        let life = self.view.member(source).map(|member| (source, member.incarnation));
-        self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.distrusted.contains(&life))
+        self.recovery.as_ref().is_some_and(|recovery| recovery.is_distrusted(self.facts(self.latest), source))
     }
 }

@@ -253,7 +253,7 @@ impl Saved {
     }
 
     fn stage(&self) -> String {
-        let attempt = self.coordinator.line.as_ref().and_then(|line| line.stage());
+        let attempt = self.coordinator.machines.line.as_ref().and_then(|line| line.stage());
         attempt.unwrap_or_default()
     }
 }
@@ -295,7 +295,7 @@ impl Simulator for LinesSimulator {
         }
         let is_open = world.coordinator.line_under_way().is_some();
         let stands = |at: &At| matches!(at, At::Held | At::Quiet | At::Stopped | At::Copied);
-        let is_over = world.coordinator.ending.is_some();
+        let is_over = world.coordinator.course.is_ending();
         if !is_open && !is_over && world.live().any(stands) {
             return Err(format!("one stays stopped: {:?}", world.processes).into());
         }

@@ -158,7 +158,10 @@ fn one_replica_of_each_rank_is_saved() {
     assert_eq!(table.all(1, &LineStep::Stopped(Position::default())), "copy");
     assert_eq!(table.lose("0.1", KILLED), "");
     assert_eq!(table.all(1, &LineStep::Copied), "goon");
-    let taken = table.coordinator.taken(table.now).expect("it is under way");
+    let taken = {
+        let line = table.coordinator.machines.line.as_ref().expect("it takes lines");
+        line.taken(table.coordinator.facts(table.now)).expect("it is under way")
+    };
     assert_eq!((taken.view.degrees(), taken.degrees), (vec![1, 2, 2], vec![2, 2, 3]));
     assert_eq!(taken.positions.iter().flatten().count(), 3);
     assert_eq!(table.all(1, &LineStep::Saved(Cost::default(), Vec::new())), "commit 1 of 7");

@@ -33,7 +33,7 @@ fn a_replica_leaves_when_its_copy_is_in_step() {
     assert_eq!(table.wish(migrate("0.0", Some(2)), Some(2)), "host 2: receive 0.2 from 0.1");
     run(&mut table, &COPIED);
     assert_eq!(table.step("0.0 signal 9"), "stream 0.0 lost, 0.0 has left, view 2");
-    let states: Vec<_> = table.coordinator.states().collect();
+    let states: Vec<_> = table.coordinator.members().states().collect();
     assert_eq!(states, ["free", "running", "running", "running", "running", "free"]);
     // The copy takes part in everything, and the replica that has left in nothing.
     for step in ["0.1 finalizing 2", "0.2 finalizing 2", "1.0 finalizing 2"] {
@@ -203,7 +203,7 @@ fn degrees_are_raised_and_lowered() {
     // A clone that is not wanted any more is given up.
     assert_eq!(table.wish(degree(2), None), "host 1: receive 0.1 from 0.0");
     assert_eq!(table.wish(degree(1), None), "host 0: abandon, host 1: abandon");
-    assert_eq!(table.coordinator.degree(VirtualRank(0)), 1);
+    assert_eq!(table.coordinator.members().degree(VirtualRank(0)), 1);
 }
 
 #[test]

@@ -179,7 +179,7 @@ proptest! {
             }
             victims.into_iter().for_each(|victim| simulation.die(victim));
             prop_assert_eq!(simulation.finished, None);
-            prop_assert!(simulation.coordinator.ending.is_none());
+            prop_assert!(!simulation.coordinator.course.is_ending());
             for rank in (0..degrees.len()).filter(|rank| degrees[*rank] > 1).map(|rank| VirtualRank(rank as u32)) {
                 prop_assert!(simulation.coordinator.view().live(rank).any(|replica| replica.index.0 != 0));
             }

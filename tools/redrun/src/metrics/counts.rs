@@ -105,10 +105,10 @@ impl Counts {
 
     /// Sums of all processes' statistics. A copy starts with its source's values, which must count once.
     pub(super) fn advance(&mut self, coordinator: &Coordinator) -> Totals {
-        let told: BTreeMap<_, _> = coordinator.statistics().collect();
+        let told: BTreeMap<_, _> = coordinator.members().statistics().collect();
         for (replica, at_end) in told {
-            let now = at_end.unwrap_or_else(|| coordinator.latest(replica));
-            let incarnation = coordinator.incarnation(replica);
+            let now = at_end.unwrap_or_else(|| coordinator.members().latest(replica));
+            let incarnation = coordinator.members().incarnation(replica);
             let first = if incarnation == Incarnation(0) { Statistics::default() } else { now };
             let is_same = |(known, _): &(Incarnation, Statistics)| *known == incarnation;
             let before = self.latest.get(&replica).copied().filter(is_same).map_or(first, |(_, before)| before);

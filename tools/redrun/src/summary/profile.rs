@@ -58,9 +58,9 @@ fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)
 pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Profile, Option<String>) {
     let coordinator = run.root.coordinator();
     let ranks = coordinator.world().rank_count();
-    let degrees = coordinator.first_degrees();
+    let degrees = coordinator.members().first_degrees();
     let mut by_rank = BTreeMap::<u32, Vec<&ProcessProfile>>::new();
-    for (replica, told) in coordinator.profiles() {
+    for (replica, told) in coordinator.members().profiles() {
         by_rank.entry(replica.rank.0).or_default().push(told);
     }
     let silent: Vec<_> = (0..ranks).filter(|rank| !by_rank.contains_key(rank)).collect();
@@ -68,8 +68,8 @@ pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Pro
     let missing = silent.first().map(|first| {
         format!("the profile has no calls and no traffic: {} of {ranks} ranks, rank {first} first, did not reach MPI_Finalize", silent.len())
     });
-    let present: Vec<_> = coordinator.statistics().collect();
-    let statistics = |replica, told: Option<_>| told.unwrap_or_else(|| coordinator.latest(replica));
+    let present: Vec<_> = coordinator.members().statistics().collect();
+    let statistics = |replica, told: Option<_>| told.unwrap_or_else(|| coordinator.members().latest(replica));
     let most = |figure: fn(&redrt_wire::event::Statistics) -> u64| {
         let all = present.iter().map(|(replica, told)| figure(&statistics(*replica, *told)));
         all.max().filter(|most| *most > 0).map(|most| most as f64)
