@@ -3,12 +3,12 @@
 //! A machine changes nothing but its own state. It appends to [`Effects`], in the order in which things are to happen,
 //! and the coordinator carries each of them out before the next.
 
-use super::ending::End;
-use super::facts::Facts;
-use super::{Coordinator, EndReason, Machines, Output, Report, RetireReason, SIBLINGS_BELIEVED, health};
+use super::{EndReason, KILL_GRACE, Output, Report, RetireReason};
 use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::clone::CloneId;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::event::Mismatch;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A consequence for others than the machine itself.
@@ -24,6 +24,8 @@ pub(super) enum Effect {
     Remove { candidates: Vec<ReplicaId>, reason: RetireReason, or: EndReason },
     /// A replica is ended, whatever its rank has left.
     Kill { replica: ReplicaId, reason: RetireReason },
+    /// A replica is killed by an injected fault.
+    Doom { replica: ReplicaId, fault: String },
     /// A replica counts against its host.
     Strike(ReplicaId),
     /// Copies that stand ready are to judge, because replicas of this rank differ.
@@ -32,10 +34,33 @@ pub(super) enum Effect {
     Judged(Box<Mismatch>),
     /// The verdict of copies on paths that differ. `has_parted` says that its siblings do not follow the culprit.
     PathJudged { rank: VirtualRank, culprit: Option<ReplicaId>, has_parted: bool },
+    /// A consequence of the making of copies.
+    Copy(CopyEffect),
     /// The job ends.
     End(End),
     /// All processes of a job that ends are killed.
     KillAll,
+}
+
+/// A consequence of the making of copies for others.
+#[derive(Debug)]
+pub(super) enum CopyEffect {
+    /// A copy is begun that is to fill a place, on this host.
+    Begin { replica: ReplicaId, host: u32 },
+    /// The memory of a rank is to be compared soon.
+    Compare(VirtualRank),
+    /// Copies take their places, all in one view.
+    Admit(Vec<CloneId>),
+    /// A copy has caught up with its leader.
+    InStep(ReplicaId),
+    /// A copy has ended that was let in already.
+    NewcomerEnded(ReplicaId),
+    /// A replica is not needed any more, and is killed.
+    Leave(ReplicaId),
+    /// The dispute about a rank may be over.
+    Conclude(VirtualRank),
+    /// The dispute about a rank is over, and its culprit is being ended.
+    Concluded(VirtualRank, Verdict),
 }
 
 /// The consequences of an input, in order.
@@ -49,6 +74,10 @@ impl Effects {
 
     pub fn output(&mut self, output: Output) {
         self.push(Effect::Output(output));
+    }
+
+    pub fn copy(&mut self, effect: CopyEffect) {
+        self.push(Effect::Copy(effect));
     }
 
     /// Sends a message to every daemon.
@@ -78,92 +107,35 @@ impl IntoIterator for Effects {
     }
 }
 
-impl Coordinator {
-    /// Lets a machine decide, and carries out the consequences.
-    pub(super) fn decide(&mut self, now: Duration, decide: impl FnOnce(&mut Machines, Facts<'_>, &mut Effects)) {
-        let mut effects = Effects::default();
-        let facts = Facts { now, settings: &self.settings, members: &self.members, course: &self.course };
-        decide(&mut self.machines, facts, &mut effects);
-        effects.into_iter().for_each(|effect| self.follow(now, effect));
-    }
+/// Decides that a job ends.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct End {
+    pub reason: EndReason,
+    /// Exit code of the job. None if it follows from the exits of the processes.
+    pub code: Option<i32>,
+    /// Time until the processes are killed.
+    pub grace: Duration,
+}
 
-    fn follow(&mut self, now: Duration, effect: Effect) {
-        match effect {
-            Effect::Output(output) => self.outputs.push_back(output),
-            Effect::Retire { replica, reason, others_min } => {
-                self.retire(replica, reason, others_min);
-            }
-            Effect::Outvoted { replica, has_parted } => self.end_outvoted(now, replica, has_parted),
-            Effect::Remove { candidates, reason, or } => {
-                // Once the job is over, all processes are leaving, and need nothing from each other.
-                let is_over = self.course.is_over();
-                if !is_over && !candidates.iter().any(|candidate| self.retire(*candidate, reason.clone(), 1)) {
-                    self.end(End::new(or, 1));
-                }
-            }
-            Effect::Kill { replica, reason } => self.kill(replica, reason),
-            Effect::Strike(replica) => self.strike(now, replica),
-            Effect::Dispute { rank, asker } => self.dispute(now, rank, asker),
-            Effect::Judged(mismatch) => self.judged(now, &mismatch),
-            Effect::PathJudged { rank, culprit, has_parted } => self.judged_path(now, rank, culprit, has_parted),
-            Effect::End(end) => self.end(end),
-            Effect::KillAll => self.kill_all(now),
-        }
+impl End {
+    /// An end for which the processes get a short grace.
+    pub fn new(reason: EndReason, code: i32) -> Self {
+        Self { reason, code: Some(code), grace: KILL_GRACE }
     }
+}
 
-    pub(super) fn send(&mut self, message: ToDaemon) {
-        self.outputs.push_back(Output::Send(message));
-    }
+/// The end of a dispute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Verdict {
+    pub culprit: Option<ReplicaId>,
+    /// True if its siblings do not follow its path. It is ended then under every policy.
+    pub has_parted: bool,
+    pub found_at: Duration,
+}
 
-    pub(super) fn report(&mut self, report: Report) {
-        self.outputs.push_back(Output::Report(report));
-    }
-
-    /// Ends a replica that was found to be wrong, if its rank can go on without it. At least `others_min` other
-    /// replicas must be fit, where those that share an unproven image count once. Returns false, and does nothing, if
-    /// there are fewer or the job is ending. Returns true also if the replica is being ended already.
-    ///
-    /// Its memory is known to be wrong. Left alone, it could leave the path of its siblings, and the job would wait for
-    /// ever for messages or acknowledgements that it never sends.
-    pub(super) fn retire(&mut self, replica: ReplicaId, reason: RetireReason, others_min: usize) -> bool {
-        if !self.members.counts(replica) {
-            return self.members.of(replica).retired;
-        }
-        if self.members.others_fit(replica) < others_min || self.course.is_ending() {
-            return false;
-        }
-        self.kill(replica, reason);
-        true
-    }
-
-    /// Ends a replica, whatever its rank has left.
-    fn kill(&mut self, replica: ReplicaId, reason: RetireReason) {
-        self.members.retire(replica);
-        self.report(Report::Retired { replica, reason });
-        self.send(ToDaemon::Kill(replica));
-    }
-
-    /// Ends a replica that was outvoted, if the policy says so or if `has_parted`: its siblings do not follow its path.
-    pub(super) fn end_outvoted(&mut self, now: Duration, replica: ReplicaId, has_parted: bool) {
-        let goes = health::ends_corrupt(self.settings.on_sdc) || has_parted;
-        let counted = self.members.counts(replica);
-        if goes && self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED) && counted {
-            self.strike(now, replica);
-        }
-    }
-
-    /// Counts a replica against its host. A host with too many strikes is closed. Its replicas move away if another
-    /// host is open.
-    fn strike(&mut self, now: Duration, replica: ReplicaId) {
-        let Some(host) = self.members.host_of(replica) else { return };
-        let (count, limit) = (self.machines.strikes.add(host), self.settings.strikes_max);
-        self.report(Report::Strike { replica, count, limit });
-        if count == limit {
-            let is_drained = self.has_open_host_besides(host);
-            self.report(Report::HostBad { last: replica, strikes: count, is_drained });
-            if is_drained {
-                self.free_host(now, host);
-            }
-        }
+impl Verdict {
+    /// The end of a dispute that nobody decides.
+    pub fn open(now: Duration) -> Self {
+        Self { culprit: None, has_parted: false, found_at: now }
     }
 }

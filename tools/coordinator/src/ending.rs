@@ -1,8 +1,8 @@
 //! The course of the job: it is launched, runs, is released and ends. At the end, its exit code.
 
-use super::EndReason;
-use super::line::StoreWait;
+use super::effect::End;
 use super::members::Members;
+use super::{EndReason, StoreWait};
 use redrt_types::ReplicaId;
 use redrt_wire::exit::Exit;
 use redrt_wire::line::Generation;
@@ -40,23 +40,6 @@ struct Ending {
     restart: Option<(Generation, u32)>,
     /// The wait for the store before a restart. None until all processes are gone.
     store: Option<StoreWait>,
-}
-
-/// Decides that a job ends.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct End {
-    pub reason: EndReason,
-    /// Exit code of the job. None if it follows from the exits of the processes.
-    pub code: Option<i32>,
-    /// Time until the processes are killed.
-    pub grace: Duration,
-}
-
-impl End {
-    /// An end for which the processes get a short grace.
-    pub fn new(reason: EndReason, code: i32) -> Self {
-        Self { reason, code: Some(code), grace: KILL_GRACE }
-    }
 }
 
 /// An action that is due in a job that is ending.

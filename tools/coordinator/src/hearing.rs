@@ -1,13 +1,12 @@
 //! Messages of processes, each passed to the machine that is concerned.
 
-use super::effect::Effect;
 use super::health::Judges;
 use super::line::LineWatch;
-use super::recovery::Copies;
+use super::recovery;
 use super::refusal::{self, Refusals};
 use super::scrub;
 use super::stall::{self, Finding};
-use super::{Coordinator, End, EndReason, Output, Report, RetireReason, SIBLINGS_BELIEVED};
+use super::{Coordinator, End, EndReason, NotHeld, Output, Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::ReplicaId;
 use redrt_wire::control::{FromAgent, Passive};
 use redrt_wire::daemon::ToDaemon;
@@ -22,21 +21,28 @@ impl Coordinator {
         }
         match message {
             FromAgent::Hello => self.greeted(replica),
-            FromAgent::Ready(card) if self.copy_ready(now, replica, &card) => {}
-            FromAgent::Pinned(newcomers) => self.pinned(now, replica, &newcomers),
-            FromAgent::InStep => self.in_step(now, replica),
+            FromAgent::Pinned(newcomers) => {
+                self.recover(now, |copies, facts, out| copies.pinned(facts, replica, &newcomers, out));
+            }
+            FromAgent::InStep => self.recover(now, |copies, facts, out| copies.in_step(facts, replica, out)),
             FromAgent::Quiet => self.decide(now, |machines, facts, out| {
                 if let Some(line) = &mut machines.line {
                     line.is_quiet(facts, replica, out);
                 }
             }),
-            FromAgent::Hindered => self.hindered(now, replica),
+            FromAgent::Hindered => self.recover(now, |copies, facts, out| {
+                copies.drop_held(facts, replica.rank, NotHeld::MustAgree, out);
+            }),
             FromAgent::Ready(card) => {
-                self.members.ready(replica, card);
-                self.check_barriers(now);
+                let mut is_copy = false;
+                self.recover(now, |copies, facts, out| is_copy = copies.copy_ready(facts, replica, &card, out));
+                if !is_copy {
+                    self.members.process(replica).ready(card);
+                    self.check_barriers(now);
+                }
             }
             FromAgent::Finalizing { view, statistics, coverage, profile } => {
-                self.members.finalizing(replica, view, statistics, coverage, profile);
+                self.members.process(replica).finalizing(view, statistics, coverage, profile);
                 // A process in `MPI_Finalize` begins no more collectives, at which memory is compared.
                 if let Some(scrub) = self.machines.scrub.take() {
                     self.report(Report::ScrubEnded(scrub.coverage()));
@@ -54,22 +60,21 @@ impl Coordinator {
             }
             FromAgent::Shares(ranks) => {
                 if let Some(rank) = self.members.share(replica, ranks) {
-                    self.unable(now, replica, Lack::Neighbor { rank: rank.0 });
+                    let lack = Lack::Neighbor { rank: rank.0 };
+                    self.decide(now, |_, _, out| Refusals::unable(replica, lack, out));
                 }
             }
-            FromAgent::Unable(lack) => self.unable(now, replica, lack),
-            FromAgent::Event(event) => {
+            FromAgent::Unable(lack) => self.decide(now, |_, _, out| Refusals::unable(replica, lack, out)),
+            FromAgent::Event(event) => self.decide(now, |machines, facts, out| {
                 let judges = match &event {
-                    Event::Path(path) => self.judges(path),
+                    Event::Path(path) => recovery::judges(facts, machines.recovery.as_ref(), path),
                     _ => Judges::None,
                 };
-                self.decide(now, |machines, facts, out| {
-                    machines.differences.event(facts, replica, event, judges, out);
-                });
-            }
+                machines.differences.event(facts, replica, event, judges, out);
+            }),
             FromAgent::Pace { calls } => self.machines.pace.heard(now, replica, calls),
             FromAgent::Answer { wave, passive, waits, statistics } => {
-                self.members.counted(replica, statistics);
+                self.members.process(replica).latest = statistics;
                 self.machines.pace.waits(now, replica, waits);
                 // A process that is awake in its call does not say for what it waits, so it tells nothing about its
                 // host.
@@ -86,7 +91,11 @@ impl Coordinator {
                 let scrub = self.machines.scrub.as_mut();
                 let findings = scrub.map(|scrub| scrub.answered(replica, round, answer, &taking_part, kinship));
                 self.follow_scrub(findings);
-                self.heed_vouching(now);
+                self.decide(now, |machines, facts, out| {
+                    if let Some(copies) = &mut machines.recovery {
+                        copies.heed_vouching(facts, machines.scrub.as_ref(), out);
+                    }
+                });
             }
             FromAgent::Trace(sending, trace) => self.machines.differences.trace(replica, sending, trace),
             // Handled by `redrun` around the coordinator: no decision of the job depends on it.
@@ -102,12 +111,6 @@ impl Coordinator {
         }
     }
 
-    /// Ends a process that lacks something of its host. Its siblings on other hosts may have it.
-    fn unable(&mut self, now: Duration, replica: ReplicaId, lack: Lack) {
-        let (reason, or) = (RetireReason::Unable(lack), EndReason::Unable { replica, lack });
-        self.decide(now, |_, _, out| out.push(Effect::Remove { candidates: vec![replica], reason, or }));
-    }
-
     /// Begins a wave: asks all processes whether they are at work, and for their counters.
     pub(super) fn ask(&mut self, now: Duration, wave: u64) {
         self.machines.pace.asked(now, &self.members.paced());
@@ -119,7 +122,7 @@ impl Coordinator {
             return;
         }
         let is_stopping = self.machines.line.as_ref().is_some_and(LineWatch::is_stopping);
-        let is_cutting = self.recovery.as_ref().is_some_and(Copies::is_cutting);
+        let is_cutting = self.machines.recovery.as_ref().is_some_and(|copies| copies.clones().is_cutting());
         if !self.machines.links.are_whole() || is_stopping || is_cutting {
             // A waiter may wait for messages that were lost on a broken link, which is judged at its own time, or for a
             // copy that is about to run. Neither is a stall.
@@ -138,7 +141,13 @@ impl Coordinator {
         for stray in stall::strays(&stall, self.members.view()) {
             retired |= self.retire(stray, RetireReason::Strayed, SIBLINGS_BELIEVED);
         }
-        if !retired && !self.give_up_cases(now, |_| true) {
+        if !retired {
+            let strays = self.machines.recovery.as_mut().map(|copies| copies.give_up_cases(now));
+            for stray in strays.into_iter().flatten() {
+                retired |= self.retire(stray, RetireReason::Strayed, 1);
+            }
+        }
+        if !retired {
             let have_differed = self.machines.differences.have_differed();
             self.end(End::new(EndReason::Stalled { stall, have_differed }, 1));
         }

@@ -1,5 +1,6 @@
 //! Faults that kill processes at times the user chose. Pure: the time and the candidates enter, the victims leave.
 
+use super::effect::{Effect, Effects};
 use super::facts::Facts;
 use redrt_types::{Incarnation, ReplicaId};
 use serde::{Deserialize, Serialize};
@@ -82,8 +83,15 @@ impl Injector {
         [timed, random].into_iter().flatten().min()
     }
 
+    /// Kills the victims that are due.
+    pub(super) fn pass_time(&mut self, facts: Facts<'_>, out: &mut Effects) {
+        for (replica, fault) in self.due(facts.now, &Self::may_die(facts)) {
+            out.push(Effect::Doom { replica, fault });
+        }
+    }
+
     /// The replicas that a kill may hit at random, since their rank has another.
-    pub(super) fn may_die(facts: Facts<'_>) -> Vec<ReplicaId> {
+    fn may_die(facts: Facts<'_>) -> Vec<ReplicaId> {
         let (members, view) = (facts.members, facts.members.view());
         let is_running = |replica: ReplicaId| {
             let process = members.of(replica);

@@ -18,6 +18,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod acting;
 mod determinism;
 mod effect;
 mod ending;
@@ -31,6 +32,7 @@ mod line;
 mod link;
 mod look;
 mod losses;
+mod machines;
 mod members;
 mod messages;
 mod pace;
@@ -66,33 +68,23 @@ pub use report::{EndReason, Loss, Refusal, Report, RetireReason};
 pub use slowness::SlowHost;
 pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall, missing_bytes};
 
-pub use recovery::{Arbiter, Arbitration, Move, Purpose, Recovered, Recovery, Unproven, Wish, WishError};
+pub use recovery::{Arbiter, Arbitration, Purpose, Recovered, Recovery, Unproven, Wish, WishError};
 
-use effect::Effects;
-use ending::{Course, Due, End};
+use effect::End;
+use ending::{Course, Due};
 use facts::Facts;
-use health::Differences;
-use injection::Injector;
-use link::Links;
-use pace::PaceWatch;
+use machines::Machines;
 use process::{Phase, Process};
-use recovery::Copies;
-use redrt_types::{CutNumber, ReplicaId, View, ViewNumber};
+use recovery::Part;
+use redrt_types::{CutNumber, ReplicaId};
 use redrt_wire::clone::Pins;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
-use redrt_wire::line::Generation;
-use refusal::Refusals;
 use replica_output::mismatch::Finding;
 use scrub::ScrubWatch;
 use serde::{Deserialize, Serialize};
-use signals::Signals;
-use slowness::SlownessWatch;
-use stall::StallWatch;
 use std::collections::VecDeque;
 use std::time::Duration;
-use stragglers::Stragglers;
-use strikes::Strikes;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
@@ -107,73 +99,12 @@ pub struct Coordinator {
     members: Members,
     course: Course,
     machines: Machines,
-    /// None where lost replicas are not replaced.
-    recovery: Option<Copies>,
     redundancy: Redundancy,
     /// `now` of the latest input.
     latest: Duration,
     /// Always drained before the state is saved.
     #[serde(skip)]
     outputs: VecDeque<Output>,
-}
-
-/// The machines that decide, each with its own state. They know of the rest of the job what [`Facts`] has.
-#[derive(Debug, Serialize, Deserialize)]
-struct Machines {
-    signals: Signals,
-    injector: Injector,
-    refusals: Refusals,
-    links: Links,
-    differences: Differences,
-    strikes: Strikes,
-    stall: StallWatch,
-    pace: PaceWatch,
-    slowness: SlownessWatch,
-    stragglers: Stragglers,
-    /// None where memory is not compared.
-    scrub: Option<ScrubWatch>,
-    /// None where no checkpoints are taken.
-    line: Option<LineWatch>,
-}
-
-impl Machines {
-    fn new(settings: &Settings) -> Self {
-        let world = &settings.world;
-        Self {
-            signals: Signals::default(),
-            injector: Injector::new(settings.timed_kills.clone(), settings.random_kills),
-            refusals: Refusals::default(),
-            links: Links::default(),
-            differences: Differences::default(),
-            strikes: Strikes::default(),
-            stall: StallWatch::new(world.process_count(), settings.look_interval, world.is_replicated()),
-            pace: PaceWatch::new(settings.stall_time),
-            slowness: SlownessWatch::default(),
-            stragglers: Stragglers::default(),
-            scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, world.rank_count())),
-            line: settings.line.as_ref().map(LineWatch::new),
-        }
-    }
-
-    /// The checkpoint whose processes are being loaded.
-    fn line_being_loaded(&self, course: &Course) -> Option<Generation> {
-        self.line.as_ref()?.being_loaded(course)
-    }
-
-    /// Gives up the checkpoint that is being taken.
-    fn end_line(&mut self, now: Duration, out: &mut Effects) {
-        if let Some(line) = &mut self.line {
-            line.end(now, out);
-        }
-    }
-
-    /// Discards answers of processes, because the membership changed.
-    fn membership_changed(&mut self, now: Duration, view: &View) {
-        if let Some(scrub) = &mut self.scrub {
-            scrub.reset(|rank| view.live_set(rank));
-        }
-        self.stall.reset(now);
-    }
 }
 
 impl Coordinator {
@@ -184,7 +115,6 @@ impl Coordinator {
             members: Members::new(settings.world.clone(), settings.view.clone()),
             course: Course::default(),
             machines: Machines::new(&settings),
-            recovery: None,
             redundancy: Redundancy::default(),
             latest: Duration::ZERO,
             outputs: VecDeque::new(),
@@ -198,9 +128,9 @@ impl Coordinator {
             return;
         }
         self.latest = now;
-        let before = self.membership();
+        let before = self.facts(now).membership();
         match input {
-            Input::Started { replica, pid } => self.members.started(replica, pid),
+            Input::Started { replica, pid } => self.members.process(replica).pid = Some(pid),
             Input::Tick => {}
             Input::OtherMpi { replica, found } => {
                 self.end(End::new(EndReason::OtherMpi { replica, found }, ending::OTHER_MPI_CODE));
@@ -208,8 +138,12 @@ impl Coordinator {
             Input::NotStarted { replica, message } => self.could_not_start(now, replica, message),
             Input::Agent(replica, message) => self.hear(now, replica, message),
             Input::Exited(replica, exit) => self.exited(now, replica, exit),
-            Input::Drained(replica) => self.drained(replica),
-            Input::Clone { host, id, step } => self.clone_step(now, host, id, step),
+            Input::Drained(replica) => self.drained(now, replica),
+            Input::Clone { host, id, step } => self.decide(now, |machines, facts, out| {
+                if let Some(copies) = &mut machines.recovery {
+                    copies.step(facts, machines.scrub.as_ref(), (host, id, step), out);
+                }
+            }),
             Input::Line { generation, replica, step } => self.decide(now, |machines, facts, out| {
                 if let Some(line) = &mut machines.line {
                     line.step(facts, generation, replica, step, out);
@@ -220,7 +154,9 @@ impl Coordinator {
                     line.store_says(facts, generation, news, out);
                 }
             }),
-            Input::Place { news, host } => self.hear_of_place(now, news, host),
+            Input::Place { news, host } => {
+                self.recover(now, |copies, facts, out| copies.hear_of_place(facts, news, host, out));
+            }
             Input::Output { rank, finding: Finding::Mismatch(mismatch) } => self.decide(now, |machines, facts, out| {
                 machines.differences.output_differs(facts, rank, mismatch, out);
             }),
@@ -228,7 +164,15 @@ impl Coordinator {
                 self.report(Report::OutputUncompared { replica: ReplicaId { rank, index } });
             }
             Input::DaemonLost { host, why, replicas } => self.daemon_lost(now, host, why, &replicas),
-            Input::Interrupted(signal) => self.interrupted(now, signal),
+            Input::Interrupted(signal) if self.course.interrupt() => {
+                let reason = EndReason::Interrupted { signal };
+                self.end(End { grace: SIGNAL_GRACE, ..End::new(reason, 128 + signal) });
+                self.send(ToDaemon::Signal(SIGTERM));
+            }
+            Input::Interrupted(_) => {
+                self.report(Report::Impatient);
+                self.kill_all(now);
+            }
             Input::Signalled { number, signal } => self.decide(now, |machines, facts, out| {
                 let is_loaded = machines.line_being_loaded(facts.course).is_some();
                 machines.signals.pass(facts, (number, signal), is_loaded, out);
@@ -241,7 +185,7 @@ impl Coordinator {
             }
         }
         self.pass_time(now);
-        if self.membership() != before {
+        if self.facts(now).membership() != before {
             self.observe_redundancy(now);
         }
         self.finish_when_all_are_gone();
@@ -277,19 +221,13 @@ impl Coordinator {
             machines.line.as_ref().and_then(|line| line.next_deadline(facts)),
             machines.scrub.as_ref().filter(|_| is_under_way).map(ScrubWatch::next_deadline),
             is_under_way.then(|| machines.stall.next_deadline()),
-            self.recovery.as_ref().and_then(|recovery| recovery.next_deadline(self.latest)),
+            machines.recovery.as_ref().and_then(|copies| copies.next_deadline(self.latest)),
         ];
         deadlines.into_iter().flatten().min()
     }
 
     fn facts(&self, now: Duration) -> Facts<'_> {
         Facts { now, settings: &self.settings, members: &self.members, course: &self.course }
-    }
-
-    /// A value that changes whenever a rank may have got or lost a replica in step, and when the job begins or ceases
-    /// to run.
-    fn membership(&self) -> (ViewNumber, usize, bool) {
-        (self.view().number, self.members.joining_count(), self.course.is_under_way())
     }
 
     fn observe_redundancy(&mut self, now: Duration) {
@@ -323,8 +261,8 @@ impl Coordinator {
             self.decide(now, |machines, _, out| machines.signals.pass_kept(out));
         }
         if self.course.have_met() && !self.course.is_released() && self.members.all_finalize() {
-            self.end_recovery(now);
-            self.decide(now, |machines, _, out| machines.end_line(now, out));
+            self.members.end_joining();
+            self.decide(now, |machines, facts, out| machines.end(facts, out));
             self.course.release();
             self.machines.stragglers.begin(now);
             self.send(ToDaemon::Release);
@@ -342,7 +280,7 @@ impl Coordinator {
             None => {}
         }
         if !self.course.is_ending() {
-            self.inject(now);
+            self.decide(now, |machines, facts, out| machines.injector.pass_time(facts, out));
             for link in self.machines.links.due(now) {
                 self.decide(now, |machines, facts, out| {
                     let has_line = machines.line.as_ref().is_some_and(|line| line.usable().is_some());
@@ -356,15 +294,7 @@ impl Coordinator {
         {
             self.ask(now, wave);
         }
-        let recovery = self.recovery.take();
-        self.decide(now, |machines, facts, out| {
-            let is_quiet = machines.links.are_whole() && recovery.as_ref().is_none_or(Copies::is_idle);
-            let is_distrusted = |source| recovery.as_ref().is_some_and(|copies| copies.is_distrusted(facts, source));
-            if let Some(line) = &mut machines.line {
-                line.pass_time(facts, is_quiet, is_distrusted, out);
-            }
-        });
-        self.recovery = recovery;
+        self.decide(now, |machines, facts, out| machines.pass_line_time(facts, out));
         if self.course.is_under_way() {
             self.decide(now, |machines, facts, out| {
                 machines.pace.judge_all(facts, machines.stall.next_deadline(), out);
@@ -372,33 +302,18 @@ impl Coordinator {
         }
         self.decide(now, |machines, facts, out| machines.stragglers.judge(facts, out));
         if self.course.is_under_way() {
-            let cut = CutNumber(self.recovery.as_ref().map_or(0, |recovery| recovery.cut_count));
+            let cut = self.machines.recovery.as_ref().map_or(CutNumber(0), |copies| copies.clones().cut_count());
             let findings = self.machines.scrub.as_mut().map(|scrub| scrub.pass_time(now, cut));
             self.follow_scrub(findings);
         }
     }
 
-    /// Carries out the kills that are due of those that the user has asked for.
-    fn inject(&mut self, now: Duration) {
-        let may_die = Injector::may_die(self.facts(now));
-        for (replica, fault) in self.machines.injector.due(now, &may_die) {
-            // A victim that has exited or is being ended cannot be killed again.
-            if self.members.counts(replica) {
-                self.members.doom(replica);
-                self.send(ToDaemon::Kill(replica));
-                self.report(Report::Injected { replica, fault });
+    /// Does all that is due for the replacement of replicas. Each part decides by what the one before has changed.
+    fn pass_recovery_time(&mut self, now: Duration) {
+        if self.course.is_under_way() {
+            for part in Part::ALL {
+                self.decide(now, |machines, facts, out| machines.pass_recovery_time(facts, part, out));
             }
-        }
-    }
-
-    fn interrupted(&mut self, now: Duration, signal: i32) {
-        if self.course.interrupt() {
-            let reason = EndReason::Interrupted { signal };
-            self.end(End { grace: SIGNAL_GRACE, ..End::new(reason, 128 + signal) });
-            self.send(ToDaemon::Signal(SIGTERM));
-        } else {
-            self.report(Report::Impatient);
-            self.kill_all(now);
         }
     }
 
@@ -408,8 +323,8 @@ impl Coordinator {
             return;
         }
         let now = self.latest;
-        self.end_recovery(now);
-        self.decide(now, |machines, _, out| machines.end_line(now, out));
+        self.members.end_joining();
+        self.decide(now, |machines, facts, out| machines.end(facts, out));
         self.report(Report::Ending(end.reason.clone()));
         self.course.end(now, &end);
     }

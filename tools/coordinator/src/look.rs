@@ -2,8 +2,10 @@
 
 use super::line::{LineWatch, NoLines, RESUME_CODE};
 use super::members::Members;
-use super::{Check, Coordinator, Input, Redundancy};
-use redrt_types::{ReplicaId, View, World};
+use super::recovery::{Copies, Recovery, Wish, WishError};
+use super::{Check, Coordinator, Input, Machines, NotHeld, Redundancy};
+use redrt_types::{ReplicaId, View, VirtualRank, World};
+use redrt_wire::clone::{CloneId, Newcomer};
 use redrt_wire::line::Generation;
 use std::time::Duration;
 
@@ -56,22 +58,40 @@ impl Coordinator {
         self.machines.line.as_ref()?.under_way()
     }
 
-    /// The processes whose images are written for the current checkpoint. Empty if none exists.
-    #[must_use]
-    pub fn line_sources(&self) -> &[ReplicaId] {
-        self.machines.line.as_ref().map_or(&[], LineWatch::sources)
-    }
-
     /// The newest checkpoint that is kept.
     #[must_use]
     pub fn newest_line(&self) -> Option<Generation> {
         self.machines.line.as_ref()?.newest()
     }
 
-    /// Returns true if processes may be stopped for a checkpoint.
+    /// The replicas that are to leave, each with the number of its new host. None if any host will do.
+    pub fn leaving(&self) -> impl Iterator<Item = (ReplicaId, Option<u32>)> + '_ {
+        self.machines.recovery.iter().flat_map(Copies::leaving)
+    }
+
+    /// The processes whose images are written for the current checkpoint. Empty if none exists.
     #[must_use]
-    pub fn is_stopping_for_line(&self) -> bool {
-        self.machines.line.as_ref().is_some_and(LineWatch::is_stopping)
+    pub fn line_sources(&self) -> &[ReplicaId] {
+        self.machines.line.as_ref().map_or(&[], LineWatch::sources)
+    }
+
+    /// Returns true if replicas of this rank may be stopped, or are about to be, for a checkpoint or a copy.
+    #[must_use]
+    pub fn is_stopping(&self, rank: VirtualRank) -> bool {
+        let is_cutting = |copies: &Copies| copies.clones().is_cutting_in(rank);
+        let Machines { line, recovery, .. } = &self.machines;
+        recovery.as_ref().is_some_and(is_cutting) || line.as_ref().is_some_and(LineWatch::is_stopping)
+    }
+
+    /// The clones under way, without copies that stand ready.
+    pub fn attempts(&self) -> impl Iterator<Item = (CloneId, Newcomer)> + '_ {
+        self.machines.recovery.iter().flat_map(|copies| copies.clones().under_way())
+    }
+
+    /// The copies that stand ready, each with its source.
+    pub fn held(&self) -> impl Iterator<Item = (ReplicaId, ReplicaId)> + '_ {
+        let held = self.machines.recovery.iter().flat_map(|copies| copies.clones().held());
+        held.map(|newcomer| (newcomer.replica, newcomer.source))
     }
 
     /// Returns true if the job is being ended with a checkpoint whose images are cut. Output from then on is printed
@@ -95,6 +115,55 @@ impl Coordinator {
     pub fn launched_on(&mut self, placement: Vec<u32>) {
         self.members.launch(placement);
         self.machines.signals.launch();
+    }
+
+    /// Replaces lost replicas by copies from now on.
+    pub fn recover_with(&mut self, recovery: Recovery) {
+        self.members.launch(recovery.host_of.clone());
+        self.members.ranks().zip(&recovery.degrees).for_each(|(rank, degree)| self.members.want(rank, *degree));
+        // A job that goes on from a checkpoint has made cuts before.
+        let cut_count = self.view().latest_cut().0;
+        self.machines.recovery = Some(Copies::new(recovery, cut_count));
+    }
+
+    /// Allows copies on this host: it is new, or it was closed before.
+    pub fn open_host(&mut self, number: u32, name: String) {
+        self.machines.recovery.iter_mut().for_each(|copies| copies.hosts_mut().open(number, name.clone()));
+    }
+
+    /// Marks a host as gone. It has no replicas any more, and gets no more copies.
+    pub fn dismiss_host(&mut self, number: u32) {
+        self.machines.recovery.iter_mut().for_each(|copies| copies.hosts_mut().dismiss(number));
+    }
+
+    /// Changes the place or number of replicas. `room` is the number of copies that the hosts concerned can still take,
+    /// if known.
+    ///
+    /// # Errors
+    /// The reason why the wish cannot be fulfilled. Nothing has changed then.
+    pub fn wish(&mut self, now: Duration, wish: Wish, room: Option<u32>) -> Result<(), WishError> {
+        let Some(copies) = &self.machines.recovery else { return Err(WishError::NotCloneable) };
+        if !self.course.is_under_way() {
+            return Err(WishError::NotRunning { phase: self.phase() });
+        }
+        copies.check(self.facts(now), &wish, room)?;
+        if let Wish::Degree { degree, ranks } = &wish {
+            ranks.iter().for_each(|rank| self.members.want(*rank, *degree));
+        }
+        self.recover(now, |copies, facts, out| copies.grant(facts, wish, out));
+        self.pass_recovery_time(now);
+        self.observe_redundancy(now);
+        Ok(())
+    }
+
+    /// Tells the coordinator that standard input has arrived. Copies of rank 0 that were cut before lack it, and are
+    /// given up.
+    pub fn input_passed(&mut self, now: Duration) {
+        self.latest = now;
+        let rank = VirtualRank(0);
+        if self.held().any(|(replica, _)| replica.rank == rank) {
+            self.recover(now, |copies, facts, out| copies.drop_held(facts, rank, NotHeld::InputCame, out));
+        }
     }
 
     /// Records all differences from now on.

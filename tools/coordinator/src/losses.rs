@@ -10,7 +10,7 @@ use std::time::Duration;
 impl Coordinator {
     pub(super) fn could_not_start(&mut self, now: Duration, replica: ReplicaId, message: String) {
         self.members.exited(replica, Exit::Status(127), false);
-        self.members.drained(replica);
+        self.members.process(replica).drained = true;
         self.members.lose(&[replica]);
         if let Some(generation) = self.machines.line_being_loaded(&self.course) {
             let reason = EndReason::Unloadable { generation, replica, message };
@@ -21,7 +21,7 @@ impl Coordinator {
     }
 
     pub(super) fn greeted(&mut self, replica: ReplicaId) {
-        if !self.members.greeted(replica) {
+        if !self.members.process(replica).greeted() {
             // A script runs two MPI programs. The second would wait for ever, since the job has met already.
             return self.end(End::new(EndReason::SecondInit { replica }, 1));
         }
@@ -96,13 +96,13 @@ impl Coordinator {
             if self.members.of(*replica).exit == Some(Exit::OutOfMemory)
                 && let Some(host) = self.members.host_of(*replica)
             {
-                self.memory_ran_out(host);
+                self.recover(now, |copies, _, _| copies.hosts_mut().memory_ran_out(host));
             }
             self.machines.pace.forget(*replica);
             self.machines.slowness.forget(*replica);
         }
         self.members.lose(replicas);
-        self.void_line(now, replicas, false);
+        self.decide(now, |machines, facts, out| machines.void_line(facts, replicas, false, out));
         self.members.remove(replicas);
         self.machines.membership_changed(now, self.members.view());
         let mut lost_sphere = None;
@@ -131,8 +131,9 @@ impl Coordinator {
             }
             None => {
                 self.send(ToDaemon::View(self.view().clone()));
-                self.replace(now, replicas);
-                replicas.iter().for_each(|replica| self.vacate(*replica));
+                self.recover(now, |copies, facts, out| copies.replace(facts, replicas, out));
+                let vacated = replicas.iter().copied().filter(|replica| self.members.vacate(*replica));
+                self.outputs.extend(vacated.map(Output::Vacated));
                 self.check_barriers(now);
             }
         }
@@ -153,23 +154,14 @@ impl Coordinator {
         all
     }
 
-    /// Gives up the current checkpoint if the loss of these replicas makes it void.
-    fn void_line(&mut self, now: Duration, replicas: &[ReplicaId], hosts_too: bool) {
-        self.decide(now, |machines, facts, out| {
-            if let Some(line) = &mut machines.line {
-                line.void(facts, replicas, hosts_too, out);
-            }
-        });
-    }
-
     pub(super) fn daemon_lost(&mut self, now: Duration, host: String, why: String, replicas: &[ReplicaId]) {
         let exit = Exit::Signal(SIGKILL);
         let alive = self.members.daemon_lost(replicas, exit);
         if self.course.is_ending() {
             return;
         }
-        self.host_lost(now, &host);
-        self.void_line(now, replicas, true);
+        self.recover(now, |copies, facts, out| copies.host_lost(facts, &host, out));
+        self.decide(now, |machines, facts, out| machines.void_line(facts, replicas, true, out));
         self.report(Report::DaemonLost { host, why, process_count: alive.len() });
         if self.course.is_released() {
             alive.into_iter().for_each(|replica| self.left(now, replica, exit));
@@ -178,8 +170,8 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn drained(&mut self, replica: ReplicaId) {
-        self.members.drained(replica);
+    pub(super) fn drained(&mut self, now: Duration, replica: ReplicaId) {
+        self.members.process(replica).drained = true;
         if !self.members.of(replica).lost || self.view().live(replica.rank).next().is_none() {
             let end = match self.course.is_ending() {
                 true => StreamEnd::CutOff,
@@ -188,12 +180,7 @@ impl Coordinator {
             };
             self.outputs.push_back(Output::StreamEnded { replica, end });
         }
-        self.place_freed(replica);
-        self.vacate(replica);
-    }
-
-    /// Frees the place of a replica that was not needed any more, once it is gone.
-    fn vacate(&mut self, replica: ReplicaId) {
+        self.recover(now, |copies, facts, out| copies.place_freed(facts, replica, out));
         if self.members.vacate(replica) {
             self.outputs.push_back(Output::Vacated(replica));
         }

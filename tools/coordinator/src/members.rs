@@ -4,7 +4,7 @@
 //! for what the machines decide.
 
 use super::process::{Phase, Process};
-use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, ReplicaSet, View, ViewNumber, VirtualRank, World};
+use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, ReplicaSet, View, VirtualRank, World};
 use redrt_wire::card::Card;
 use redrt_wire::event::{Coverage, Statistics};
 use redrt_wire::exit::Exit;
@@ -190,70 +190,9 @@ impl Members {
 
 /// Changes.
 impl Members {
-    /// The coordinator changes what an input says about a process by this.
+    /// The process in a place, for what an input says about it alone.
     pub(super) fn process(&mut self, replica: ReplicaId) -> &mut Process {
         &mut self.processes[self.world.process(replica).0 as usize]
-    }
-
-    /// A process was started.
-    pub(super) fn started(&mut self, replica: ReplicaId, pid: i32) {
-        self.process(replica).pid = Some(pid);
-    }
-
-    /// A process has called `MPI_Init`. Returns false if it had called it before.
-    pub(super) fn greeted(&mut self, replica: ReplicaId) -> bool {
-        std::mem::replace(&mut self.process(replica).phase, Phase::Greeted) == Phase::Started
-    }
-
-    /// A process can be reached by its card.
-    pub(super) fn ready(&mut self, replica: ReplicaId, card: Card) {
-        let process = self.process(replica);
-        (process.card, process.phase) = (Some(card), Phase::Ready);
-    }
-
-    /// A process is in `MPI_Finalize`, as of a view, and sends its final counters.
-    pub(super) fn finalizing(
-        &mut self,
-        replica: ReplicaId,
-        view: ViewNumber,
-        statistics: Statistics,
-        coverage: Vec<Coverage>,
-        profile: Option<Box<ProcessProfile>>,
-    ) {
-        let process = self.process(replica);
-        (process.phase, process.statistics) = (Phase::Finalizing(view), Some(statistics));
-        (process.coverage, process.profile) = (coverage, profile);
-    }
-
-    /// A process has answered with its counters.
-    pub(super) fn counted(&mut self, replica: ReplicaId, statistics: Statistics) {
-        self.process(replica).latest = statistics;
-    }
-
-    /// An injected fault is about to kill a process.
-    pub(super) fn doom(&mut self, replica: ReplicaId) {
-        self.process(replica).is_doomed = true;
-    }
-
-    /// A copy has caught up with its leader.
-    pub(super) fn in_step_now(&mut self, replica: ReplicaId) {
-        self.process(replica).joins = false;
-    }
-
-    /// All output of a process has arrived.
-    pub(super) fn drained(&mut self, replica: ReplicaId) {
-        self.process(replica).drained = true;
-    }
-
-    /// A replica is being killed, because it is wrong or not needed any more.
-    pub(super) fn retire(&mut self, replica: ReplicaId) {
-        self.process(replica).retired = true;
-    }
-
-    /// A replica is being killed because it is not needed any more, so that its exit is no loss.
-    pub(super) fn leave(&mut self, replica: ReplicaId) {
-        let process = self.process(replica);
-        (process.retired, process.leaves) = (true, true);
     }
 
     /// The processes are about to be launched on these hosts.

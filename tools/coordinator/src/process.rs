@@ -105,3 +105,33 @@ impl Process {
         }
     }
 }
+
+/// Changes by inputs.
+impl Process {
+    /// It has called `MPI_Init`. Returns false if it had called it before.
+    pub fn greeted(&mut self) -> bool {
+        std::mem::replace(&mut self.phase, Phase::Greeted) == Phase::Started
+    }
+
+    /// It can be reached by its card.
+    pub fn ready(&mut self, card: Card) {
+        (self.card, self.phase) = (Some(card), Phase::Ready);
+    }
+
+    /// It is in `MPI_Finalize`, as of a view, and sends its final counters.
+    pub fn finalizing(
+        &mut self,
+        view: ViewNumber,
+        statistics: Statistics,
+        coverage: Vec<Coverage>,
+        profile: Option<Box<ProcessProfile>>,
+    ) {
+        (self.phase, self.statistics) = (Phase::Finalizing(view), Some(statistics));
+        (self.coverage, self.profile) = (coverage, profile);
+    }
+
+    /// It is being killed because it is not needed any more, so that its exit is no loss.
+    pub fn leave(&mut self) {
+        (self.retired, self.leaves) = (true, true);
+    }
+}

@@ -12,6 +12,7 @@ use super::{EndReason, Report, RetireReason, scrub};
 use redrt_types::{Incarnation, ReplicaId, World};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
+use redrt_wire::lack::Lack;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -45,6 +46,12 @@ impl Refusals {
         let refusal = Refusal { by: None, peer: Some(replica), what: what.to_string() };
         out.report(Report::Refused(refusal.clone()));
         remove(vec![replica], refusal, out);
+    }
+
+    /// Ends a process that lacks something of its host. Its siblings on other hosts may have it.
+    pub(super) fn unable(replica: ReplicaId, lack: Lack, out: &mut Effects) {
+        let (reason, or) = (RetireReason::Unable(lack), EndReason::Unable { replica, lack });
+        out.push(Effect::Remove { candidates: vec![replica], reason, or });
     }
 
     /// Acts on the report of `by` that it refused a frame of `peer`.

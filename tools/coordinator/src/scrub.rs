@@ -203,15 +203,23 @@ impl ScrubWatch {
         self.next
     }
 
-    /// Asks for a comparison of a rank soon. Returns the number of the earliest round that may include it.
-    pub fn demand(&mut self, now: Duration, rank: VirtualRank) -> u64 {
+    /// Number of the earliest round that may include a rank, if it is asked for now.
+    pub fn earliest(&self, rank: VirtualRank) -> u64 {
+        match self.phase {
+            Phase::Resting => self.round + 1,
+            Phase::Comparing { .. } if self.ranks[rank.0 as usize].is_done => self.round + 1,
+            Phase::Asking(_) | Phase::Comparing { .. } => self.round,
+        }
+    }
+
+    /// Asks for a comparison of a rank soon.
+    pub fn demand(&mut self, now: Duration, rank: VirtualRank) {
         match self.phase {
             Phase::Resting => self.next = self.next.min(now),
             Phase::Comparing { .. } if self.ranks[rank.0 as usize].is_done => self.is_wanted = true,
             // The current round will include it.
-            Phase::Asking(_) | Phase::Comparing { .. } => return self.round,
+            Phase::Asking(_) | Phase::Comparing { .. } => {}
         }
-        self.round + 1
     }
 
     /// The testimony for a replica's memory, from a round with this number or a later one.

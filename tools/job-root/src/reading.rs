@@ -14,7 +14,7 @@ use redrt_wire::daemon::ToDaemon;
 impl Root {
     /// True while a process of rank 0 is stopped for an image, or about to be.
     pub(super) fn readers_are_stopped(&self) -> bool {
-        self.coordinator.is_cutting(VirtualRank(0)) || self.coordinator.is_stopping_for_line()
+        self.coordinator.is_stopping(VirtualRank(0))
     }
 
     pub(super) fn hear_input(&mut self, bytes: &[u8]) {

@@ -4,344 +4,139 @@
 //! A replica leaves by being killed, since the protocol can bear that at any moment. It is killed only when enough
 //! others are in step that its rank has as many as before.
 
-use super::Purpose;
-use super::attempt::Stage;
-use super::missing::Seat;
 use super::wish::{Wish, WishError};
-use crate::{CloneFailure, Coordinator, Output, Report, StayReason};
-use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::daemon::ToDaemon;
-use serde::{Deserialize, Serialize};
+use super::{Copies, Purpose};
+use crate::effect::{CopyEffect, Effects};
+use crate::facts::Facts;
+use crate::{CloneFailure, Output, Report, StayReason};
+use redrt_types::ReplicaId;
 use spare_pool::PlaceOrder;
 use std::time::Duration;
 
-/// A replica that is to leave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Move {
-    /// Number of the host of its successor. None if any host will do.
-    pub to: Option<u32>,
-    /// True if its rank has too many replicas, so that it has no successor.
-    is_surplus: bool,
-    /// True once it is being killed.
-    is_ending: bool,
-}
-
-impl Move {
-    pub(super) fn surplus() -> Self {
-        Self { to: None, is_surplus: true, is_ending: false }
+impl Copies {
+    /// Checks that a wish can be fulfilled. `room` is the number of copies that the hosts concerned can still take, if
+    /// known.
+    pub(crate) fn check(&self, facts: Facts<'_>, wish: &Wish, room: Option<u32>) -> Result<(), WishError> {
+        wish.check(facts, &self.hosts, self.plans(), room)
     }
 
-    pub(super) fn is_surplus(&self) -> bool {
-        self.is_surplus
-    }
-}
-
-impl Coordinator {
-    /// Changes the place or number of replicas. `room` is the number of copies that the hosts concerned can still take,
-    /// if known.
-    ///
-    /// # Errors
-    /// The reason why the wish cannot be fulfilled. Nothing has changed then.
-    pub fn wish(&mut self, now: Duration, wish: Wish, room: Option<u32>) -> Result<(), WishError> {
-        if self.recovery.is_none() {
-            return Err(WishError::NotCloneable);
-        }
-        if !self.course.is_under_way() {
-            return Err(WishError::NotRunning { phase: self.phase() });
-        }
+    /// Carries out a wish that was [checked](Copies::check). Degrees are as wished already.
+    pub(crate) fn grant(&mut self, facts: Facts<'_>, wish: Wish, out: &mut Effects) {
         match wish {
-            Wish::Migrate { replica, to } => self.migrate(now, replica, to, room)?,
-            Wish::Drain { host } => self.drain(now, host, room)?,
-            Wish::Degree { degree, ranks } => self.change_degree(now, degree, &ranks, room)?,
-        }
-        self.pass_recovery_time(now);
-        self.observe_redundancy(now);
-        Ok(())
-    }
-
-    /// Number of places of a rank that have no replica, and for which none is planned.
-    fn free_place_count(&self, rank: VirtualRank) -> usize {
-        let Some(recovery) = &self.recovery else { return 0 };
-        let is_used = |replica: &ReplicaId| {
-            let mut attempts = recovery.attempts.values();
-            self.members.view().is_live(*replica)
-                || recovery.missing.contains_key(replica)
-                || attempts.any(|attempt| attempt.newcomer.replica == *replica)
-        };
-        self.members.world().sphere(rank).filter(|replica| !is_used(replica)).count()
-    }
-
-    fn migrate(
-        &mut self,
-        now: Duration,
-        replica: ReplicaId,
-        to: Option<u32>,
-        room: Option<u32>,
-    ) -> Result<(), WishError> {
-        let Some(recovery) = &self.recovery else { return Ok(()) };
-        if !self.members.world().contains(replica)
-            || !self.members.view().is_live(replica)
-            || !self.members.of(replica).counts()
-        {
-            return Err(WishError::NotLive(replica));
-        }
-        if recovery.leaving.contains_key(&replica) {
-            return Err(WishError::Leaving(replica));
-        }
-        self.check_planes([replica.rank])?;
-        if let Some(to) = to.filter(|to| self.members.host_of(replica) == Some(*to)) {
-            return Err(WishError::There { replica, host: recovery.name(to).to_owned() });
-        }
-        if let Some(to) = to.filter(|to| recovery.hosts[to].is_closed) {
-            return Err(WishError::Closed { host: recovery.name(to).to_owned() });
-        }
-        self.check_room(replica.rank, 1, to, room)?;
-        self.let_go(now, replica, to);
-        Ok(())
-    }
-
-    /// Checks that these ranks can be copied: ranks that share memory cannot.
-    fn check_planes(&self, ranks: impl IntoIterator<Item = VirtualRank>) -> Result<(), WishError> {
-        let in_plane =
-            |rank: &VirtualRank| self.members.view().live(*rank).any(|replica| self.members.is_in_plane(replica));
-        ranks.into_iter().find(in_plane).map_or(Ok(()), |rank| Err(WishError::SharesMemory(rank)))
-    }
-
-    fn check_room(&self, rank: VirtualRank, count: u32, to: Option<u32>, room: Option<u32>) -> Result<(), WishError> {
-        let Some(recovery) = &self.recovery else { return Ok(()) };
-        if self.free_place_count(rank) == 0 {
-            return Err(WishError::RankFull { rank, place_count: self.members.world().degree(rank) });
-        }
-        match (room, to) {
-            (Some(0), Some(to)) => Err(WishError::HostFull { host: recovery.name(to).to_owned() }),
-            (Some(free), _) if free < count => Err(WishError::NoRoom { needed: count, free }),
-            _ => Ok(()),
+            Wish::Migrate { replica, to } => self.let_go(facts, replica, to, out),
+            Wish::Drain { host } => {
+                let there = facts.members.live_on(host).into_iter();
+                let there: Vec<_> = there.filter(|replica| !self.moves.contains(*replica)).collect();
+                self.close_host(facts, host, out);
+                there.into_iter().for_each(|replica| self.let_go(facts, replica, None, out));
+            }
+            Wish::Degree { degree, ranks } => {
+                out.report(Report::Degree { degree, rank_count: ranks.len() });
+                for rank in ranks {
+                    self.moves.forget_surplus(rank);
+                    self.plan(facts, rank, Purpose::Growth, None, out);
+                    self.moves.choose_surplus(facts, rank);
+                }
+            }
         }
     }
 
     /// Plans the departure of a replica, which follows when a copy has its part.
-    fn let_go(&mut self, now: Duration, replica: ReplicaId, to: Option<u32>) {
-        let Some(recovery) = &mut self.recovery else { return };
-        recovery.leaving.entry(replica).or_insert(Move { to, is_surplus: false, is_ending: false }).is_surplus = false;
-        let name = to.map(|to| recovery.name(to).to_owned());
-        self.report(Report::Leaving { replica, to: name });
-        self.plan(now, replica.rank, Purpose::Move, to);
-    }
-
-    /// The replicas on a host that are live and not being ended.
-    fn replicas_on(&self, host: u32) -> Vec<ReplicaId> {
-        self.members.live_on(host)
-    }
-
-    fn drain(&mut self, now: Duration, host: u32, room: Option<u32>) -> Result<(), WishError> {
-        let Some(recovery) = &self.recovery else { return Ok(()) };
-        if recovery.hosts[&host].is_closed {
-            return Err(WishError::Draining { host: recovery.name(host).to_owned() });
-        }
-        let there: Vec<_> =
-            self.replicas_on(host).into_iter().filter(|replica| !recovery.leaving.contains_key(replica)).collect();
-        self.check_planes(there.iter().map(|replica| replica.rank))?;
-        for replica in &there {
-            self.check_room(replica.rank, there.len() as u32, None, room)?;
-        }
-        self.close_host(now, host);
-        there.into_iter().for_each(|replica| self.let_go(now, replica, None));
-        Ok(())
+    fn let_go(&mut self, facts: Facts<'_>, replica: ReplicaId, to: Option<u32>, out: &mut Effects) {
+        self.moves.add(replica, to);
+        let name = to.map(|to| self.hosts.name(to).to_owned());
+        out.report(Report::Leaving { replica, to: name });
+        self.plan(facts, replica.rank, Purpose::Move, to, out);
     }
 
     /// Closes a host: it gets no more copies, and those under way to it are given up.
-    fn close_host(&mut self, now: Duration, host: u32) {
-        let Some(recovery) = &mut self.recovery else { return };
-        if let Some(host) = recovery.hosts.get_mut(&host) {
-            host.is_closed = true;
-        }
-        let name = recovery.name(host).to_owned();
-        let is_there = |seat: &Seat| matches!(seat, Seat::Granted { host: other, .. } if *other == host);
-        let seats = recovery.missing.values_mut().filter(|missing| is_there(&missing.seat));
-        let seats: Vec<_> = seats.map(|missing| std::mem::replace(&mut missing.seat, Seat::None)).collect();
-        self.place(PlaceOrder::Close(name));
-        seats.into_iter().for_each(|seat| self.give_seat_back(seat));
-        self.give_up_on_host(now, host, &CloneFailure::HostLeaves);
-        self.cancel_moves_to(host);
+    fn close_host(&mut self, facts: Facts<'_>, host: u32, out: &mut Effects) {
+        let name = self.hosts.close(host);
+        out.output(Output::Place(PlaceOrder::Close(name)));
+        self.needs.give_back_on(host, out);
+        self.give_up_on_host(facts, host, &CloneFailure::HostLeaves, out);
+        self.cancel_moves_to(facts, host, out);
     }
 
     /// Frees the host of a place, because the pool wants it back.
-    pub(super) fn leave_place(&mut self, now: Duration, number: u64) {
-        let Some(recovery) = &self.recovery else { return };
-        let replica = recovery.places.iter().find(|(_, other)| **other == number).map(|(replica, _)| *replica);
-        let host = replica.and_then(|replica| self.members.host_of(replica));
-        let host = host.or_else(|| {
-            recovery.attempts.values().find(|attempt| attempt.number == number).map(|attempt| attempt.host)
-        });
-        let Some(host) = host.filter(|host| !recovery.hosts[host].is_closed) else { return };
-        self.free_host(now, host);
+    pub(super) fn leave_place(&mut self, facts: Facts<'_>, number: u64, out: &mut Effects) {
+        let host = self.needs.replica_in(number).and_then(|replica| facts.members.host_of(replica));
+        let host = host.or_else(|| self.clones.in_place(number).map(|(_, attempt)| attempt.host));
+        if let Some(host) = host {
+            self.free_host(facts, host, out);
+        }
     }
 
-    /// Closes a host and moves its replicas away.
-    pub(crate) fn free_host(&mut self, now: Duration, host: u32) {
-        if self.recovery.as_ref().is_none_or(|recovery| recovery.hosts[&host].is_closed) {
+    /// Closes a host and moves its replicas away, unless it is closed.
+    pub(crate) fn free_host(&mut self, facts: Facts<'_>, host: u32, out: &mut Effects) {
+        if self.hosts.is_closed(host) {
             return;
         }
-        self.close_host(now, host);
-        for replica in self.replicas_on(host) {
-            self.let_go(now, replica, None);
+        self.close_host(facts, host, out);
+        for replica in facts.members.live_on(host) {
+            self.let_go(facts, replica, None, out);
         }
     }
 
-    fn change_degree(
-        &mut self,
-        now: Duration,
-        degree: u16,
-        ranks: &[VirtualRank],
-        room: Option<u32>,
-    ) -> Result<(), WishError> {
-        let world = self.members.world();
-        if degree == 0 {
-            return Err(WishError::DegreeZero);
-        }
-        if let Some(rank) = ranks.iter().find(|rank| world.degree(**rank) < degree) {
-            return Err(WishError::DegreeTooGreat { rank: *rank, place_count: world.degree(*rank) });
-        }
-        self.check_planes(ranks.iter().copied())?;
-        let more = ranks.iter().map(|rank| degree.saturating_sub(self.members.degree(*rank)));
-        let needed: u32 = more.map(u32::from).sum();
-        if let Some(free) = room.filter(|free| *free < needed) {
-            return Err(WishError::NoRoom { needed, free });
-        }
-        ranks.iter().for_each(|rank| self.members.want(*rank, degree));
-        self.report(Report::Degree { degree, rank_count: ranks.len() });
-        for rank in ranks {
-            if let Some(recovery) = &mut self.recovery {
-                recovery.leaving.retain(|replica, going| replica.rank != *rank || !going.is_surplus || going.is_ending);
-            }
-            self.plan(now, *rank, Purpose::Growth, None);
-            self.choose_surplus(*rank);
-        }
-        Ok(())
+    /// Acts on the loss of a host: plans that need it are given up.
+    pub(crate) fn host_lost(&mut self, facts: Facts<'_>, name: &str, out: &mut Effects) {
+        let Some(number) = self.hosts.lose(name) else { return };
+        self.needs.lose_host(number, |replica| facts.members.host_of(replica));
+        self.give_up_on_host(facts, number, &CloneFailure::HostLost, out);
+        self.clones.tell_recovered(|untold| untold.source_host == number, out);
+        self.cancel_moves_to(facts, number, out);
     }
 
-    /// Chooses replicas of a rank with too many to leave. The leader stays. Those that share their host with another
-    /// leave first, then the youngest.
-    fn choose_surplus(&mut self, rank: VirtualRank) {
-        let Some(recovery) = &self.recovery else { return };
-        let age =
-            |replica: &ReplicaId| (self.members.view().member(*replica).map(|member| member.joined), replica.index);
-        let mut staying: Vec<_> =
-            self.members.view().live(rank).filter(|replica| !recovery.leaving.contains_key(replica)).collect();
-        staying.sort_by_key(age);
-        let surplus = staying.len().saturating_sub(usize::from(self.members.degree(rank)));
-        let host = |replica: &ReplicaId| self.members.host_of(*replica);
-        let mut candidates: Vec<_> = staying.iter().skip(1).copied().collect();
-        candidates.sort_by_key(|replica| staying.iter().filter(|other| host(other) == host(replica)).count());
-        let going: Vec<_> = candidates.into_iter().rev().take(surplus).collect();
-        if let Some(recovery) = &mut self.recovery {
-            let going = going.into_iter();
-            recovery.leaving.extend(going.map(|replica| (replica, Move::surplus())));
-        }
-    }
-
-    /// Kills the replicas that are to leave and that their ranks can do without, one of each rank at a time.
-    pub(super) fn let_leave(&mut self) {
-        let Some(recovery) = &self.recovery else { return };
-        let is_free = |(replica, going): &(&ReplicaId, &Move)| {
-            let rank = replica.rank;
-            let is_whole = |other: &ReplicaId| {
-                let process = self.members.of(*other);
-                process.counts() && !process.is_doomed && self.members.is_in_step(*other)
-            };
-            let count = self.members.view().live(rank).filter(is_whole).count();
-            let wanted = self.members.degree(rank).min(self.members.world().degree(rank) - 1);
-            let is_first = recovery.leaving.keys().find(|other| other.rank == rank) == Some(replica);
-            let is_idle = !recovery.is_source(**replica) && is_whole(replica);
-            is_first && is_idle && !going.is_ending && count > usize::from(wanted)
-        };
-        let free: Vec<_> = recovery.leaving.iter().filter(is_free).map(|(replica, _)| *replica).collect();
-        for replica in free {
-            if let Some(going) = self.recovery.as_mut().and_then(|recovery| recovery.leaving.get_mut(&replica)) {
-                going.is_ending = true;
-            }
-            self.members.leave(replica);
-            self.send(ToDaemon::Kill(replica));
-        }
-        self.tell_free_hosts();
-    }
-
+    /// Has the replicas killed that are to leave and that their ranks can do without, one of each rank at a time.
     /// Reports hosts that were to become free, once they are.
-    fn tell_free_hosts(&mut self) {
-        let Some(recovery) = &self.recovery else { return };
+    pub(super) fn let_leave(&mut self, facts: Facts<'_>, out: &mut Effects) {
+        for replica in self.moves.take_free(facts, &self.clones) {
+            out.copy(CopyEffect::Leave(replica));
+        }
+        let members = facts.members;
         let is_empty = |host: u32| {
-            let mut here = self.members.all().filter(|(replica, _)| self.members.host_of(*replica) == Some(host));
-            let mut attempts = recovery.attempts.values();
-            here.all(|(_, process)| process.is_gone())
-                && !attempts.any(|attempt| {
-                    attempt.source_host == host || attempt.host == host && attempt.stage != Stage::Joining
-                })
+            let mut here = members.all().filter(|(replica, _)| members.host_of(*replica) == Some(host));
+            here.all(|(_, process)| process.is_gone()) && !self.clones.need_host(host)
         };
-        let may_be_told = |host: &super::Host| host.is_closed && host.is_alive && !host.is_told_free;
-        let closed = recovery.hosts.iter().filter(|(_, host)| may_be_told(host)).map(|(number, _)| *number);
-        for host in closed.filter(|host| is_empty(*host)).collect::<Vec<_>>() {
-            let Some(at) = self.recovery.as_mut().and_then(|recovery| recovery.hosts.get_mut(&host)) else { return };
-            at.is_told_free = true;
-            let name = at.name.clone();
-            self.report(Report::HostFree { host: name });
-            self.outputs.push_back(Output::HostFree(host));
+        for (number, host) in self.hosts.newly_free(is_empty) {
+            out.report(Report::HostFree { host });
+            out.output(Output::HostFree(number));
         }
     }
 
     /// Drops the plan for a replica that is not in the view any more. If it died before a successor had its part, that
     /// copy now makes good a loss.
     pub(super) fn forget_mover(&mut self, now: Duration, replica: ReplicaId) {
-        let Some(recovery) = &mut self.recovery else { return };
-        let Some(going) = recovery.leaving.remove(&replica) else { return };
-        if going.is_ending || going.is_surplus {
-            return;
-        }
-        let missing = recovery.missing.iter_mut().map(|(place, missing)| (*place, missing));
-        let copied = recovery.attempts.values_mut().map(|attempt| (attempt.newcomer.replica, &mut attempt.missing));
-        let mut awaited = missing.chain(copied);
-        let found = awaited.find(|(place, missing)| place.rank == replica.rank && missing.purpose == Purpose::Move);
-        if let Some((_, missing)) = found {
-            (missing.purpose, missing.since, missing.only) = (Purpose::Loss, now, None);
+        let going = self.moves.remove(replica).filter(|going| !going.is_ending && !going.is_surplus);
+        if going.is_some() && !self.needs.make_loss_of_move(now, replica.rank) {
+            self.clones.make_loss_of_move(now, replica.rank);
         }
     }
 
     /// Cancels moves to this host, which cannot be used any more. The replicas stay on their hosts.
-    pub(super) fn cancel_moves_to(&mut self, host: u32) {
-        let Some(recovery) = &self.recovery else { return };
-        let to_host = |going: &Move| going.to == Some(host) && !going.is_ending;
-        let replicas: Vec<_> =
-            recovery.leaving.iter().filter(|(_, going)| to_host(going)).map(|(replica, _)| *replica).collect();
-        for replica in replicas {
-            self.stay(replica, StayReason::HostUnfit);
+    fn cancel_moves_to(&mut self, facts: Facts<'_>, host: u32, out: &mut Effects) {
+        for replica in self.moves.to_host(host) {
+            self.stay(facts, replica, StayReason::HostUnfit, out);
         }
     }
 
     /// Cancels the move for which this copy was meant, because it failed too often. The replica stays on its host.
-    pub(super) fn cancel_move_for(&mut self, place: ReplicaId, why: &CloneFailure) {
-        let Some(recovery) = &self.recovery else { return };
-        let only = recovery.missing.get(&place).and_then(|missing| missing.only);
-        let is_its = |replica: &ReplicaId, going: &Move| {
-            replica.rank == place.rank && going.to == only && only.is_some() && !going.is_ending
-        };
-        let mover =
-            recovery.leaving.iter().find(|(replica, going)| is_its(replica, going)).map(|(replica, _)| *replica);
-        if let Some(replica) = mover {
-            self.stay(replica, StayReason::Clone(why.clone()));
+    pub(super) fn cancel_move_for(
+        &mut self,
+        facts: Facts<'_>,
+        place: ReplicaId,
+        why: &CloneFailure,
+        out: &mut Effects,
+    ) {
+        let only = self.needs.get(place).and_then(|missing| missing.only);
+        if let Some(replica) = only.and_then(|only| self.moves.waiting_for(place.rank, only)) {
+            self.stay(facts, replica, StayReason::Clone(why.clone()), out);
         }
     }
 
-    fn stay(&mut self, replica: ReplicaId, why: StayReason) {
-        let now = self.latest;
-        if let Some(recovery) = &mut self.recovery {
-            recovery.leaving.remove(&replica);
-        }
-        self.report(Report::Stays { replica, why });
-        self.plan(now, replica.rank, Purpose::Move, None);
-    }
-
-    /// The replicas that are to leave, each with the number of its new host. None if any host will do.
-    pub fn leaving(&self) -> impl Iterator<Item = (ReplicaId, Option<u32>)> + '_ {
-        let leaving = self.recovery.iter().flat_map(|recovery| &recovery.leaving);
-        leaving.map(|(replica, going)| (*replica, going.to))
+    fn stay(&mut self, facts: Facts<'_>, replica: ReplicaId, why: StayReason, out: &mut Effects) {
+        self.moves.remove(replica);
+        out.report(Report::Stays { replica, why });
+        self.plan(facts, replica.rank, Purpose::Move, None, out);
     }
 }

@@ -1,12 +1,12 @@
-//! Missing replicas: the places that are to be filled, and the hosts for their copies.
+//! Missing replicas: the places that are to be filled, and the requests for places on hosts.
 
-use super::attempt::{Attempt, Stage};
-use super::{Copies, Purpose};
-use crate::{CloneFailure, Coordinator, NotHeld, Output, Phase, Report};
+use super::Purpose;
+use crate::Output;
+use crate::effect::Effects;
 use redrt_types::{ReplicaId, VirtualRank};
-use redrt_wire::clone::{CloneId, CloneOrder, Newcomer};
 use serde::{Deserialize, Serialize};
-use spare_pool::{PlaceNews, PlaceOrder};
+use spare_pool::PlaceOrder;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Rest after a pool took a place back. It keeps the coordinator from asking a failing pool without pause.
@@ -24,6 +24,21 @@ pub(super) enum Seat {
         number: u64,
         host: u32,
     },
+}
+
+impl Seat {
+    /// Gives back what was asked for or granted.
+    pub fn give_back(self, out: &mut Effects) {
+        match self {
+            Self::None => {}
+            Self::Asked { number } => out.output(Output::Place(PlaceOrder::Withdraw(number))),
+            Self::Granted { number, .. } => out.output(Output::Place(PlaceOrder::Release(number))),
+        }
+    }
+
+    fn is_on(&self, number: u32) -> bool {
+        matches!(self, Self::Granted { host, .. } if *host == number)
+    }
 }
 
 /// A place of a rank that is to be filled.
@@ -45,254 +60,135 @@ pub(super) struct Missing {
     pub seat: Seat,
 }
 
-impl Coordinator {
-    /// Removes lost replicas from all plans, ends the clones that need them, and plans their replacement.
-    pub(crate) fn replace(&mut self, now: Duration, lost: &[ReplicaId]) {
-        if self.recovery.is_none() {
-            return;
-        }
-        for replica in lost {
-            self.forget_difference(*replica);
-            self.forget_mover(now, *replica);
-        }
-        self.give_up_without(now, lost);
-        let mut ranks: Vec<_> = lost.iter().map(|replica| replica.rank).collect();
-        ranks.dedup();
-        for rank in ranks {
-            self.plan(now, rank, Purpose::Loss, None);
-        }
-        self.cut_when_pinned(now);
-    }
-
-    /// Marks as many places of a rank missing as it has too few replicas, or gives up those that would be too many.
-    pub(super) fn plan(&mut self, now: Duration, rank: VirtualRank, purpose: Purpose, only: Option<u32>) {
-        let Some(recovery) = &self.recovery else { return };
-        let stays = |replica: &ReplicaId| !recovery.leaving.contains_key(replica);
-        let staying = self.members.view().live(rank).filter(stays).count();
-        let is_awaited = |replica: &ReplicaId| {
-            let is_copied = |attempt: &Attempt| attempt.newcomer.replica == *replica && attempt.stage != Stage::Joining;
-            recovery.missing.contains_key(replica) || recovery.attempts.values().any(is_copied)
-        };
-        let taken: Vec<_> = self.members.world().sphere(rank).filter(is_awaited).collect();
-        // Copies that stand ready to judge are no replacement.
-        let awaited: Vec<_> = taken.iter().copied().filter(|replica| !recovery.is_to_judge(*replica)).collect();
-        let degree = usize::from(self.members.degree(rank));
-        if degree <= staying + awaited.len() {
-            let surplus = staying + awaited.len() - degree;
-            return awaited.into_iter().rev().take(surplus).for_each(|replica| self.want_no_more(now, replica));
-        }
-        let count = degree - staying - awaited.len();
-        let is_free = |replica: &ReplicaId| !self.members.view().is_live(*replica) && !taken.contains(replica);
-        let mut free: Vec<_> = self.members.world().sphere(rank).filter(is_free).collect();
-        // Places that have lost a replica come before those that never had one.
-        free.sort_by_key(|replica| self.members.of(*replica).is_vacant);
-        let (not_before, failure_count, was_told, is_short) = (now, 0, false, false);
-        let moving = self.members.view().live(rank).filter(|replica| !stays(replica)).count();
-        let missing = recovery.missing.iter().map(|(place, missing)| (place.rank, missing));
-        let copied = recovery.attempts.values().filter(|attempt| attempt.stage != Stage::Joining);
-        let copied = copied.map(|attempt| (attempt.newcomer.replica.rank, &attempt.missing));
-        let is_move = |(of, missing): &(VirtualRank, &Missing)| *of == rank && missing.purpose == Purpose::Move;
-        let mut moves_left = moving.saturating_sub(missing.chain(copied).filter(is_move).count());
-        for replica in free.into_iter().take(count) {
-            // Replicas that are waiting to move get the first copies, since an earlier move may have had to wait for a
-            // place.
-            let purpose = if moves_left > 0 { Purpose::Move } else { purpose };
-            moves_left = moves_left.saturating_sub(1);
-            let (source, seat) = (None, Seat::None);
-            let missing =
-                Missing { purpose, since: now, not_before, failure_count, was_told, is_short, only, source, seat };
-            if let Some(recovery) = &mut self.recovery {
-                recovery.missing.insert(replica, missing);
-            }
+impl Missing {
+    /// A need that arises now.
+    pub fn new(now: Duration, purpose: Purpose) -> Self {
+        Self {
+            purpose,
+            since: now,
+            not_before: now,
+            failure_count: 0,
+            was_told: false,
+            is_short: false,
+            only: None,
+            source: None,
+            seat: Seat::None,
         }
     }
 
-    /// Gives up the plan or the copy for a place that need not be filled any more.
-    pub(super) fn want_no_more(&mut self, now: Duration, replica: ReplicaId) {
-        let Some(recovery) = &mut self.recovery else { return };
-        if let Some(missing) = recovery.missing.remove(&replica) {
-            return self.give_seat_back(missing.seat);
-        }
-        let is_its = |attempt: &Attempt| attempt.newcomer.replica == replica && attempt.stage != Stage::Joining;
-        let id = recovery.attempts.iter().find(|(_, attempt)| is_its(attempt)).map(|(id, _)| *id);
-        if let Some(id) = id {
-            self.withdraw(now, id, None);
-        }
+    /// The mover has died before it had a successor, so its copy makes good a loss.
+    pub fn become_loss(&mut self, now: Duration) {
+        (self.purpose, self.since, self.only) = (Purpose::Loss, now, None);
+    }
+}
+
+/// The places that are to be filled and for which no clone is under way; and the replicas in places of a pool.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Needs {
+    missing: BTreeMap<ReplicaId, Missing>,
+    /// Replicas in places of a pool, with the numbers of the requests.
+    places: BTreeMap<ReplicaId, u64>,
+}
+
+impl Needs {
+    pub fn all(&self) -> impl Iterator<Item = (ReplicaId, &Missing)> {
+        self.missing.iter().map(|(place, missing)| (*place, missing))
     }
 
-    pub(super) fn give_seat_back(&mut self, seat: Seat) {
-        match seat {
-            Seat::None => {}
-            Seat::Asked { number } => self.place(PlaceOrder::Withdraw(number)),
-            Seat::Granted { number, .. } => self.place(PlaceOrder::Release(number)),
-        }
+    pub fn get(&self, place: ReplicaId) -> Option<&Missing> {
+        self.missing.get(&place)
     }
 
-    /// Asks for places on hosts, and begins a clone for each place that is granted.
-    pub(super) fn fill_places(&mut self, now: Duration) {
-        let Some(recovery) = self
-            .recovery
-            .as_ref()
-            .filter(|_| !self.machines.line.as_ref().is_some_and(crate::LineWatch::needs_membership))
-        else {
-            return;
-        };
-        let due = recovery.missing.iter().filter(|(_, missing)| now >= missing.not_before);
-        let due = due.filter(|(replica, missing)| !self.is_hopeless(replica.rank, missing.source));
-        let due: Vec<_> = due.map(|(replica, _)| *replica).collect();
-        for replica in due {
-            let Some(recovery) = &self.recovery else { return };
-            match recovery.missing[&replica].seat {
-                Seat::None => self.ask_for_place(replica),
-                Seat::Asked { .. } => {}
-                Seat::Granted { number, host } => self.begin_clone(now, replica, number, host),
-            }
-        }
+    pub fn contains(&self, place: ReplicaId) -> bool {
+        self.missing.contains_key(&place)
     }
 
-    fn ask_for_place(&mut self, replica: ReplicaId) {
-        // A copy that is to judge should not be on the host of its original. The host of the other replica is fine.
-        let original = self.recovery.as_ref().and_then(|recovery| recovery.missing.get(&replica)?.source);
-        let siblings: Vec<_> =
-            original.map_or_else(|| self.members.view().live(replica.rank).collect(), |original| vec![original]);
-        let memory_bytes = self.members.all().map(|(_, process)| process.latest.resident_bytes).max().unwrap_or(0);
-        let had_host = !self.members.of(replica).is_vacant;
-        let Some(recovery) = &mut self.recovery else { return };
-        // Hosts of siblings are avoided, and so are the host of the loss and hosts where memory ran out.
-        let apart = siblings.into_iter().chain(had_host.then_some(replica));
-        let mut apart_from: Vec<_> =
-            apart.filter_map(|other| Some(recovery.name(self.members.host_of(other)?).to_owned())).collect();
-        apart_from.extend(recovery.hosts.values().filter(|host| host.is_short).map(|host| host.name.clone()));
-        let number = recovery.next_number();
-        let missing = recovery.missing.get_mut(&replica).expect("it is due");
-        missing.seat = Seat::Asked { number };
-        let only = missing.only.map(|host| recovery.name(host).to_owned());
-        self.place(PlaceOrder::Ask { number, memory_bytes, apart_from, only });
+    /// Returns true if a copy of this replica is wanted.
+    pub fn wants_copy_of(&self, source: ReplicaId) -> bool {
+        self.missing.values().any(|missing| missing.source == Some(source))
     }
 
-    /// Acts on the news of a pool. `host` is the number of the host on which a place was granted.
-    pub(crate) fn hear_of_place(&mut self, now: Duration, news: PlaceNews, host: Option<u32>) {
-        let Some(recovery) = &mut self.recovery else { return };
-        let asked = |number: u64, recovery: &Copies| {
-            let is_its = |missing: &Missing| missing.seat == Seat::Asked { number };
-            recovery.missing.iter().find(|(_, missing)| is_its(missing)).map(|(replica, _)| *replica)
-        };
-        match news {
-            PlaceNews::Granted { number, .. } => {
-                let usable =
-                    host.filter(|host| recovery.hosts.get(host).is_some_and(|host| host.is_alive && !host.is_closed));
-                match (asked(number, recovery), usable) {
-                    (Some(replica), Some(host)) => {
-                        let missing = recovery.missing.get_mut(&replica).expect("it was just found");
-                        missing.seat = Seat::Granted { number, host };
-                    }
-                    (replica, _) => {
-                        if let Some(missing) = replica.and_then(|replica| recovery.missing.get_mut(&replica)) {
-                            missing.seat = Seat::None;
-                        }
-                        self.place(PlaceOrder::Release(number));
-                    }
-                }
-            }
-            PlaceNews::NoneYet { number, why } => {
-                let Some(replica) = asked(number, recovery) else { return };
-                let missing = recovery.missing.get_mut(&replica).expect("it was just found");
-                let purpose = missing.purpose;
-                if purpose == Purpose::Arbitration {
-                    return self.tell_not_held(replica.rank, NotHeld::NoPlace(why));
-                }
-                if self.make_room(now) {
-                    return;
-                }
-                let Some(recovery) = &mut self.recovery else { return };
-                let missing = recovery.missing.get_mut(&replica).expect("it was just found");
-                if !std::mem::replace(&mut missing.was_told, true) {
-                    self.report(Report::NoSpare { replica, purpose, why });
-                }
-            }
-            PlaceNews::Lost { number, why } => self.lose_place(now, number, &why),
-            PlaceNews::Leave(number) => self.leave_place(now, number),
-            PlaceNews::Note(_) => {}
-        }
+    /// The places for copies that are to judge, with their sources.
+    pub fn to_judge(&self) -> impl Iterator<Item = (ReplicaId, Option<ReplicaId>)> {
+        let to_judge = self.all().filter(|(_, missing)| missing.purpose == Purpose::Arbitration);
+        to_judge.map(|(place, missing)| (place, missing.source))
     }
 
-    /// The pool gives this place to another job, so a copy that is there already moves away.
-    fn lose_place(&mut self, now: Duration, number: u64, why: &str) {
-        let Some(recovery) = &mut self.recovery else { return };
-        let has_it = |missing: &Missing| match missing.seat {
+    /// The end of the next rest.
+    pub fn next_deadline(&self, now: Duration) -> Option<Duration> {
+        self.missing.values().map(|missing| missing.not_before).filter(|at| *at > now).min()
+    }
+
+    pub fn add(&mut self, place: ReplicaId, missing: Missing) {
+        self.missing.insert(place, missing);
+    }
+
+    pub fn take(&mut self, place: ReplicaId) -> Option<Missing> {
+        self.missing.remove(&place)
+    }
+
+    /// Gives up all needs.
+    pub fn clear(&mut self, out: &mut Effects) {
+        std::mem::take(&mut self.missing).into_values().for_each(|missing| missing.seat.give_back(out));
+    }
+
+    /// Records that a pool was asked.
+    pub fn ask(&mut self, place: ReplicaId, number: u64) {
+        self.missing.get_mut(&place).expect("it is due").seat = Seat::Asked { number };
+    }
+
+    /// The need for which a pool was asked under this number.
+    pub fn asked(&mut self, number: u64) -> Option<(ReplicaId, &mut Missing)> {
+        let found = self.missing.iter_mut().find(|(_, missing)| missing.seat == Seat::Asked { number });
+        found.map(|(place, missing)| (*place, missing))
+    }
+
+    /// A pool has taken the place with this number back. Returns true if no copy was there yet.
+    pub fn lose_place(&mut self, now: Duration, number: u64) -> bool {
+        let has_it = |missing: &&mut Missing| match missing.seat {
             Seat::Asked { number: other } | Seat::Granted { number: other, .. } => other == number,
             Seat::None => false,
         };
-        if let Some(missing) = recovery.missing.values_mut().find(|missing| has_it(missing)) {
-            (missing.seat, missing.not_before) = (Seat::None, now + REST_AFTER_LOSS);
-            return;
-        }
-        let replica = recovery.places.iter().find(|(_, other)| **other == number).map(|(replica, _)| *replica);
-        let id = recovery.attempts.iter().find(|(_, attempt)| attempt.number == number).map(|(id, _)| *id);
-        match (id, replica) {
-            (_, Some(replica)) => {
-                self.report(Report::PlaceLost { replica, why: why.to_owned() });
-                self.leave_place(now, number);
-            }
-            (Some(id), None) => self.give_up(now, id, &CloneFailure::PlaceLost(why.to_owned()), false),
-            (None, None) => {}
-        }
+        let found = self.missing.values_mut().find(has_it);
+        found.map(|missing| (missing.seat, missing.not_before) = (Seat::None, now + REST_AFTER_LOSS)).is_some()
     }
 
-    /// Returns true if a replica cannot be copied, either as long as it lives or as long as it shares memory.
-    pub(crate) fn is_unfit(&self, source: ReplicaId) -> bool {
-        let life = self.members.view().member(source).map(|member| (source, member.incarnation));
-        let is_unfit = self.recovery.as_ref().zip(life).is_some_and(|(recovery, life)| recovery.unfit.contains(&life));
-        is_unfit || self.members.is_in_plane(source)
+    /// A host is lost, with the places that were granted there.
+    pub fn lose_host(&mut self, number: u32, host_of: impl Fn(ReplicaId) -> Option<u32>) {
+        self.missing.values_mut().filter(|it| it.seat.is_on(number)).for_each(|it| it.seat = Seat::None);
+        self.places.retain(|replica, _| host_of(*replica) != Some(number));
     }
 
-    /// Returns true if a place of this rank stays empty, because no allowed source can be copied.
-    pub(super) fn is_hopeless(&self, rank: VirtualRank, wanted: Option<ReplicaId>) -> bool {
-        let mut sources = self.members.view().live(rank).filter(|source| wanted.is_none_or(|wanted| wanted == *source));
-        sources.all(|source| self.is_unfit(source))
+    /// Gives back the places that were granted on a host.
+    pub fn give_back_on(&mut self, host: u32, out: &mut Effects) {
+        self.give_back_if(|_, missing| missing.seat.is_on(host), out);
     }
 
-    /// Chooses the replica to copy: a sibling that is at work and not being copied, of the lineage with the fewest
-    /// replicas. The leader is spared if there is another choice, since it decides for its siblings.
-    fn source_for(&self, replica: ReplicaId) -> Option<ReplicaId> {
-        let recovery = self.recovery.as_ref()?;
-        let leader = self.members.view().leader(replica.rank);
-        let is_fit = |source: &ReplicaId| {
-            let process = self.members.of(*source);
-            let is_busy = |attempt: &Attempt| attempt.newcomer.source == *source || attempt.newcomer.replica == *source;
-            let mut at_work = recovery.attempts.values().filter(|attempt| attempt.is_at_work());
-            process.counts() && process.phase == Phase::Ready && !at_work.any(is_busy) && !self.is_unfit(*source)
-        };
-        if let Some(source) = recovery.missing.get(&replica).and_then(|missing| missing.source) {
-            return Some(source).filter(|source| self.members.view().is_live(*source) && is_fit(source));
-        }
-        // A rank must not come to descend from one image, so the rarest lineage is copied.
-        let live = self.members.view().live_set(replica.rank);
-        let relatives = |source: &ReplicaId| self.members.view().kinship(replica.rank).relatives(source.index, live);
-        let rank = |source: &ReplicaId| {
-            (self.is_distrusted(*source), relatives(source), Some(*source) == leader, source.index)
-        };
-        self.members.view().live(replica.rank).filter(is_fit).min_by_key(rank)
+    /// Gives back the places of the needs that `which` selects.
+    pub fn give_back_if(&mut self, which: impl Fn(ReplicaId, &Missing) -> bool, out: &mut Effects) {
+        let selected = self.missing.iter_mut().filter(|(place, missing)| which(**place, missing));
+        selected.for_each(|(_, missing)| std::mem::replace(&mut missing.seat, Seat::None).give_back(out));
     }
 
-    fn begin_clone(&mut self, now: Duration, replica: ReplicaId, number: u64, host: u32) {
-        // All output of the dead process must have arrived before another prints in its place.
-        if !self.members.of(replica).is_gone() {
-            return;
-        }
-        let Some(source) = self.source_for(replica) else { return };
-        let Some(recovery) = &mut self.recovery else { return };
-        if recovery.attempts.values().filter(|attempt| attempt.is_at_work()).count() >= recovery.clone_count_max {
-            return;
-        }
-        let missing = recovery.missing.remove(&replica).expect("the caller has seen it");
-        let Some(source_host) = self.members.host_of(source) else { return };
-        let id = CloneId(recovery.next_number());
-        self.members.begin_life(replica, host);
-        let newcomer = Newcomer { replica, incarnation: self.members.incarnation(replica), source };
-        recovery.attempts.insert(id, Attempt::new(newcomer, missing, (host, number), source_host, now));
-        self.outputs.push_back(Output::Moved { replica, host });
-        let memory_bytes = self.memory_for(replica.rank, host);
-        self.order(host, id, CloneOrder::Receive { newcomer, memory_bytes });
+    /// A copy takes a place that a pool has granted under this number.
+    pub fn settle(&mut self, replica: ReplicaId, number: u64) {
+        self.places.insert(replica, number);
+    }
+
+    /// A replica has left its place. Returns the number of the place, if a pool had granted it.
+    pub fn leave_place(&mut self, replica: ReplicaId) -> Option<u64> {
+        self.places.remove(&replica)
+    }
+
+    /// The replica in the place with this number.
+    pub fn replica_in(&self, number: u64) -> Option<ReplicaId> {
+        self.places.iter().find(|(_, other)| **other == number).map(|(replica, _)| *replica)
+    }
+
+    /// Makes good a loss by the copy that a mover of this rank was waiting for. Returns false if there is none.
+    pub fn make_loss_of_move(&mut self, now: Duration, rank: VirtualRank) -> bool {
+        let is_its =
+            |(place, missing): &(&ReplicaId, &mut Missing)| place.rank == rank && missing.purpose == Purpose::Move;
+        self.missing.iter_mut().find(is_its).map(|(_, missing)| missing.become_loss(now)).is_some()
     }
 }

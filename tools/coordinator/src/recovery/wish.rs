@@ -1,5 +1,8 @@
 //! Changes of a running job that users ask for, and the reasons for refusing them.
 
+use super::Plans;
+use super::hosts::Hosts;
+use crate::facts::Facts;
 use redrt_types::{ReplicaId, VirtualRank};
 use serde::{Deserialize, Serialize};
 
@@ -106,4 +109,109 @@ pub enum WishError {
         /// Number of copies for which there is room.
         free: u32,
     },
+}
+
+impl Wish {
+    /// Checks that the wish can be fulfilled. `room` is the number of copies that the hosts concerned can still take,
+    /// if known.
+    pub(super) fn check(
+        &self,
+        facts: Facts<'_>,
+        hosts: &Hosts,
+        plans: Plans<'_>,
+        room: Option<u32>,
+    ) -> Result<(), WishError> {
+        match self {
+            Self::Migrate { replica, to } => check_move(facts, hosts, plans, (*replica, *to), room),
+            Self::Drain { host } => check_drain(facts, hosts, plans, *host, room),
+            Self::Degree { degree, ranks } => check_degree(facts, *degree, ranks, room),
+        }
+    }
+}
+
+fn check_move(
+    facts: Facts<'_>,
+    hosts: &Hosts,
+    plans: Plans<'_>,
+    (replica, to): (ReplicaId, Option<u32>),
+    room: Option<u32>,
+) -> Result<(), WishError> {
+    let members = facts.members;
+    if !members.world().contains(replica) || !members.view().is_live(replica) || !members.counts(replica) {
+        return Err(WishError::NotLive(replica));
+    }
+    if plans.moves.contains(replica) {
+        return Err(WishError::Leaving(replica));
+    }
+    check_planes(facts, [replica.rank])?;
+    if let Some(to) = to.filter(|to| members.host_of(replica) == Some(*to)) {
+        return Err(WishError::There { replica, host: hosts.name(to).to_owned() });
+    }
+    if let Some(to) = to.filter(|to| hosts.is_closed(*to)) {
+        return Err(WishError::Closed { host: hosts.name(to).to_owned() });
+    }
+    check_places(facts, plans, replica.rank)?;
+    match (room, to) {
+        (Some(0), Some(to)) => Err(WishError::HostFull { host: hosts.name(to).to_owned() }),
+        _ => check_room(1, room),
+    }
+}
+
+fn check_drain(
+    facts: Facts<'_>,
+    hosts: &Hosts,
+    plans: Plans<'_>,
+    host: u32,
+    room: Option<u32>,
+) -> Result<(), WishError> {
+    if hosts.is_closed(host) {
+        return Err(WishError::Draining { host: hosts.name(host).to_owned() });
+    }
+    let there = facts.members.live_on(host).into_iter();
+    let there: Vec<_> = there.filter(|replica| !plans.moves.contains(*replica)).collect();
+    check_planes(facts, there.iter().map(|replica| replica.rank))?;
+    for replica in &there {
+        check_places(facts, plans, replica.rank)?;
+        check_room(there.len() as u32, room)?;
+    }
+    Ok(())
+}
+
+fn check_degree(facts: Facts<'_>, degree: u16, ranks: &[VirtualRank], room: Option<u32>) -> Result<(), WishError> {
+    let world = facts.members.world();
+    if degree == 0 {
+        return Err(WishError::DegreeZero);
+    }
+    if let Some(rank) = ranks.iter().find(|rank| world.degree(**rank) < degree) {
+        return Err(WishError::DegreeTooGreat { rank: *rank, place_count: world.degree(*rank) });
+    }
+    check_planes(facts, ranks.iter().copied())?;
+    let more = ranks.iter().map(|rank| degree.saturating_sub(facts.members.degree(*rank)));
+    check_room(more.map(u32::from).sum(), room)
+}
+
+/// Checks that these ranks can be copied: ranks that share memory cannot.
+fn check_planes(facts: Facts<'_>, ranks: impl IntoIterator<Item = VirtualRank>) -> Result<(), WishError> {
+    let members = facts.members;
+    let in_plane = |rank: &VirtualRank| members.view().live(*rank).any(|replica| members.is_in_plane(replica));
+    ranks.into_iter().find(in_plane).map_or(Ok(()), |rank| Err(WishError::SharesMemory(rank)))
+}
+
+/// Checks that a rank has a place that has no replica, and for which none is planned.
+fn check_places(facts: Facts<'_>, plans: Plans<'_>, rank: VirtualRank) -> Result<(), WishError> {
+    let world = facts.members.world();
+    let is_used = |place: ReplicaId| {
+        facts.members.view().is_live(place) || plans.needs.contains(place) || plans.clones.has(place)
+    };
+    match world.sphere(rank).all(is_used) {
+        true => Err(WishError::RankFull { rank, place_count: world.degree(rank) }),
+        false => Ok(()),
+    }
+}
+
+fn check_room(needed: u32, room: Option<u32>) -> Result<(), WishError> {
+    match room {
+        Some(free) if free < needed => Err(WishError::NoRoom { needed, free }),
+        _ => Ok(()),
+    }
 }

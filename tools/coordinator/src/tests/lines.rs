@@ -118,7 +118,7 @@ fn all_are_stopped_then_copied_and_then_go_on() {
     assert_eq!(table.lines([of("0.0", &LineStep::Copied)]), "goon");
     assert_eq!(table.all(1, &LineStep::Saved(Cost::default(), Vec::new())), "commit 1 of 3");
     assert_eq!(table.store(1, StoreNews::Committed), "taken");
-    assert_eq!(table.coordinator.newest_line(), Some(Generation(1)));
+    assert_eq!(table.coordinator.machines.line.as_ref().and_then(LineWatch::newest), Some(Generation(1)));
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn a_line_that_is_kept_after_it_was_given_up_counts() {
     table.now += WRITE_TIME_MAX;
     assert!(table.lines([Input::Tick]).contains("has not answered"));
     assert_eq!(table.store(1, StoreNews::Committed), "kept 1");
-    assert_eq!(table.coordinator.newest_line(), Some(Generation(1)));
+    assert_eq!(table.coordinator.machines.line.as_ref().and_then(LineWatch::newest), Some(Generation(1)));
 }
 
 #[test]

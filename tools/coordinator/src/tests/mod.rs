@@ -14,7 +14,7 @@ mod simulation;
 
 use super::simulation::{card, settings};
 use super::*;
-use redrt_types::{ReplicaId, ViewNumber, VirtualRank, World};
+use redrt_types::{ReplicaId, View, ViewNumber, VirtualRank, World};
 use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
 use redrt_wire::control::{FromAgent, OnSdc, Passive};
