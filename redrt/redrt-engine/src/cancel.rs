@@ -12,8 +12,8 @@
 //! replicas of the rank have called it, but for no other rank.
 
 use super::asked::Asked;
-use super::cell;
-use super::request::RequestId;
+use super::request::{Operation, RequestId};
+use super::{Engine, cell};
 use quiesce::{Call, Outcome, StreamId};
 
 /// Cancels a receive in all replicas or in none. The outcome is the next one of the calling thread's stream.
@@ -21,25 +21,25 @@ pub fn agree(id: RequestId, stream: StreamId) {
     let mut frozen = None;
     cell().wait_for(|engine| {
         // Passes over readings that only the leader made: else the ballot would be for another outcome.
-        engine.skip_readings(stream);
-        let question = engine.question(stream, Call::Cancel, 0, 0);
+        engine.agree(|sphere| sphere.skip_readings(stream));
+        let question = engine.agree(|sphere| sphere.question(stream, Call::Cancel, 0, 0));
         let is_frozen = *frozen.get_or_insert_with(|| {
-            let is_frozen = engine.freeze(id);
-            engine.cast_ballot(stream, question, is_frozen.into());
+            let is_frozen = freeze(engine, id);
+            engine.agree(|sphere| sphere.cast_ballot(stream, question, is_frozen.into()));
             is_frozen
         });
-        let cancelled = match engine.ask(stream, question) {
+        let cancelled = match engine.agree(|sphere| sphere.ask(stream, question)) {
             Asked::Decided(Outcome::Flag(cancelled)) => cancelled,
             Asked::Decided(other) => unreachable!("{other:?} was decided for the cancellation of a receive"),
             Asked::Wait => return None,
             Asked::Decide => {
-                let cancelled = is_frozen && engine.count_ballots(stream, question)?;
-                engine.answer(stream, question, Outcome::Flag(cancelled));
+                let cancelled = is_frozen && engine.agree(|sphere| sphere.count_ballots(stream, question))?;
+                engine.agree(|sphere| sphere.answer(stream, question, Outcome::Flag(cancelled)));
                 cancelled
             }
         };
         if !cancelled {
-            engine.thaw(id);
+            thaw(engine, id);
         } else if !engine.cancel(id) {
             // This replica's ballot promised that the receive can be cancelled. A broken promise means corrupt memory.
             let message = format!("replica {}: a receive was matched after all agreed to cancel it", engine.me);
@@ -47,4 +47,18 @@ pub fn agree(id: RequestId, stream: StreamId) {
         }
         Some(())
     });
+}
+
+/// Keeps a posted receive from being matched. Returns false if it has been matched already.
+fn freeze(engine: &mut Engine, id: RequestId) -> bool {
+    let request = engine.requests.get(id);
+    let Operation::Receive { context, .. } = request.operation else { return false };
+    !request.complete && engine.arrivals.freeze(context, id)
+}
+
+/// Lets a frozen receive be matched again.
+fn thaw(engine: &mut Engine, id: RequestId) {
+    let Operation::Receive { context, .. } = engine.requests.get(id).operation else { return };
+    let matched = engine.arrivals.thaw(context, id);
+    engine.deliver_all(matched);
 }

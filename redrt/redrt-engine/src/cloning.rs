@@ -13,16 +13,12 @@
 //! goes on as itself.
 
 use super::link::{Identity, Links};
-use super::message::Data;
-use super::signals::Signals;
 use super::{Cell, Engine};
 use quiesce::matching::Order;
 use redrt_sync::biased::Guard;
-use redrt_transport::Landings;
 use redrt_types::ReplicaId;
 use redrt_wire::card::Card;
 use redrt_wire::clone::Pins;
-use redrt_wire::control::FromAgent;
 use std::io;
 use std::sync::atomic::Ordering;
 use tracing::debug;
@@ -45,6 +41,17 @@ impl Joining {
     /// Returns true if threads of the program wait before they enter MPI.
     pub fn is_closed(self) -> bool {
         matches!(self, Self::Outside | Self::Restored)
+    }
+
+    /// Takes in the progress of the protocol. Returns true, once, if this copy is in step now: it has heard from its
+    /// leader.
+    pub(super) fn advance(&mut self, has_heard: bool) -> bool {
+        let is_in_step = *self == Self::InView && has_heard;
+        if is_in_step {
+            *self = Self::Done;
+            debug!(target: "engine", "this copy is in step");
+        }
+        is_in_step
     }
 }
 
@@ -136,13 +143,27 @@ impl Held<'_> {
     /// Runs in the copy: it is the process `me` from now on.
     pub fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) -> io::Result<()> {
         self.cell.sleeper.become_process(&identity, shares_core)?;
-        self.engine.become_copy(me, identity, shares_core);
+        let engine = &mut *self.engine;
+        engine.me = me;
+        engine.joining = Joining::Outside;
+        engine.shares_core = shares_core;
+        let mut links = Links::new(identity, engine.world.process_count());
+        let replication = engine.replication.as_mut().expect("only replicated processes are cloned");
+        links.set_members(&engine.world, replication.view());
+        std::mem::replace(&mut engine.links, links).disown();
+        // Payloads that were under way to the source are offered again.
+        engine.fetches = Default::default();
+        engine.arrivals.become_copy();
+        engine.faults.clear();
+        engine.waiters.forget_alarm();
+        engine.signals.become_copy();
+        replication.become_copy(me);
+        let matched = engine.arrivals.set_order(Order::Following);
+        engine.deliver_all(matched);
         self.cell.choose_bias(&mut self.engine);
         Ok(())
     }
-}
 
-impl Held<'_> {
     /// Runs `act`, which sends siblings news of this process.
     pub fn tell(&mut self, act: impl FnOnce(&mut Engine)) {
         act(&mut self.engine);
@@ -180,7 +201,13 @@ impl Held<'_> {
     /// that were sent and not taken are still in the rings.
     pub fn become_restored(&mut self, identity: Identity, shares_core: bool) -> io::Result<()> {
         self.cell.sleeper.become_process(&identity, shares_core)?;
-        self.engine.become_restored(identity, shares_core);
+        let engine = &mut *self.engine;
+        engine.joining = Joining::Restored;
+        engine.shares_core = shares_core;
+        engine.links.become_restored(identity);
+        // This host may permit direct reads that the last one refused.
+        engine.fetches.forget_refusal();
+        engine.waiters.forget_alarm();
         self.cell.choose_bias(&mut self.engine);
         Ok(())
     }
@@ -189,58 +216,5 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.engine.tell_sleeper(&self.cell.sleeper);
-    }
-}
-
-impl Engine {
-    fn become_copy(&mut self, me: ReplicaId, identity: Identity, shares_core: bool) {
-        self.me = me;
-        self.joining = Joining::Outside;
-        self.shares_core = shares_core;
-        let mut links = Links::new(identity, self.world.process_count());
-        let replication = self.replication.as_mut().expect("only replicated processes are cloned");
-        links.set_members(&self.world, replication.view());
-        std::mem::replace(&mut self.links, links).disown();
-        // Payloads that were under way to the source are offered again.
-        self.landings = Landings::default();
-        self.messages.retain(|_, message| !message.is_shadow);
-        for (_, message) in &mut self.messages {
-            message.pull = None;
-            if matches!(message.data, Data::Remote(..) | Data::Landing(_)) {
-                message.data = Data::Awaited;
-            }
-        }
-        self.direct_refused = false;
-        self.faults.clear();
-        self.alarm_ns = None;
-        Signals::become_copy();
-        replication.become_copy(me);
-        let mut matched = Vec::new();
-        self.contexts.set_order(Order::Following, &mut matched);
-        self.deliver_all(matched);
-    }
-
-    fn become_restored(&mut self, identity: Identity, shares_core: bool) {
-        self.joining = Joining::Restored;
-        self.shares_core = shares_core;
-        self.links.become_restored(identity);
-        // This host may permit direct reads that the last one refused.
-        self.direct_refused = false;
-        self.alarm_ns = None;
-    }
-
-    /// Returns true if this process is no copy, or a copy that is in step.
-    pub(super) fn has_joined(&self) -> bool {
-        self.joining == Joining::Done
-    }
-
-    /// Tells `redrun`, once, that this copy has heard from its leader.
-    pub(super) fn tell_in_step(&mut self) {
-        if !self.replication().is_in_step() {
-            return;
-        }
-        self.joining = Joining::Done;
-        debug!(target: "engine", "this copy is in step");
-        self.runtime.tell(FromAgent::InStep);
     }
 }

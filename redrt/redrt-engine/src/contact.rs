@@ -7,7 +7,7 @@
 //! both, processes of other jobs come after those of the own job. Only this module knows that, and converts one into
 //! the other.
 
-use redrt_types::{ProcessIndex, VirtualRank};
+use redrt_types::{ProcessIndex, ReplicaId, ReplicaIndex, VirtualRank, World};
 use redrt_wire::secret::Secret;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,16 @@ pub(crate) fn sole_process(rank: VirtualRank) -> ProcessIndex {
 #[inline]
 pub(crate) fn sole_rank(process: ProcessIndex) -> VirtualRank {
     VirtualRank(process.0)
+}
+
+/// The process of replica 0 of `rank`; at r = 1 the rank's only process, which may be of another job.
+pub fn process_of(world: &World, rank: VirtualRank) -> ProcessIndex {
+    if world.is_replicated() { world.process(ReplicaId { rank, index: ReplicaIndex(0) }) } else { sole_process(rank) }
+}
+
+/// The rank that a process plays, in the form of communicators.
+pub(crate) fn rank_of(world: &World, is_replicated: bool, process: ProcessIndex) -> VirtualRank {
+    if is_replicated { world.replica(process).rank } else { sole_rank(process) }
 }
 
 /// A process among all jobs: its job, and its rank there.

@@ -3,14 +3,12 @@
 //!
 //! A payload that the program has already (deferred verification) is not examined.
 
-use super::Engine;
-use super::message::{Data, Suspect};
-use super::request::Operation;
+use super::message::{Data, Message, Suspect};
+use super::request::{Operation, Requests};
 use quiesce::{Action, Finding, MessageId, MismatchReport};
 use redrt_transport::frame::NO_CORE;
 use redrt_types::{ReplicaId, Tag};
-use redrt_wire::control::FromAgent;
-use redrt_wire::event::{Event, Evidence, Excerpt};
+use redrt_wire::event::{Evidence, Excerpt};
 use sdc_detect::{Difference, Element, Sketch, difference};
 use std::borrow::Cow;
 
@@ -34,55 +32,68 @@ pub(super) fn core() -> u16 {
     u16::try_from(core).unwrap_or(NO_CORE)
 }
 
-impl Engine {
-    /// Keeps the payload of a mismatch for a later comparison, or makes an excerpt of it for `redrun`. Also returns the
-    /// element type that the sender stated.
-    pub(super) fn look_at(&mut self, report: &MismatchReport) -> (Element, Option<Excerpt>) {
-        let Some(key) = self.record_of(report.message) else {
-            return (Element::Unknown, None);
-        };
-        let element = self.messages[key].element;
+/// The part of a payload in question that is kept or told.
+pub(super) enum Examined {
+    /// None of it.
+    Nothing,
+    /// An excerpt for `redrun`.
+    Excerpt(Excerpt),
+    /// As much as can be compared with the payload that comes next.
+    Suspect(Box<Suspect>),
+}
+
+/// The excerpts that a process tells.
+#[derive(Default)]
+pub(super) struct Excerpts {
+    /// Number of excerpts told so far.
+    count: u32,
+}
+
+impl Excerpts {
+    /// Examines the payload of a mismatch. `payload` returns it if all of it is in memory; `element` is the type that
+    /// its sender stated. `is_checked` if `redrun` asks for larger excerpts.
+    pub fn examine<'a>(
+        &mut self,
+        report: &MismatchReport,
+        element: Element,
+        is_checked: bool,
+        payload: impl FnOnce() -> Option<Cow<'a, [u8]>>,
+    ) -> Examined {
         let is_fetched_again = report.action == Action::Refetched;
         // A payload in dispute is examined once there is a verdict.
         let is_open = report.finding == Finding::Undecidable
             && report.action != Action::Disputed
-            && self.excerpt_count < EXCERPT_COUNT_MAX;
+            && self.count < EXCERPT_COUNT_MAX;
         if !is_fetched_again && !is_open {
-            return (element, None);
+            return Examined::Nothing;
         }
-        let whole_bytes_max = match self.traces {
-            Some(_) => Excerpt::CHECKED_BYTES_MAX,
-            None => Excerpt::WHOLE_BYTES_MAX,
-        };
-        let Some(bytes) = self.payload_of(key) else { return (element, None) };
+        let whole_bytes_max = if is_checked { Excerpt::CHECKED_BYTES_MAX } else { Excerpt::WHOLE_BYTES_MAX };
+        let Some(bytes) = payload() else { return Examined::Nothing };
         if is_open {
-            let excerpt = match bytes.len() <= whole_bytes_max {
+            self.count += 1;
+            return Examined::Excerpt(match bytes.len() <= whole_bytes_max {
                 true => Excerpt::Whole(bytes.into_owned()),
                 false => Excerpt::Sketch(Sketch::new(&bytes)),
-            };
-            self.excerpt_count += 1;
-            return (element, Some(excerpt));
+            });
         }
         let bytes = bytes[..bytes.len().min(SUSPECT_BYTES_MAX)].into();
-        // Several replicas may be reported for one payload; the first report keeps it.
-        let suspect = || Box::new(Suspect { view: report.view, supplier: report.supplier, element, bytes });
-        self.messages[key].suspect.get_or_insert_with(suspect);
-        (element, None)
+        Examined::Suspect(Box::new(Suspect { view: report.view, supplier: report.supplier, element, bytes }))
     }
+}
 
-    /// The payload of a message if all of it is in memory.
-    pub(super) fn payload_of(&mut self, key: usize) -> Option<Cow<'_, [u8]>> {
-        let message = &self.messages[key];
-        match (&message.data, message.receive) {
+impl Message {
+    /// The payload if all of it is in memory.
+    pub(super) fn payload<'a>(&'a self, requests: &'a mut Requests) -> Option<Cow<'a, [u8]>> {
+        match (&self.data, self.receive) {
             (Data::Bytes(bytes), _) => Some(Cow::Borrowed(bytes)),
             (Data::Placed, Some(receive)) => {
-                let Operation::Receive { target, .. } = &self.requests.get(receive).operation else { return None };
-                let length = usize::try_from(message.length).ok().filter(|length| *length > 0)?;
-                if let Some(scatter) = target.scatter.as_ref().filter(|_| message.length <= target.capacity) {
+                let Operation::Receive { target, .. } = &requests.get(receive).operation else { return None };
+                let length = usize::try_from(self.length).ok().filter(|length| *length > 0)?;
+                if let Some(scatter) = target.scatter.as_ref().filter(|_| self.length <= target.capacity) {
                     // SAFETY: - the receive's buffer, lent until it completes, which it has not as its message is here.
                     return Some(Cow::Owned(unsafe { scatter.gather(target.start, length) }));
                 }
-                let start = target.contiguous(message.length)?;
+                let start = target.contiguous(self.length)?;
                 // SAFETY: - the receive's buffer, lent until it completes, which it has not as its message is here.
                 //         - the payload was placed there, so `length` bytes are there.
                 Some(Cow::Borrowed(unsafe { std::slice::from_raw_parts(start, length) }))
@@ -92,42 +103,37 @@ impl Engine {
     }
 
     /// Compares a payload that has come with the suspect one kept before.
-    pub(super) fn compare_with_suspect(
-        &mut self,
-        key: usize,
-        from: ReplicaId,
-        tag: Tag,
-        bytes: &[u8],
-    ) -> Option<Compared> {
-        let suspect = self.messages[key].suspect.take()?;
+    pub(super) fn compare_with_suspect(&mut self, from: ReplicaId, tag: Tag, bytes: &[u8]) -> Option<Compared> {
+        let suspect = self.suspect.take()?;
         let whole = bytes.len().min(SUSPECT_BYTES_MAX);
         match difference(&suspect.bytes, &bytes[..whole], suspect.element) {
             Some(difference) => Some(Compared { suppliers: [suspect.supplier, from], tag: tag.0, difference, suspect }),
             None => {
-                self.messages[key].suspect = Some(suspect);
+                self.suspect = Some(suspect);
                 None
             }
         }
     }
+}
 
-    /// Reports the difference if the later payload was right. Else the suspect is kept for the next one.
-    pub(super) fn tell_evidence(&mut self, id: MessageId, compared: Compared) {
-        let key = self.record_of(id);
-        if let Some(message) = key.map(|key| &mut self.messages[key]).filter(|message| !message.verified) {
-            message.suspect = Some(compared.suspect);
-            return;
-        }
-        let evidence = Evidence {
-            receiver: self.me,
+impl Compared {
+    /// The suspect payload, to be kept for the next one: the later payload was not right either.
+    pub(super) fn into_suspect(self) -> Box<Suspect> {
+        self.suspect
+    }
+
+    /// The difference between the payloads of this message as it is told: the later payload was right.
+    pub(super) fn into_evidence(self, receiver: ReplicaId, id: MessageId) -> Evidence {
+        Evidence {
+            receiver,
             sender: id.sender,
             context: id.context,
-            tag: compared.tag,
+            tag: self.tag,
             sequence: id.sequence,
-            suppliers: compared.suppliers,
+            suppliers: self.suppliers,
             is_decided: true,
-            view: compared.suspect.view,
-            difference: compared.difference,
-        };
-        self.runtime.tell(FromAgent::Event(Event::Evidence(Box::new(evidence))));
+            view: self.suspect.view,
+            difference: self.difference,
+        }
     }
 }

@@ -200,8 +200,9 @@ fn engine(me: ReplicaId, world: &World, segment: Segment) -> Engine {
         });
     }
     let replication = world.is_replicated().then(|| Box::new(replication(world, me, SEED)));
-    let (shares_core, traces, traffic) = (false, None, None);
-    Engine::new(Setup { runtime: &Alone, me, world: world.clone(), links, shares_core, replication, traces, traffic })
+    let (shares_core, injection, traces, traffic) = (false, None, None, None);
+    let (runtime, world) = (&Alone, world.clone());
+    Engine::new(Setup { runtime, me, world, links, shares_core, replication, injection, traces, traffic })
 }
 
 impl Job {

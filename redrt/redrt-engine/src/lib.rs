@@ -12,8 +12,7 @@
 //!
 //! # A message to oneself
 //!
-//! `Alone` implements [`Runtime`], the process around the engine: it has no faults and one thread, and panics on an
-//! abort.
+//! `Alone` implements [`Runtime`], the process around the engine: it has one thread, and panics on an abort.
 //!
 //! ```
 //! use redrt_engine::link::{Identity, Links};
@@ -73,16 +72,6 @@
 //! #     fn pulse_of(&self, _: u64) -> u64 {
 //! #         0
 //! #     }
-//! #     fn take_wire_bit(&self, _: usize) -> Option<u64> {
-//! #         None
-//! #     }
-//! #     fn take_decision_bit(&self, _: usize) -> Option<u64> {
-//! #         None
-//! #     }
-//! #     fn corrupt_kept(&self, _: &Payload) -> Option<Payload> {
-//! #         None
-//! #     }
-//! #     fn before_delivery(&self, _: &Target, _: u64) {}
 //! # }
 //!
 //! // One rank without replicas, and no network: nobody else is there.
@@ -97,9 +86,10 @@
 //!     networks: Arc::new([]),
 //! };
 //! let links = Links::new(identity, world.process_count());
-//! let (shares_core, replication, traces, traffic) = (false, None, None, None);
+//! let (shares_core, replication, injection, traces, traffic) = (false, None, None, None, None);
 //! let runtime = &Alone;
-//! let mut engine = Engine::new(Setup { runtime, me, world, links, shares_core, replication, traces, traffic });
+//! let setup = Setup { runtime, me, world, links, shares_core, replication, injection, traces, traffic };
+//! let mut engine = Engine::new(setup);
 //!
 //! // A receive from any source, in context 7, and the message that it matches.
 //! let mut buffer = [0_u8; 5];
@@ -125,24 +115,25 @@
 #[macro_use]
 extern crate redrt_process;
 
+pub mod arrivals;
 pub mod asked;
 pub mod cancel;
 pub mod cloning;
 pub mod contact;
 pub mod doorbell;
 mod evidence;
-mod foreign;
 #[cfg(test)]
 mod fuzz;
+pub mod injection;
 pub mod link;
 pub mod matching;
 pub mod meeting;
 pub mod message;
+mod offers;
 pub mod outgoing;
 mod parting;
 mod passive;
 pub mod payload;
-pub mod reading;
 pub mod receive;
 mod refusal;
 pub mod rendezvous;
@@ -160,37 +151,32 @@ mod tests;
 pub mod traces;
 pub mod traffic;
 mod verdict;
+mod waiters;
+mod waiting;
 
+use arrivals::Arrivals;
 use cloning::Joining;
+use evidence::Excerpts;
+use injection::Injection;
 use link::Links;
-use matching::Contexts;
 use meeting::Meetings;
-use message::Message;
 use outgoing::Outgoings;
 use parting::Parting;
-use passive::Waiters;
-use reading::Readings;
-use redrt_process::clock::monotonic_ns;
-use redrt_process::pause;
-use redrt_sync::biased::{Biased, Guard};
-use redrt_sync::fence;
-use redrt_transport::Landings;
-use redrt_transport::network::{Incoming, Opened};
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, VirtualRank, World};
-use redrt_wire::control::Passive;
+use passive::Awaited;
+use redrt_transport::memory;
+use redrt_types::{ProcessIndex, ReplicaId, View, ViewNumber, World};
+use redrt_wire::control::{FromAgent, Passive};
+use redrt_wire::event::Statistics;
 use refusal::Fault;
+use rendezvous::Fetches;
 use replication::Replication;
-use request::{RequestId, Requests};
-use signals::Signals;
-use slab::Slab;
-use sleep::{Sleeper, Yielding};
+use request::Requests;
+use signals::{Raise, Signals};
+use sleep::Sleeper;
 use stalls::Stalls;
-use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 use traces::Traces;
 use traffic::Traffic;
+use waiters::{Happened, Waiters};
 
 /// `MPI_ANY_SOURCE` of the standard ABI.
 pub const ANY_SOURCE: i32 = -1;
@@ -199,7 +185,9 @@ pub const ANY_TAG: i32 = -2;
 /// `MPI_PROC_NULL` of the standard ABI.
 pub const PROC_NULL: i32 = -3;
 
-pub use runtime::{Runtime, has_faults, set_has_faults};
+pub use replication::reading;
+pub use runtime::Runtime;
+pub use waiting::{Cell, Locked, Outlook, cell, get, install};
 
 /// One process's communication state.
 pub struct Engine {
@@ -212,33 +200,21 @@ pub struct Engine {
     pub links: Links,
     /// Operations under way.
     pub requests: Requests,
-    contexts: Contexts,
-    messages: Slab<Message>,
+    /// Messages that wait, and receives that do.
+    pub arrivals: Arrivals,
     outgoing: Outgoings,
-    landings: Landings,
-    direct_refused: bool,
+    fetches: Fetches,
     /// Excerpts of payloads that `redrun` got.
-    excerpt_count: u32,
-    /// Positions in the program at which messages were sent; `Some` if the program is being checked.
-    pub traces: Option<Traces>,
+    excerpts: Excerpts,
     /// Traffic by receiver; `Some` if it was asked for.
-    traffic: Option<Box<Traffic>>,
+    pub traffic: Option<Box<Traffic>>,
     shares_core: bool,
     parting: Parting,
-    /// True while a thread polls or sleeps on the transports.
-    polling: bool,
     waiters: Waiters,
-    /// Set while the polling thread is asleep: the state when it fell asleep.
-    asleep: Option<Happened>,
-    /// Completions at the last time that the waiting threads were stirred.
-    told_completions: u64,
     replication: Option<Box<Replication>>,
-    readings: Readings,
     signals: Signals,
     /// Waits of threads and tasks for events in memory that processes share.
     pub meetings: Meetings,
-    /// Time at which a waiting thread must look again though nothing has come, by this machine's monotonic clock.
-    alarm_ns: Option<u64>,
     stalls: Stalls,
     /// Faults found where the frame in question was not at hand.
     faults: Vec<(ProcessIndex, Fault)>,
@@ -260,6 +236,8 @@ pub struct Setup {
     pub shares_core: bool,
     /// The replication protocol; `None` in a world that is not replicated.
     pub replication: Option<Box<Replication>>,
+    /// Given if faults are injected.
+    pub injection: Option<Box<Injection>>,
     /// Given if the program is being checked.
     pub traces: Option<Traces>,
     /// Given if `redrun --profile` asks for traffic.
@@ -268,10 +246,11 @@ pub struct Setup {
 
 impl Engine {
     /// Makes an engine with nothing under way.
-    pub fn new(setup: Setup) -> Self {
-        let mut contexts = Contexts::default();
-        if let Some(replication) = &setup.replication {
-            contexts.set_order(replication.order(), &mut Vec::new());
+    pub fn new(mut setup: Setup) -> Self {
+        let mut arrivals = Arrivals::default();
+        if let Some(replication) = &mut setup.replication {
+            replication.trace(setup.traces);
+            arrivals.set_order(replication.order());
         }
         Self {
             runtime: setup.runtime,
@@ -279,52 +258,71 @@ impl Engine {
             world: setup.world,
             links: setup.links,
             requests: Requests::default(),
-            contexts,
-            messages: Slab::new(),
-            outgoing: Outgoings::default(),
-            landings: Landings::default(),
-            direct_refused: false,
-            excerpt_count: 0,
-            traces: setup.traces,
+            arrivals,
+            outgoing: Outgoings::new(setup.injection),
+            fetches: Fetches::default(),
+            excerpts: Excerpts::default(),
             traffic: setup.traffic,
             shares_core: setup.shares_core,
             parting: Parting::default(),
-            polling: false,
             waiters: Waiters::default(),
-            asleep: None,
-            told_completions: 0,
             replication: setup.replication,
-            readings: Readings::default(),
             signals: Signals::default(),
             meetings: Meetings::default(),
-            alarm_ns: None,
             stalls: Stalls::default(),
             faults: Vec::new(),
             joining: Joining::Done,
         }
     }
 
-    /// The process of replica 0 of `rank`; at r = 1 the rank's only process, which may be of another job.
-    pub fn process_of(&self, rank: VirtualRank) -> ProcessIndex {
-        if self.is_replicated() {
-            self.world.process(ReplicaId { rank, index: redrt_types::ReplicaIndex(0) })
-        } else {
-            contact::sole_process(rank)
+    /// Returns true if any virtual rank of the world has more than one replica.
+    #[inline]
+    pub fn is_replicated(&self) -> bool {
+        self.replication.is_some()
+    }
+
+    /// Returns true if outcomes have to be agreed with siblings. `polling`: for calls that do not wait.
+    pub fn needs_decisions(&self, polling: bool) -> bool {
+        self.replication.as_ref().is_some_and(|replication| replication.needs_decisions(polling))
+    }
+
+    /// Positions in the program at which messages were sent; `None` unless the program is being checked.
+    pub fn traces(&self) -> Option<&Traces> {
+        self.replication.as_ref()?.traces()
+    }
+
+    /// Returns true if all messages of this process have arrived, or at least left.
+    pub fn is_settled(&self) -> bool {
+        !self.links.is_busy() && self.replication.as_ref().is_none_or(|replication| replication.is_settled())
+    }
+
+    /// The view that this process acts on; `None` in a world that is not replicated.
+    pub fn view(&self) -> Option<&View> {
+        self.replication.as_ref().map(|replication| replication.view())
+    }
+
+    /// Counters for the summary.
+    pub fn statistics(&self) -> Statistics {
+        let replicated = self.replication.as_ref().map(|replication| replication.statistics());
+        let [sent_sum, received_sum] = self.outgoing.sums();
+        Statistics {
+            stall_ns_max: self.stalls.longest_ns(),
+            resident_bytes: memory::resident_bytes(),
+            sent_sum,
+            received_sum,
+            ..replicated.unwrap_or_default()
         }
     }
 
-    /// The rank that a process plays, in the form of communicators.
-    pub fn rank_of(&self, process: ProcessIndex) -> VirtualRank {
-        if self.is_replicated() { self.world.replica(process).rank } else { contact::sole_rank(process) }
+    /// The protocol of replicas. In a world that is replicated only.
+    #[inline]
+    pub(crate) fn replication(&mut self) -> &mut Replication {
+        self.replication.as_mut().expect("the world is replicated")
     }
 
-    /// The hosts of a rank's replicas; none for a rank of another job.
-    pub fn hosts_of(&self, rank: VirtualRank) -> Vec<String> {
-        let sphere = (rank.0 < self.world.rank_count()).then(|| self.world.sphere(rank)).into_iter().flatten();
-        let hosts = sphere.filter_map(|replica| self.links.host_of(self.world.process(replica)));
-        let mut hosts: Vec<_> = hosts.map(str::to_owned).collect();
-        hosts.dedup();
-        hosts
+    /// Returns true with more processes than cores on this host.
+    pub fn shares_core(&self) -> bool {
+        self.shares_core
     }
 
     /// Takes in arrived frames and sends waiting ones, until `wanted` more operations are complete, at least one.
@@ -343,7 +341,7 @@ impl Engine {
             progressed |= self.links.pump();
         }
         while let Some(outgoing) = self.links.next_finished() {
-            self.outgoing_gone(outgoing);
+            self.outgoing.gone(&mut self.requests, outgoing);
         }
         self.links.wake_relieved();
         self.heed_broken();
@@ -353,8 +351,11 @@ impl Engine {
         while let Some((process, fault)) = self.faults.pop() {
             self.refuse(Some(process), &fault);
         }
-        if self.joining == Joining::InView {
-            self.tell_in_step();
+        if self.joining == Joining::InView
+            && let Some(replication) = &self.replication
+            && self.joining.advance(replication.is_in_step())
+        {
+            self.runtime.tell(FromAgent::InStep);
         }
         if !self.signals.are_agreed() {
             self.agree_on_signals();
@@ -365,587 +366,60 @@ impl Engine {
     }
 }
 
-/// Rounds over the rings before anything else has its turn.
-const ROUNDS_IN_A_ROW: u32 = 8;
-
-/// State of a wait, as its `check` reports it.
-pub enum Outlook<T> {
-    /// Over, with this result.
-    Done(T),
-    /// Open until at least this many more operations are complete, at least one.
-    Complete(u64),
-    /// Open; any event may end it.
-    Open,
-    /// Like `Open`, but other threads of this program compute meanwhile: the waiter sleeps at once.
-    Asleep,
-}
-
-/// Condition under which a waiter checks again.
-#[derive(Clone, Copy)]
-struct Wanted {
-    /// Check when at least this number of operations is complete.
-    completions: u64,
-    /// Check after every round of progress, too.
-    is_open: bool,
-    /// Poll for a while before sleeping.
-    spins: bool,
-    seen: u64,
-}
-
-impl Wanted {
-    /// The condition for an outlook taken when `completions` operations were complete; `Err` with the result of a wait
-    /// that is over.
-    fn of<T>(outlook: Outlook<T>, completions: u64) -> Result<Self, T> {
-        let (more, is_open, spins) = match outlook {
-            Outlook::Done(value) => return Err(value),
-            Outlook::Complete(more) => (more, false, true),
-            Outlook::Open => (1, true, true),
-            Outlook::Asleep => (1, true, false),
-        };
-        Ok(Self { completions: completions.saturating_add(more), is_open, spins, seen: completions })
-    }
-
-    /// Operations missing when `completions` are complete. At least one: a waiter whose target is met still drains
-    /// incoming frames once.
-    fn missing(&self, completions: u64) -> u64 {
-        self.completions.saturating_sub(completions).max(1)
-    }
-
-    /// Pauses between two polls that find nothing.
-    fn pauses(&self, engine: &mut Engine) -> u64 {
-        if engine.shares_core {
-            // Another process can use the time.
-            0
-        } else if engine.links.receivers().is_empty() {
-            // Each look takes the cache line of the next record away from its writer. A wait for many messages looks
-            // less often.
-            (self.completions - self.seen).min(sleep::PAUSES_MAX)
-        } else {
-            // A socket is locked during a look, and a process that delivers to it waits for that lock.
-            sleep::PAUSES_OF_A_SOCKET
-        }
-    }
-
-    /// Returns true if a check is worth it when `completions` operations are complete. While there is progress, it
-    /// waits for its full number: operations that other waiters asked for count too.
-    fn is_due(&self, completions: u64, progressed: bool) -> bool {
-        self.is_open || completions >= self.completions || !progressed && completions != self.seen
-    }
-}
-
-/// Number of empty calls after which a process that has a core to itself yields it.
-const IDLE_POLLS: u32 = 16;
-
-/// Pause of a follower that polls in vain where processes share cores, so that others run.
-const FOLLOW_PAUSE: Duration = Duration::from_micros(100);
-
-/// State whose change must wake a sleeping thread, when another thread of the process causes it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Happened {
-    completions: u64,
-    busy_links: usize,
-}
-
 impl Engine {
-    fn ask_waiter<T>(&mut self, check: &mut impl FnMut(&mut Engine) -> Outlook<T>) -> Result<Wanted, T> {
-        let outlook = check(self);
-        Wanted::of(outlook, self.requests.completions)
+    /// This process's statement when it is passive; `None` otherwise. `thread_count`: its threads that may call MPI.
+    /// See the module `passive`.
+    fn passive(&mut self, thread_count: u32, view: ViewNumber) -> Option<Passive> {
+        let replication = self.replication.as_deref();
+        let is_resuming = || replication.is_some_and(Replication::is_resuming);
+        let all_wait = self.waiters.are_all_asleep(thread_count);
+        if !all_wait || self.links.is_busy() || is_resuming() || self.meetings.has_any_come() {
+            return None;
+        }
+        let (sent_bytes, received_bytes) = self.links.traffic();
+        // Board events are there at once and count as sent and received: progress of the program must show.
+        let (sent_bytes, received_bytes) = (sent_bytes + self.meetings.count(), received_bytes + self.meetings.count());
+        let mut awaited = Awaited::default();
+        awaited.add_receives(self.runtime, self.arrivals.posted());
+        awaited.add(self.meetings.missing(&|context| self.runtime.label_of_context(context)));
+        awaited.add(self.arrivals.incomplete());
+        awaited.add_sends(&self.requests);
+        replication.into_iter().for_each(|replication| awaited.add_replicas(replication));
+        let (waits_for, awaits_leader) = awaited.in_words();
+        let places = if replication.is_some_and(Replication::counts_calls) { self.runtime.places() } else { 0 };
+        Some(Passive { view, sent_bytes, received_bytes, places, waits_for, awaits_leader })
     }
 
-    fn happened(&self) -> Happened {
-        Happened { completions: self.requests.completions, busy_links: self.links.busy_count() }
+    /// The main thread's step before it begins this call; `None` if it has to wait.
+    pub fn next_signal(&mut self, call: u64) -> Option<Raise> {
+        if self.joining == Joining::Done { self.signals.next(call) } else { None }
     }
 
     /// Wakes the thread that sleeps on the transports if the state has changed since it fell asleep. To be called
     /// before the lock is released.
     #[inline]
     fn tell_sleeper(&self, sleeper: &Sleeper) {
-        if self.asleep.is_some_and(|before| before != self.happened()) {
+        let has_changed = |before| before != Happened::now(&self.requests, &self.links);
+        if self.waiters.asleep_since().is_some_and(has_changed) {
             sleeper.wake();
         }
     }
-}
 
-/// The engine, locked. Its release wakes the thread that sleeps on the transports if that thread may now be done, say
-/// by a message of another thread of this process, or must also watch another link.
-pub struct Locked<'a> {
-    engine: Guard<'a, Engine>,
-    sleeper: &'a Sleeper,
-}
-
-impl Deref for Locked<'_> {
-    type Target = Engine;
-
-    #[inline]
-    fn deref(&self) -> &Engine {
-        &self.engine
-    }
-}
-
-impl DerefMut for Locked<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Engine {
-        &mut self.engine
+    /// Has the replicas of this rank agree on signals, as far as possible now.
+    fn agree_on_signals(&mut self) {
+        if !self.needs_decisions(false) {
+            return;
+        }
+        let (program, signals) = (self.runtime, &mut self.signals);
+        let Some(replication) = &mut self.replication else { return };
+        let has_moved = signals.agree(&mut replication.sphere(program));
+        self.carry_out_agreed();
+        if has_moved {
+            self.requests.completions += 1;
+            self.flush();
+        }
     }
 }
 
-impl Drop for Locked<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.engine.tell_sleeper(self.sleeper);
-    }
-}
-
-/// The engine and what its threads wait on.
-pub struct Cell {
-    runtime: &'static dyn Runtime,
-    engine: Biased<Engine>,
-    /// True while one thread of the program at most is in MPI.
-    one_thread: AtomicBool,
-    others: Condvar,
-    sleeper: Sleeper,
-    /// Links that others have opened, to be taken over by the engine.
-    opened: Mutex<Vec<Incoming>>,
-    /// True if the agent has changed something since the polling thread last looked: it must look again before it
-    /// sleeps.
-    has_news: AtomicBool,
-    /// True while the cloner's agent waits for the engine: its holder releases it, and no other thread takes it.
-    is_wanted: AtomicBool,
-    /// Threads wait here for the first view of a copy.
-    gate: Condvar,
-}
-
-process_local! {
-    static CELL: OnceLock<Cell> = OnceLock::new();
-}
-
-/// Installs the engine of this process; once, in `MPI_Init`. With `one_thread`, only the calling thread will be in MPI,
-/// so the lock is biased towards it where that pays.
-///
-/// # Panics
-/// When an engine is installed already: `MPI_Init` has checked.
-pub fn install(engine: Engine, sleeper: Sleeper, one_thread: bool) {
-    let (opened, has_news) = (Mutex::default(), AtomicBool::new(false));
-    let (is_wanted, gate) = (AtomicBool::new(false), Condvar::new());
-    let (runtime, engine) = (engine.runtime, Biased::new(engine));
-    let one_thread = AtomicBool::new(one_thread);
-    let cell = Cell { runtime, engine, one_thread, others: Condvar::new(), sleeper, opened, has_news, is_wanted, gate };
-    cell.choose_bias(&mut cell.engine.lock_slowly());
-    assert!(CELL.set(cell).is_ok(), "the engine is installed twice");
-}
-
-/// The engine of this process; `None` before `MPI_Init`.
-pub fn get() -> Option<&'static Cell> {
-    CELL.get()
-}
-
-/// The engine of this process.
-///
-/// # Panics
-/// Before `MPI_Init`: every API function checks that.
-#[inline]
-pub fn cell() -> &'static Cell {
-    CELL.get().expect("the engine is used after MPI_Init")
-}
-
-impl Cell {
-    /// Locks the engine.
-    ///
-    /// # Panics
-    /// When another thread than the program's panicked while holding it: its state cannot be trusted any more.
-    #[inline(always)]
-    pub fn lock(&self) -> Locked<'_> {
-        Locked { engine: self.lock_to_wait(), sleeper: &self.sleeper }
-    }
-
-    #[inline(always)]
-    fn lock_to_wait(&self) -> Guard<'_, Engine> {
-        while self.is_wanted.load(Ordering::Relaxed) {
-            pause::yield_now();
-        }
-        let engine = self.lock_at_any_time();
-        if engine.joining.is_closed() { self.wait_at_gate(engine) } else { engine }
-    }
-
-    /// Locks the engine, even of a copy that has no place yet: for the threads that give it one.
-    #[inline(always)]
-    fn lock_at_any_time(&self) -> Guard<'_, Engine> {
-        self.engine.lock()
-    }
-
-    /// Gives the program's thread its fast way to the engine, or takes it away. The bias makes the way of other threads
-    /// slower by 20 microseconds. That is nothing to a thread that seldom comes; but where processes share cores, other
-    /// processes would wait.
-    fn choose_bias(&self, engine: &mut Guard<'_, Engine>) {
-        let bias = self.one_thread.load(Ordering::Relaxed) && !engine.shares_core && fence::is_registered();
-        Guard::set_bias(engine, bias);
-    }
-
-    /// Returns true if only one thread of the program is ever in MPI, and no thread makes progress for it.
-    #[inline]
-    fn has_one_thread(&self) -> bool {
-        self.one_thread.load(Ordering::Relaxed)
-    }
-
-    /// Ends the bias: from now on other threads come as often as the first one.
-    pub fn share(&self) {
-        if self.one_thread.swap(false, Ordering::Relaxed) {
-            self.choose_bias(&mut self.engine.lock_slowly());
-        }
-    }
-
-    #[cold]
-    fn wait_at_gate<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
-        while engine.joining.is_closed() {
-            engine = if self.sleeper.is_simulated() {
-                // A simulated process that is lost here drops all it has, and nobody opens the gate for it.
-                if std::thread::panicking() || redrt_process::simulation::is_over() {
-                    return engine;
-                }
-                drop(engine);
-                let is_of_program = redrt_process::simulation::sleep(None);
-                assert!(is_of_program, "who opens the gate waits at it");
-                self.lock_at_any_time()
-            } else {
-                engine.wait(&self.gate)
-            };
-        }
-        engine
-    }
-
-    /// Makes progress until `check` yields a value.
-    #[inline]
-    pub fn wait_for<T>(&self, mut check: impl FnMut(&mut Engine) -> Option<T>) -> T {
-        self.wait_for_many(|engine| check(engine).map_or(Outlook::Open, Outlook::Done))
-    }
-
-    /// Makes progress until `check` has a result. `check` is called again when its last outlook makes that worthwhile.
-    pub fn wait_for_many<T>(&self, mut check: impl FnMut(&mut Engine) -> Outlook<T>) -> T {
-        let mut engine = self.lock_to_wait();
-        let mut wanted = match engine.ask_waiter(&mut check) {
-            Ok(wanted) => wanted,
-            Err(value) => {
-                engine.tell_sleeper(&self.sleeper);
-                return value;
-            }
-        };
-        if tasks::program_has_come_further(self.runtime) {
-            // Tasks that wait for the program must look again.
-            engine.requests.completions += 1;
-        }
-        while engine.polling {
-            // The polling thread may be asleep, and siblings wait to learn this process's progress.
-            engine.flush();
-            engine.tell_sleeper(&self.sleeper);
-            let begun = engine.waiters.begin();
-            engine = engine.wait(&self.others);
-            if engine.joining.is_closed() {
-                engine = self.wait_at_gate(engine);
-            }
-            engine.waiters.end(begun);
-            wanted = match engine.ask_waiter(&mut check) {
-                Ok(wanted) => wanted,
-                Err(value) => {
-                    engine.tell_sleeper(&self.sleeper);
-                    return value;
-                }
-            };
-        }
-        engine.polling = true;
-        let (mut engine, value) = self.poll(engine, wanted, check);
-        engine.polling = false;
-        self.stir(&mut engine);
-        value
-    }
-
-    fn poll<'a, T>(
-        &'a self,
-        mut engine: Guard<'a, Engine>,
-        mut wanted: Wanted,
-        mut check: impl FnMut(&mut Engine) -> Outlook<T>,
-    ) -> (Guard<'a, Engine>, T) {
-        let (mut idle, mut yielding, mut spun) = (0, Yielding::default(), 0);
-        let mut advanced = u64::MAX;
-        loop {
-            if self.is_wanted.load(Ordering::Relaxed) || self.engine.is_wanted() {
-                drop(engine);
-                engine = self.lock_to_wait();
-            }
-            self.take_news(&mut engine);
-            let missing = wanted.missing(engine.requests.completions);
-            let progressed = engine.progress(missing);
-            if progressed && yielding.has_begun() && engine.parting.has_waited(sleep::switches) {
-                parting::part();
-            }
-            if tasks::is_active() && engine.requests.completions != advanced {
-                advanced = engine.requests.completions;
-                drop(engine);
-                tasks::advance_all();
-                engine = self.lock_to_wait();
-            }
-            if wanted.is_due(engine.requests.completions, progressed) {
-                wanted = match engine.ask_waiter(&mut check) {
-                    Ok(wanted) => wanted,
-                    Err(value) => return (engine, value),
-                };
-            }
-            if engine.waiters.any() {
-                if engine.told_completions != engine.requests.completions {
-                    engine.told_completions = engine.requests.completions;
-                    self.stir(&mut engine);
-                }
-                // Other threads may want the lock to begin operations of their own.
-                drop(engine);
-                engine = self.lock_to_wait();
-            }
-            if progressed {
-                (idle, yielding, spun) = (0, Yielding::default(), 0);
-                continue;
-            }
-            idle += 1;
-            if idle == sleep::POLLS_BEFORE_FLUSH && engine.is_replicated() {
-                engine.flush();
-            }
-            if self.sleeper.is_simulated() || !wanted.spins {
-                engine = self.sleep(engine);
-                continue;
-            }
-            for _ in 0..wanted.pauses(&mut engine) {
-                std::hint::spin_loop();
-            }
-            if !engine.shares_core {
-                engine.meetings.linger();
-                if idle % 64 == 0 {
-                    drop(engine);
-                    if idle % sleep::POLLS_BEFORE_YIELD == 0 {
-                        pause::yield_now();
-                    }
-                    engine = self.lock_to_wait();
-                }
-                spun += 1 + sleep::POLLS_OF_A_SOCKET * engine.links.receivers().len() as u32;
-                if spun < sleep::SPIN_POLLS {
-                    continue;
-                }
-            } else if idle < sleep::SPIN_POLLS_SHARED {
-                continue;
-            } else if yielding.goes_on(sleep::switches) {
-                idle = 0;
-                drop(engine);
-                pause::yield_now();
-                engine = self.lock_to_wait();
-                continue;
-            }
-            engine = self.sleep(engine);
-            (idle, yielding, spun) = (0, Yielding::default(), 0);
-        }
-    }
-
-    /// Waits until a wildcard receive of this context may be posted; see [`Engine::is_crowded`].
-    #[inline]
-    pub fn wait_until_not_crowded(&self, context: u64) {
-        if self.lock().is_crowded(context) {
-            self.wait_for(|engine| (!engine.is_crowded(context)).then_some(()));
-        }
-    }
-
-    /// Makes progress once, for calls that do not wait.
-    pub fn poll_once(&self) {
-        let mut engine = self.lock();
-        self.take_news(&mut engine);
-        engine.progress(1);
-        if tasks::program_has_come_further(self.runtime) {
-            engine.requests.completions += 1;
-        }
-        drop(engine);
-        if tasks::is_active() {
-            tasks::advance_all();
-        }
-    }
-
-    /// Makes progress for a program that is busy elsewhere. A thread that waits polls by itself, so then nothing is
-    /// done.
-    pub fn assist(&self) {
-        if !self.lock().polling {
-            self.poll_once();
-        }
-    }
-
-    /// Called when a call that does not wait found nothing. Where processes share a core, the process that it polls for
-    /// may need the core. So may other jobs, which this process cannot see.
-    pub fn idle_poll(&self) {
-        process_local! {
-            static COUNT: AtomicU32 = AtomicU32::new(0);
-        }
-        let mut engine = self.lock();
-        engine.idle_poll();
-        let shares_core = engine.shares_core;
-        drop(engine);
-        if shares_core || COUNT.fetch_add(1, Ordering::Relaxed).is_multiple_of(IDLE_POLLS) {
-            pause::yield_now();
-        }
-    }
-
-    /// The same for a follower whose leader has not yet stated the outcome of a poll. Where processes share a core, the
-    /// leader may need it: a follower that polled again at once would take a share of the processor for nothing.
-    pub fn idle_follow(&self) {
-        let mut engine = self.lock();
-        let pauses = engine.shares_core && !engine.is_deciding();
-        drop(engine);
-        if pauses {
-            pause::sleep(FOLLOW_PAUSE);
-        }
-    }
-
-    fn sleep<'a>(&'a self, mut engine: Guard<'a, Engine>) -> Guard<'a, Engine> {
-        let completions = engine.requests.completions;
-        engine.flush();
-        if engine.requests.completions != completions {
-            return engine;
-        }
-        let Engine { links, meetings, .. } = &mut *engine;
-        let has_arrived = || self.has_news.load(Ordering::SeqCst) || meetings.has_any_come();
-        let Some(bed) = self.sleeper.prepare(links, has_arrived) else { return engine };
-        let alarm = engine.alarm_ns.map(|alarm| (alarm, alarm.saturating_sub(monotonic_ns())));
-        engine.asleep = Some(engine.happened());
-        drop(engine);
-        let is_gone = self.sleeper.sleep(bed, alarm.map(|(_, remaining)| Duration::from_nanos(remaining)));
-        self.sleeper.awake();
-        let mut engine = self.lock_to_wait();
-        engine.asleep = None;
-        if is_gone {
-            engine.links.look_at_senders();
-        }
-        if engine.alarm_ns.is_some_and(|alarm| alarm <= monotonic_ns()) {
-            engine.alarm_ns = None;
-            self.stir(&mut engine);
-        }
-        engine
-    }
-
-    /// Makes waiters for `engine` look again at this time at the latest, by this machine's monotonic clock.
-    pub fn set_alarm(&self, engine: &mut Engine, alarm_ns: u64) {
-        if engine.alarm_ns.is_none_or(|before| before > alarm_ns) {
-            engine.alarm_ns = Some(alarm_ns);
-            // The polling thread may be asleep already.
-            self.wake();
-        }
-    }
-
-    /// Wakes the threads that wait for the polling thread, so that they look.
-    fn stir(&self, engine: &mut Engine) {
-        if engine.waiters.any() {
-            engine.waiters.stir();
-            self.others.notify_all();
-        }
-    }
-
-    /// The other live replicas of this rank with their incarnations, and true if this process decides for all of them.
-    /// Works also in a copy that has no place yet.
-    pub fn siblings(&self) -> (Vec<(ProcessIndex, Incarnation)>, bool) {
-        let mut engine = self.lock_at_any_time();
-        if engine.replication.is_none() {
-            return (Vec::new(), false);
-        }
-        let (me, leads) = (engine.me, engine.is_deciding());
-        let view = engine.replication().view();
-        let others = view.live(me.rank).filter(|other| *other != me);
-        let lives = others.filter_map(|other| Some((other, view.member(other)?.incarnation))).collect::<Vec<_>>();
-        let lives = lives.into_iter().map(|(other, life)| (engine.world.process(other), life));
-        (lives.collect(), leads)
-    }
-
-    /// Applies a new view.
-    pub fn apply_view(&self, view: View) {
-        let mut engine = self.lock_at_any_time();
-        engine.apply_view(view);
-        self.stir(&mut engine);
-        self.gate.notify_all();
-        engine.tell_sleeper(&self.sleeper);
-        drop(engine);
-        self.wake();
-    }
-
-    /// This process's statement that it cannot go on unless others act; `None` while it can. See the module `passive`.
-    pub fn passive(&self, thread_count: u32, initial: &View) -> Option<Passive> {
-        let mut engine = self.lock_at_any_time();
-        let view = engine.view_number(initial);
-        let is_busy = self.has_news.load(Ordering::SeqCst) || engine.joining.is_closed();
-        if is_busy { None } else { engine.passive(thread_count, view) }
-    }
-
-    /// Returns true if all of its threads that may call MPI are in calls that wait; see [`Engine::is_waiting`].
-    pub fn is_waiting(&self, thread_count: u32) -> bool {
-        self.lock_at_any_time().is_waiting(thread_count)
-    }
-
-    /// Tells siblings what the threads of this process wait for, and whether they have passed positions that siblings
-    /// ask about; see [`Engine::tell_paths`].
-    pub fn tell_paths(&self) {
-        self.tell(Engine::tell_paths);
-    }
-
-    /// Runs `act`, which sends siblings news of this process, unless the process may not speak yet.
-    pub fn tell(&self, act: impl FnOnce(&mut Engine)) {
-        let mut engine = self.lock_at_any_time();
-        if !engine.joining.is_closed() {
-            act(&mut engine);
-        }
-    }
-
-    /// Makes all threads of this process look again, after a change that no frame brings.
-    pub fn wake(&self) {
-        self.has_news.store(true, Ordering::SeqCst);
-        // The woken thread stirs the others. A notification from here could be lost: the caller has not locked the
-        // engine, and a thread may have looked in vain and be about to wait.
-        self.sleeper.wake();
-    }
-
-    /// Hands over a link that another process has opened.
-    pub fn link_opened(&self, receiver: Incoming) {
-        if receiver.name.epoch > 0 {
-            // The other end waits to be asked anew, and the program may be outside of MPI for long.
-            let mut engine = self.lock();
-            engine.add_receiver(receiver);
-            engine.links.pump();
-            drop(engine);
-            return self.wake();
-        }
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(receiver);
-        self.wake();
-    }
-
-    /// Hands over a link that this process wanted. Waiting frames go out at once: the program may be outside of MPI for
-    /// long.
-    pub fn link_dialled(&self, opened: Opened) {
-        let mut engine = self.lock_at_any_time();
-        engine.links.opened(opened);
-        engine.links.pump();
-        engine.heed_broken();
-        drop(engine);
-        self.wake();
-    }
-
-    /// Breaks links to hosts that do not answer.
-    pub fn look_for_silence(&self) {
-        if self.lock_at_any_time().look_for_silence() {
-            self.wake();
-        }
-    }
-
-    fn take_news(&self, engine: &mut Engine) {
-        if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
-            for receiver in self.opened.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-                // A link that a copy found in its memory belongs to its source.
-                if receiver.inlet().is_current() {
-                    engine.add_receiver(receiver);
-                }
-            }
-            self.stir(engine);
-        }
-    }
-
-    /// Waits for one request, frees it, and returns its outcome.
-    pub fn finish(&self, id: RequestId) -> request::Status {
-        self.wait_for(|engine| engine.requests.is_complete(id).then(|| engine.requests.take(id)))
-    }
-}
+/// Rounds over the rings before anything else has its turn.
+const ROUNDS_IN_A_ROW: u32 = 8;

@@ -7,7 +7,7 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use reset::{Admission, Broken};
+pub use reset::{Admission, Admitted, Broken, LinkEvent};
 
 use super::outgoing::OutgoingId;
 use super::payload::Payload;
@@ -16,7 +16,7 @@ use redrt_transport::copying;
 use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, HEADER_BYTES, Header, Kind};
 use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source, is_of_silence};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
-use redrt_types::{Incarnation, ProcessIndex, View, World};
+use redrt_types::{Incarnation, ProcessIndex, View, VirtualRank, World};
 use redrt_wire::card::{Card, Endpoint};
 use redrt_wire::secret::Secret;
 use sharing::Followed;
@@ -134,8 +134,6 @@ pub struct Links {
     broken: Vec<Broken>,
     /// Processes whose word in a ring is impossible.
     scribbled: Vec<ProcessIndex>,
-    /// Injected faults: bits of payloads to flip under way, once each.
-    flips: Vec<(OutgoingId, u64)>,
 }
 
 impl Links {
@@ -144,7 +142,6 @@ impl Links {
         let inbox = identity.segment.map(|segment| Inbox::new(segment, identity.me, count));
         let peers = (0..count).map(|_| Peer::new()).collect();
         let (busy, finished, broken) = (Vec::new(), Vec::new(), Vec::new());
-        let flips = Vec::new();
         let scribbled = Vec::new();
         Self {
             identity,
@@ -158,7 +155,6 @@ impl Links {
             finished,
             broken,
             scribbled,
-            flips,
         }
     }
 
@@ -198,10 +194,19 @@ impl Links {
     }
 
     /// Host name of a live process; `None` when unknown.
-    pub fn host_of(&self, process: ProcessIndex) -> Option<&str> {
+    fn host_of(&self, process: ProcessIndex) -> Option<&str> {
         let peer = self.peers.get(process.0 as usize)?;
         let is_live = peer.live.is_some() || process == self.identity.me;
         peer.card.as_ref().filter(|card| is_live && !card.host.is_empty()).map(|card| &*card.host)
+    }
+
+    /// The hosts of a rank's replicas; none for a rank of another job.
+    pub fn hosts_of(&self, world: &World, rank: VirtualRank) -> Vec<String> {
+        let sphere = (rank.0 < world.rank_count()).then(|| world.sphere(rank)).into_iter().flatten();
+        let hosts = sphere.filter_map(|replica| self.host_of(world.process(replica)));
+        let mut hosts: Vec<_> = hosts.map(str::to_owned).collect();
+        hosts.dedup();
+        hosts
     }
 
     /// Process id of a process of this host whose memory may be read directly; `None` for others.
@@ -433,11 +438,6 @@ impl Links {
     #[cold]
     fn queue_copy(&mut self, to: ProcessIndex, header: Header, digest: Option<u128>, body: &[u8]) {
         self.queue(to, header, digest, Body::Copied(body.to_vec()), None);
-    }
-
-    /// Takes a link that has broken since; `None` when there are no more.
-    pub fn next_broken(&mut self) -> Option<Broken> {
-        self.broken.pop()
     }
 
     /// Bytes given to the links that are open, and bytes taken from them, whole frames included.

@@ -4,7 +4,7 @@
 //! The process that causes the event wakes the sleepers, so nothing arrives here by a link. A waiting thread first
 //! looks by itself, for a while without the engine's lock; where nobody is late that is all it takes.
 
-use super::{Cell, Engine};
+use super::Cell;
 
 /// Looks in a row, where a process has a core to itself.
 const LOOKS: u32 = 200;
@@ -92,13 +92,6 @@ impl Meetings {
     /// Ends the wait with this number.
     pub fn remove(&mut self, number: u64) {
         self.waiting.retain(|waiting| waiting.number != number);
-    }
-}
-
-impl Engine {
-    /// Returns true with more processes than cores on this host.
-    pub fn shares_core(&self) -> bool {
-        self.shares_core
     }
 }
 

@@ -1,5 +1,7 @@
 //! Messages whose payloads are still needed.
 
+use super::injection::{Injection, Way};
+use super::payload::EAGER_BYTES_MAX as EAGER_BYTES_MAX_OF_ONE;
 use super::payload::Payload;
 use super::request::RequestId;
 use redrt_types::VirtualRank;
@@ -22,8 +24,8 @@ pub struct Outgoing {
     pub payload: Payload,
     /// Type of the payload's elements.
     pub element: Element,
-    /// True if the payload goes with its offer, not by rendezvous.
-    pub eager: bool,
+    /// Its way to its receivers.
+    pub way: Way,
     /// The rank that may ask for it; `None` when it stays in this process.
     pub to: Option<VirtualRank>,
     /// True once its receiver has asked for it.
@@ -35,12 +37,15 @@ pub struct Outgoing {
 }
 
 /// All outgoing messages of a process.
-#[derive(Default)]
 pub struct Outgoings {
     slots: Slab<(OutgoingId, Outgoing)>,
     uses: u64,
     /// Memory of eager messages that are not acknowledged by all, overhead included.
     eager_bytes: usize,
+    /// Payloads that are shorter, in bytes, go with their offers, and nothing else is looked at.
+    eager_below_bytes: usize,
+    /// Only where faults are injected.
+    injection: Option<Box<Injection>>,
 }
 
 /// Memory of a message beside its payload: here, in the protocol's log and as a waiting frame.
@@ -54,11 +59,43 @@ impl Outgoing {
     /// Its share of [`Outgoings::eager_bytes`].
     #[inline]
     fn eager_bytes(&self) -> usize {
-        if self.eager && !self.detached { OVERHEAD_BYTES + self.payload.len() } else { 0 }
+        if self.way.is_eager() && !self.detached { OVERHEAD_BYTES + self.payload.len() } else { 0 }
     }
 }
 
 impl Outgoings {
+    /// Starts with no messages. With an `injection`, faults hit them.
+    pub fn new(injection: Option<Box<Injection>>) -> Self {
+        let eager_below_bytes = if injection.is_some() { 0 } else { EAGER_BYTES_MAX_OF_ONE + 1 };
+        Self { slots: Slab::new(), uses: 0, eager_bytes: 0, eager_below_bytes, injection }
+    }
+
+    /// The way of a payload of this length in bytes between replicas.
+    #[inline]
+    pub fn way_of(&self, length: usize, synchronous: bool) -> Way {
+        if length < self.eager_below_bytes && !synchronous {
+            return Way::Eager;
+        }
+        Way::of(length, synchronous, self.injection.is_some())
+    }
+
+    /// The faults that are injected; `None` in a job without.
+    #[inline]
+    pub fn injection(&mut self) -> Option<&mut Injection> {
+        self.injection.as_deref_mut()
+    }
+
+    /// The sums over all messages sent, and over all received, where faults are injected.
+    pub fn sums(&self) -> [u64; 2] {
+        self.injection.as_ref().map_or([0; 2], |injection| injection.sums())
+    }
+
+    /// The message with this number, and the faults that may hit it.
+    pub(super) fn with_injection(&mut self, id: OutgoingId) -> Option<(&mut Outgoing, Option<&mut Injection>)> {
+        let kept = self.slots.get_mut(id.slot()).filter(|(kept, _)| *kept == id);
+        kept.map(|(_, outgoing)| (outgoing, self.injection.as_deref_mut()))
+    }
+
     /// Keeps a message, and numbers it.
     #[inline]
     pub fn insert(&mut self, outgoing: Outgoing) -> OutgoingId {
@@ -114,13 +151,13 @@ mod tests {
 
     fn outgoing() -> Outgoing {
         let payload = Payload::Owned(Box::default());
-        let (element, eager) = (Element::Unknown, true);
-        Outgoing { payload, element, eager, to: None, granted: false, detached: false, request: None }
+        let (element, way) = (Element::Unknown, Way::Eager);
+        Outgoing { payload, element, way, to: None, granted: false, detached: false, request: None }
     }
 
     #[test]
     fn a_number_that_is_over_is_nobodys() {
-        let mut all = Outgoings::default();
+        let mut all = Outgoings::new(None);
         let first = all.insert(outgoing());
         assert!(all.remove(first).is_some() && all.remove(first).is_none());
         let second = all.insert(outgoing());
@@ -132,7 +169,7 @@ mod tests {
     /// Messages kept only for newcomers do not count.
     #[test]
     fn sends_wait_while_too_much_is_unacknowledged() {
-        let mut all = Outgoings::default();
+        let mut all = Outgoings::new(None);
         let room = EAGER_BYTES_MAX / OVERHEAD_BYTES;
         let kept: Vec<_> = (0..=room).map(|_| all.insert(outgoing())).collect();
         assert!(all.is_crowded());

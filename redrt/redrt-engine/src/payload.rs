@@ -5,6 +5,15 @@ use redrt_transport::memory::Scratch;
 use redrt_transport::network::Source;
 use std::sync::Arc;
 
+/// Longest payload that is copied to the retention log, so that its send completes at once.
+pub const EAGER_BYTES_MAX: usize = redrt_transport::shm::FRAME_BYTES_MAX - 64;
+
+/// Returns true if a payload of this length in bytes goes with its offer, where ranks are replicated.
+#[inline]
+pub(super) fn is_short(length: usize, synchronous: bool) -> bool {
+    length <= EAGER_BYTES_MAX && !synchronous
+}
+
 /// The bytes of one outgoing message.
 pub enum Payload {
     /// A copy of the engine's own.

@@ -1,17 +1,20 @@
 //! Receiving: takes in frames, matches them, and puts payloads into place.
 
+use super::arrivals::Cancelled;
 use super::message::{Data, Message};
 use super::outgoing::OutgoingId;
 use super::payload::{Scatter, Target};
 use super::refusal::Fault;
-use super::request::{Operation, RequestId, Status};
+use super::rendezvous::{Fetched, Wanted, say_done};
+use super::replication::incoming::Whole;
+use super::request::{Operation, RequestId, Requests, Status};
 use super::{Engine, contact};
 use quiesce::matching::{Arrived, Pattern, Posted};
 use redrt_transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
-use redrt_transport::network::{Incoming, Received, Source};
+use redrt_transport::network::{Received, Source};
 use redrt_transport::shm::Inbox;
 use redrt_transport::{Body, LandingId};
-use redrt_types::{ProcessIndex, Tag, World};
+use redrt_types::{Digest, ProcessIndex, Tag, World};
 
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
 pub const COPY_BYTES_MAX: usize = 64 << 10;
@@ -25,17 +28,13 @@ pub const ERR_TRUNCATE: i32 = 15;
 impl Engine {
     /// Drops contexts that freed communicators left behind, if there are many.
     pub fn sweep_contexts(&mut self) {
-        if !self.contexts.is_due() {
-            return;
-        }
         let receives = self.requests.iter().filter_map(|request| match request.operation {
             Operation::Receive { context, .. } => Some(context),
             _ => None,
         });
-        let messages = self.messages.iter().map(|(_, message)| message.context);
-        let used = messages.chain(receives).collect();
-        self.contexts.sweep(&used, self.replication.is_some());
-        if let Some(replication) = &mut self.replication {
+        if self.arrivals.sweep(receives, self.replication.is_some())
+            && let Some(replication) = &mut self.replication
+        {
             replication.shrink();
         }
     }
@@ -76,25 +75,6 @@ impl Engine {
         true
     }
 
-    /// Takes over a link that another process has opened.
-    pub(super) fn add_receiver(&mut self, mut receiver: Incoming) {
-        if receiver.name.job != self.links.job() {
-            // It proved knowledge of the secret of this job's links, so this job has given it away.
-            return match self.meet_stranger(receiver.name.job, receiver.name.from) {
-                Some(process) => {
-                    receiver.name.from = process;
-                    self.admit(receiver);
-                }
-                None => self.refuse(None, &Fault::Stranger(receiver.name.from.0)),
-            };
-        }
-        let ProcessIndex(number) = receiver.name.from;
-        if number >= self.world.process_count() || receiver.name.from == self.world.process(self.me) {
-            return self.refuse(None, &Fault::Stranger(number));
-        }
-        self.admit(receiver);
-    }
-
     pub(super) fn receive_from_networks(&mut self, enough: u64) -> bool {
         let mut progressed = false;
         for _ in 0..self.links.receivers().len() {
@@ -103,7 +83,7 @@ impl Engine {
                 let receiver = &mut self.links.receivers()[at];
                 let from = receiver.name.from;
                 // A link is closed only here, when the frame in its buffer is no longer used.
-                let fault = match receiver.next(&mut self.landings) {
+                let fault = match receiver.next(self.fetches.landings()) {
                     Received::Frame(header, Kind::Moved, ..) if header.flags == 0 => {
                         if !self.links.moved(at) {
                             self.refuse(Some(from), &Fault::Misplaced(Kind::Moved));
@@ -174,16 +154,25 @@ impl Engine {
             }
             Kind::Grant => {
                 let grant = Grant::from_bytes(body.bytes()).ok_or(is_none)?;
-                self.granted(from, grant)?;
+                // Its death may have ended the need for this payload, and nothing is kept for it.
+                let is_dead = self.view().is_some_and(|view| !view.is_live(self.world.replica(from)));
+                if !is_dead {
+                    let is_replicated = self.is_replicated();
+                    let rank = contact::rank_of(&self.world, is_replicated, from);
+                    self.outgoing.granted(&mut self.links, (from, rank), grant, is_replicated)?;
+                }
             }
             Kind::Data => {
                 let fragment = Fragment::from_bytes(body.bytes()).ok_or(is_none)?;
                 let bytes = body.skip(Fragment::BYTES);
-                self.landings.write(from, LandingId(fragment.landing), fragment.offset, bytes.bytes())?;
+                self.fetches.write(from, &fragment, bytes.bytes())?;
                 self.landed(LandingId(fragment.landing), bytes.bytes().len());
             }
+            Kind::Done if self.is_replicated() => return Err(Fault::Misplaced(kind)),
             Kind::Done => {
-                self.payload_read(from, OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32))?;
+                let offer = OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32);
+                let rank = contact::rank_of(&self.world, false, from);
+                self.outgoing.payload_read(&mut self.requests, rank, offer)?;
             }
             // These belong to the replication protocol, which this job does not use, or to the connection itself.
             Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts | Kind::Moved => {
@@ -195,46 +184,37 @@ impl Engine {
 
     #[inline]
     fn arrive_eager(&mut self, header: &Header, bytes: &[u8]) {
-        let context = self.contexts.index(header.context);
-        let key = self.messages.vacant_key();
-        match self.contexts.get(context).queues.arrive(header.source, Tag(header.tag), key) {
+        let context = self.arrivals.index(header.context);
+        match self.arrivals.arrive(context, header.source, Tag(header.tag)) {
             Arrived::Matched { receive, decided } => {
                 self.record_match(context, decided, header.source);
-                let placed = self.copy_to(receive, bytes);
-                self.complete_receive(receive, placed, header.source, header.tag, bytes.len() as u64);
+                let placed = self.requests.copy_to(receive, bytes);
+                let length = bytes.len() as u64;
+                self.requests.complete_received(receive, placed, header.source, header.tag, length);
             }
             Arrived::Queued => {
                 let message = Message::new(context, header.source, header.tag, bytes.len() as u64);
-                self.messages.insert(Message { data: Data::Bytes(bytes.into()), ..message });
-                self.note_queued();
+                self.arrivals.insert(Message { data: Data::Bytes(bytes.into()), ..message });
+                self.requests.note_queued(self.waiters.any());
             }
         }
     }
 
     fn arrive_offer(&mut self, from: ProcessIndex, header: &Header, rendezvous: Rendezvous) {
-        let context = self.contexts.index(header.context);
-        let key = self.messages.vacant_key();
+        let context = self.arrivals.index(header.context);
         let mut message = Message::new(context, header.source, header.tag, rendezvous.length);
         message.data = Data::Remote(from, rendezvous);
-        match self.contexts.get(context).queues.arrive(header.source, Tag(header.tag), key) {
+        match self.arrivals.arrive(context, header.source, Tag(header.tag)) {
             Arrived::Matched { receive, decided } => {
                 self.record_match(context, decided, header.source);
                 message.receive = Some(receive);
-                let key = self.messages.insert(message);
+                let key = self.arrivals.insert(message);
                 self.pull(key);
             }
             Arrived::Queued => {
-                self.messages.insert(message);
-                self.note_queued();
+                self.arrivals.insert(message);
+                self.requests.note_queued(self.waiters.any());
             }
-        }
-    }
-
-    /// Takes note of an unmatched message: a thread that does not poll may wait for it in a probe.
-    #[inline]
-    pub(super) fn note_queued(&mut self) {
-        if self.waiters.any() {
-            self.requests.completions += 1;
         }
     }
 
@@ -258,13 +238,13 @@ impl Engine {
         scatter: Option<Box<dyn Scatter>>,
     ) -> RequestId {
         let target = Target { start, capacity, scatter };
-        let context = self.contexts.index(context);
+        let context = self.arrivals.index(context);
         let request = self.requests.insert(Operation::Receive { target, context });
         let pattern = Pattern { source, tag: tag.map(Tag) };
         if source.is_none() {
             self.prepare_wildcard(context, tag);
         }
-        match self.contexts.get(context).queues.post(pattern, request) {
+        match self.arrivals.post(context, pattern, request) {
             Posted::Queued => {}
             Posted::Matched(taken) => {
                 self.record_match(context, taken.decided, taken.source);
@@ -276,25 +256,10 @@ impl Engine {
 
     /// Receives a message that a matched probe has taken from the queue (`MPI_Mrecv`).
     pub fn post_matched(&mut self, message: usize, target: Target) -> RequestId {
-        let context = self.messages[message].context;
+        let context = self.arrivals.message(message).context;
         let request = self.requests.insert(Operation::Receive { target, context });
         self.deliver(message, request);
         request
-    }
-
-    /// The oldest message that a receive with this pattern would take: source, tag, length in bytes, number. `None`
-    /// without one.
-    pub fn probe(&mut self, context: u64, source: Option<u32>, tag: Option<i32>) -> Option<(u32, i32, u64, usize)> {
-        let context = self.contexts.index(context);
-        let (source, tag, key) = self.contexts.get(context).queues.probe(Pattern { source, tag: tag.map(Tag) })?;
-        Some((source, tag.0, self.messages[key].length, key))
-    }
-
-    /// Takes that message from the queue (`MPI_Mprobe`).
-    pub fn take(&mut self, context: u64, source: Option<u32>, tag: Option<i32>) -> Option<(u32, i32, u64, usize)> {
-        let context = self.contexts.index(context);
-        let taken = self.contexts.get(context).queues.take(Pattern { source, tag: tag.map(Tag) })?;
-        Some((taken.source, taken.tag.0, self.messages[taken.message].length, taken.message))
     }
 
     /// Takes a posted receive back. Returns false if it has been matched.
@@ -304,36 +269,38 @@ impl Engine {
         if request.complete {
             return false;
         }
-        let mut freed = Vec::new();
-        let queues = &mut self.contexts.get(context).queues;
-        let undecided = queues.undecided_index(id);
-        if !queues.cancel(id, &mut freed) {
-            return false;
+        let Some(Cancelled { undecided, matched }) = self.arrivals.cancel(context, id) else { return false };
+        if let (Some(index), Some(replication)) = (undecided, &mut self.replication) {
+            replication.withdraw_wildcard(self.arrivals.id_of(context), index);
         }
-        self.withdraw_wildcard(context, undecided);
         self.requests.complete(id, Status { cancelled: true, ..Status::EMPTY });
-        self.deliver_all(freed);
+        self.deliver_all(matched);
         true
     }
 
-    /// Keeps a posted receive from being matched. Returns false if it has been matched already.
-    pub(super) fn freeze(&mut self, id: RequestId) -> bool {
-        let request = self.requests.get(id);
-        let Operation::Receive { context, .. } = request.operation else { return false };
-        !request.complete && self.contexts.get(context).queues.freeze(id)
+    /// Records the source of a wildcard receive that was matched here, as a decision for the followers.
+    #[inline]
+    pub(super) fn record_match(&mut self, context: u32, decided: Option<u64>, source: u32) {
+        let (Some(index), true) = (decided, self.is_replicated()) else { return };
+        let context = self.arrivals.id_of(context);
+        self.agree(|sphere| sphere.decide_source(context, index, source));
     }
 
-    /// Lets a frozen receive be matched again.
-    pub(super) fn thaw(&mut self, id: RequestId) {
-        let Operation::Receive { context, .. } = self.requests.get(id).operation else { return };
-        let mut matched = Vec::new();
-        self.contexts.get(context).queues.thaw(id, &mut matched);
-        self.deliver_all(matched);
+    /// Applies the source decided for a wildcard receive that is about to be posted, if there is one.
+    fn prepare_wildcard(&mut self, context: u32, tag: Option<i32>) {
+        if !self.is_replicated() {
+            return;
+        }
+        let (id, index) = (self.arrivals.id_of(context), self.arrivals.wildcard_count(context));
+        let source = self.agree(|sphere| sphere.post_wildcard(id, index, tag));
+        if let Some(source) = source {
+            self.arrivals.decide_next(context, index, source);
+        }
     }
 
     /// Joins a message and its receive.
     pub(super) fn deliver(&mut self, key: usize, receive: RequestId) {
-        let message = &mut self.messages[key];
+        let message = self.arrivals.message(key);
         message.receive = Some(receive);
         match std::mem::replace(&mut message.data, Data::Placed) {
             remote @ Data::Remote(..) => {
@@ -341,55 +308,152 @@ impl Engine {
                 self.pull(key);
             }
             Data::Local(outgoing) => {
-                let message = self.messages.remove(key);
+                let message = self.arrivals.remove(key);
                 // No thread that waits for the send gets its buffer back before the engine's lock is released.
-                let payload = self.outgoing_gone(outgoing).expect("its message waits here");
-                self.place(receive, payload.bytes(), &message);
+                let payload = self.outgoing.gone(&mut self.requests, outgoing).expect("its message waits here");
+                self.requests.place(receive, payload.bytes(), &message);
             }
             Data::Bytes(bytes) if message.id.is_some() => {
                 let verified = message.verified;
-                self.copy_to(receive, &bytes);
+                self.requests.copy_to(receive, &bytes);
                 if verified {
                     self.finish_verified(key);
                 }
             }
             Data::Bytes(bytes) => {
-                let message = self.messages.remove(key);
-                self.place(receive, &bytes, &message);
+                let message = self.arrivals.remove(key);
+                self.requests.place(receive, &bytes, &message);
             }
             Data::Awaited => message.data = Data::Awaited,
             Data::Landing(_) | Data::Placed => unreachable!("a payload is placed only after its message was matched"),
         }
     }
 
-    /// Copies as much of a payload as fits into the receive's buffer. Returns the number of bytes copied.
-    pub(super) fn copy_to(&mut self, receive: RequestId, bytes: &[u8]) -> u64 {
-        let Operation::Receive { target, .. } = &self.requests.get(receive).operation else {
-            unreachable!("only receives are matched")
-        };
-        // SAFETY: - the application lent the buffer until the receive completes, and it has not.
-        unsafe { target.place(bytes) }
+    /// Fetches the payload of a matched message, or of a shadow, from its sender.
+    pub(super) fn pull(&mut self, key: usize) {
+        let message = self.arrivals.message(key);
+        let Data::Remote(from, rendezvous) = &message.data else { unreachable!("only remote payloads are pulled") };
+        let (from, rendezvous, tag) = (*from, *rendezvous, message.tag);
+        let mut buffer = None;
+        if let Some(receive) = message.receive {
+            let target = self.requests.target(receive);
+            buffer = target.contiguous(rendezvous.length);
+            // Not with replication: there the whole payload may be needed as evidence.
+            if buffer.is_none()
+                && self.replication.is_none()
+                && let Some(placed) = self.fetches.spread(&self.links, from, &rendezvous, target)
+            {
+                say_done(&mut self.links, from, rendezvous.offer);
+                let message = self.arrivals.remove(key);
+                return self.requests.complete_receive(receive, placed, &message);
+            }
+        }
+        let replication = self.replication.as_deref();
+        let hashing = || Some(replication?.digest_stream(tag, rendezvous.length));
+        let wanted = Wanted { key, from, rendezvous, buffer };
+        match self.fetches.fetch(&mut self.links, &wanted, hashing) {
+            Fetched::NoMemory => self.faults.push((from, Fault::Memory(rendezvous.length))),
+            Fetched::Asked { staged, pull } => {
+                self.arrivals.message(key).data = Data::Landing(staged);
+                self.arrivals.message(key).pull = Some(Box::new(pull));
+            }
+            Fetched::Whole { staged, start, hashed } => {
+                self.arrivals.message(key).data = Data::Landing(staged);
+                if self.replication.is_none() {
+                    say_done(&mut self.links, from, rendezvous.offer);
+                }
+                self.payload_in_place(key, from, start, hashed);
+            }
+        }
     }
 
-    /// Bound on the packed bytes that the receive takes.
-    pub(super) fn capacity_of(&mut self, receive: RequestId) -> u64 {
-        match &self.requests.get(receive).operation {
-            Operation::Receive { target, .. } => target.capacity,
+    /// Takes in that bytes of a landing have arrived.
+    fn landed(&mut self, landing: LandingId, count: usize) {
+        if let Some(key) = self.fetches.advance(landing, count) {
+            let pull = self.arrivals.message(key).pull.take().expect("it has a landing");
+            self.payload_in_place(key, pull.from, pull.start as *mut u8, None);
+        }
+    }
+
+    /// Takes in that the whole payload of a message is at `start`, in the receive's buffer or staged. `hashed` is its
+    /// digest, if known.
+    fn payload_in_place(&mut self, key: usize, from: ProcessIndex, start: *mut u8, hashed: Option<Digest>) {
+        let message = self.arrivals.message(key);
+        let Some(id) = message.id else {
+            let message = self.arrivals.remove(key);
+            let receive = message.receive.expect("the message was matched");
+            return match &message.data {
+                Data::Landing(Some(bytes)) => self.requests.place(receive, bytes.bytes(), &message),
+                _ => self.requests.complete_receive(receive, message.length, &message),
+            };
+        };
+        let tag = message.tag;
+        if message.is_shadow {
+            let message = self.arrivals.remove(key);
+            let Data::Landing(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
+            let (replica, whole) = (self.world.replica(from), Whole { from, tag, bytes: bytes.bytes(), hashed });
+            self.replication().compare_shadow(replica, id, &whole);
+            return self.carry_out();
+        }
+        let receive = message.receive.expect("the message was matched");
+        match std::mem::replace(&mut message.data, Data::Placed) {
+            Data::Landing(Some(bytes)) => {
+                self.requests.copy_to(receive, bytes.bytes());
+                self.payload_complete(id, key, &Whole { from, tag, bytes: bytes.bytes(), hashed });
+            }
+            _ => {
+                let length = message.length as usize;
+                // SAFETY: - the payload's bytes, just written to the receive's buffer, which is lent until it
+                // completes.
+                let bytes = if length == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(start, length) } };
+                self.payload_complete(id, key, &Whole { from, tag, bytes, hashed });
+            }
+        }
+        // The sender waits for the acknowledgement.
+        self.flush();
+    }
+}
+
+impl Requests {
+    /// Takes note of an unmatched message: a thread that does not poll may wait for it in a probe.
+    #[inline]
+    pub(super) fn note_queued(&mut self, others_wait: bool) {
+        if others_wait {
+            self.completions += 1;
+        }
+    }
+
+    /// Destination of a receive's payload.
+    #[inline]
+    pub(super) fn target(&mut self, receive: RequestId) -> &Target {
+        match &self.get(receive).operation {
+            Operation::Receive { target, .. } => target,
             _ => unreachable!("only receives are matched"),
         }
+    }
+
+    /// Copies as much of a payload as fits into the receive's buffer. Returns the number of bytes copied.
+    pub(super) fn copy_to(&mut self, receive: RequestId, bytes: &[u8]) -> u64 {
+        // SAFETY: - the application lent the buffer until the receive completes, and it has not.
+        unsafe { self.target(receive).place(bytes) }
     }
 
     /// Puts a payload into the receive's buffer and completes it.
     pub(super) fn place(&mut self, receive: RequestId, bytes: &[u8], message: &Message) {
         let placed = self.copy_to(receive, bytes);
-        self.complete_receive(receive, placed, message.source, message.tag, message.length);
+        self.complete_receive(receive, placed, message);
+    }
+
+    /// Completes the receive of a message, of which the first `placed` bytes are in the receive's buffer.
+    pub(super) fn complete_receive(&mut self, receive: RequestId, placed: u64, message: &Message) {
+        self.complete_received(receive, placed, message.source, message.tag, message.length);
     }
 
     /// Completes a receive whose first `placed` bytes are in its buffer.
     #[inline]
-    pub(super) fn complete_receive(&mut self, receive: RequestId, placed: u64, source: u32, tag: i32, length: u64) {
+    pub(super) fn complete_received(&mut self, receive: RequestId, placed: u64, source: u32, tag: i32, length: u64) {
         let error = if placed < length { ERR_TRUNCATE } else { 0 };
         let status = Status { source: source as i32, tag, error, bytes: placed, cancelled: false };
-        self.requests.complete(receive, status);
+        self.complete(receive, status);
     }
 }

@@ -4,14 +4,11 @@
 //! more is taken from it. `redrun` is told, and decides which of the two must go; see `docs/failure-model.md`. Until
 //! its view is here, messages that the other owes are missing, as after a death.
 
-use super::Engine;
 use quiesce::{Breach, ProtocolError};
 use redrt_transport::frame::{FrameError, Kind};
 use redrt_transport::landing::LandingError;
 use redrt_transport::network::Rubbish;
-use redrt_types::{Incarnation, ProcessIndex, ReplicaId};
-use redrt_wire::control::FromAgent;
-use tracing::warn;
+use redrt_types::ReplicaId;
 
 /// The fault of a frame, in words that follow on the sender's name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,36 +84,5 @@ impl From<Rubbish> for Fault {
             Rubbish::Frame(error) => Self::Frame(error),
             Rubbish::Landing(error) => Self::Landing(error),
         }
-    }
-}
-
-impl Engine {
-    /// Closes the link to the sender of such a frame, and tells `redrun`. The frame must be out of use.
-    #[cold]
-    pub(super) fn refuse(&mut self, from: Option<ProcessIndex>, fault: &Fault) {
-        warn!(target: "engine", from = ?from.map(|from| from.0), %fault, "a frame is refused");
-        if let Some(from) = from.filter(|from| self.is_foreign(*from)) {
-            self.links.close(from, Incarnation(0));
-            let what = format!("{} {fault}", self.links.name_of(from));
-            return self.runtime.tell(FromAgent::Refused { peer: None, what });
-        }
-        let peer = match fault {
-            Fault::Protocol { by, .. } => Some(*by),
-            _ => from.map(|from| self.world.replica(from)),
-        };
-        if let Some(peer) = peer {
-            let member = self.replication.as_ref().and_then(|replication| replication.view().member(peer));
-            let incarnation = member.map_or(Incarnation(0), |member| member.incarnation);
-            self.links.close(self.world.process(peer), incarnation);
-            if !self.is_live(peer) {
-                return;
-            }
-        }
-        self.runtime.tell(FromAgent::Refused { peer, what: fault.to_string() });
-    }
-
-    /// Returns true if the view has this replica. Without replication all do: a loss ends the job.
-    pub(super) fn is_live(&self, replica: ReplicaId) -> bool {
-        self.replication.as_ref().is_none_or(|replication| replication.view().is_live(replica))
     }
 }

@@ -1,10 +1,8 @@
 //! Interface between the engine and the process around it.
 
-use super::payload::{Payload, Target};
 use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The process around an engine: it receives the engine's reports, and answers questions that messages do not.
 ///
@@ -61,34 +59,4 @@ pub trait Runtime: Sync {
 
     /// Processor time of the thread with this number, in nanoseconds; 0 for an unknown thread.
     fn ran_ns_of(&self, thread: u64) -> u64;
-
-    /// The bit to flip in the copy of a payload of this length, in bytes, before it is transmitted; `None` for no
-    /// fault.
-    fn take_wire_bit(&self, length: usize) -> Option<u64>;
-
-    /// The bit to flip in the next frame with decisions, of this length in bytes; `None` for no fault.
-    fn take_decision_bit(&self, length: usize) -> Option<u64>;
-
-    /// The payload to keep in place of one that was sent, for an injected fault; `None` to keep it as it is.
-    fn corrupt_kept(&self, payload: &Payload) -> Option<Payload>;
-
-    /// Called before the program gets a message from another rank whose verdict is in.
-    fn before_delivery(&self, target: &Target, length: u64);
-}
-
-process_local! {
-    /// True while faults are injected; read by every send.
-    static HAS_FAULTS: AtomicBool = AtomicBool::new(false);
-}
-
-/// Returns true if faults may be injected. Only then does the engine ask the runtime for faults, and count all that
-/// they are timed by.
-#[inline]
-pub fn has_faults() -> bool {
-    HAS_FAULTS.load(Ordering::Relaxed)
-}
-
-/// Switches the injection of faults on or off.
-pub fn set_has_faults(has_faults: bool) {
-    HAS_FAULTS.store(has_faults, Ordering::Release);
 }

@@ -1,19 +1,20 @@
-//! Sending without replication, and to oneself: eager, or by rendezvous.
+//! Sending: to another rank, with or without replication, or to oneself.
 
-use super::Engine;
-use super::link::Body;
+use super::injection::Way;
 use super::message::{Data, Message};
-use super::outgoing::{Outgoing, OutgoingId};
-use super::payload::Payload;
+use super::outgoing::OutgoingId;
+use super::payload::{Payload, is_short};
+use super::replication::frames::{digest_header, offer_header};
 use super::request::{RequestId, Status};
+use super::{Engine, contact, evidence};
 use quiesce::matching::Arrived;
-use redrt_transport::frame::{Header, Kind, Rendezvous};
+use quiesce::{Outbound, PayloadKey};
+use redrt_transport::frame::{Header, Kind};
 use redrt_transport::network::Source;
-use redrt_types::{ProcessIndex, Tag, VirtualRank};
+use redrt_types::{ContextId, Envelope, ReplicaId, Tag, VirtualRank};
 use sdc_detect::Element;
 
-/// Longest payload that is copied to the retention log, so that its send completes at once.
-pub const EAGER_BYTES_MAX: usize = redrt_transport::shm::FRAME_BYTES_MAX - 64;
+pub use super::payload::EAGER_BYTES_MAX;
 
 /// A message to be sent.
 pub struct SendArguments {
@@ -46,7 +47,7 @@ impl SendArguments {
     /// Returns true if a payload of this length in bytes is copied and goes with its offer, where ranks are replicated.
     #[inline]
     pub fn is_short(&self, length: usize) -> bool {
-        length <= EAGER_BYTES_MAX && !self.synchronous
+        is_short(length, self.synchronous)
     }
 }
 
@@ -75,40 +76,41 @@ impl Engine {
         request
     }
 
-    /// Keeps a payload until it is no longer needed.
-    pub(super) fn keep(
-        &mut self,
-        payload: Payload,
-        element: Element,
-        to: Option<VirtualRank>,
-        eager: bool,
-    ) -> OutgoingId {
-        self.outgoing.insert(Outgoing { payload, element, eager, to, granted: false, detached: false, request: None })
-    }
-
-    /// Gives the program its buffer back, and completes its request: only newcomers may need the payload, and they may
-    /// be long in coming.
-    pub(super) fn detach(&mut self, id: OutgoingId) {
-        let Some(outgoing) = self.outgoing.get_mut(id) else { return };
-        if outgoing.granted {
-            self.links.cancel_pushes(id, &outgoing.payload);
+    /// Sends to another rank where ranks are replicated.
+    fn send_replicated(&mut self, arguments: SendArguments) -> Sent {
+        let length = arguments.payload.len();
+        let way = self.outgoing.way_of(length, arguments.synchronous);
+        let SendArguments { context, source, to, tag, payload, element, .. } = arguments;
+        if let Some(traffic) = &mut self.traffic {
+            traffic.note(to, length);
         }
-        if outgoing.payload.is_lent() {
-            outgoing.payload = Payload::Owned(outgoing.payload.bytes().into());
+        let payload = if way.is_eager() { payload.into_owned() } else { payload };
+        let digest = self.replication().digest(Tag(tag), payload.bytes());
+        let id = self.outgoing.keep(payload, element, Some(to), way);
+        let envelope = Envelope { source, tag: Tag(tag), length_bytes: length as u64 };
+        let context = ContextId(context);
+        let program = self.runtime;
+        let outbound = self.replication().sphere(program).send(to, context, envelope, digest, PayloadKey(id.0));
+        let Outbound { sequence, offer_to, digest_to } = outbound;
+        let core = evidence::core();
+        for index in offer_to.iter() {
+            let process = self.world.process(ReplicaId { rank: to, index });
+            let header = offer_header(context, sequence, envelope, core);
+            self.outgoing.transmit_offer(&mut self.links, process, header, digest, id);
         }
-        if let Some(request) = outgoing.request.take() {
-            self.requests.complete(request, Status::EMPTY);
+        for index in digest_to.iter() {
+            let process = self.world.process(ReplicaId { rank: to, index });
+            self.links.send(process, digest_header(context, sequence, core), Some(digest.0), &[]);
         }
-        self.outgoing.detach(id);
-    }
-
-    /// Drops a payload that is no longer needed, and completes its request. Returns the payload, if it was kept.
-    pub(super) fn outgoing_gone(&mut self, id: OutgoingId) -> Option<Payload> {
-        let outgoing = self.outgoing.remove(id)?;
-        if let Some(request) = outgoing.request {
-            self.requests.complete(request, Status::EMPTY);
+        self.carry_out();
+        if way.is_injected() {
+            let summand = self.replication().summand(to, context, sequence, digest);
+            self.outgoing.hit_sent(id, summand);
         }
-        Some(outgoing.payload)
+        // All receivers may have acknowledged it already, if this replica lags behind its siblings.
+        let waits = !way.is_eager() || self.outgoing.is_crowded();
+        let is_needed = waits && self.outgoing.get(id).is_some_and(|outgoing| !outgoing.detached);
+        if is_needed { Sent::Pending(id) } else { Sent::Complete }
     }
 
     #[inline]
@@ -116,7 +118,7 @@ impl Engine {
         if let Some(traffic) = &mut self.traffic {
             traffic.note(arguments.to, arguments.payload.len());
         }
-        let to = self.process_of(arguments.to);
+        let to = contact::sole_process(arguments.to);
         let mut header = Header::new(Kind::Eager, arguments.context);
         header.tag = arguments.tag;
         header.source = arguments.source;
@@ -124,33 +126,13 @@ impl Engine {
         if is_eager && self.links.try_send(to, &header, None, arguments.payload.bytes()) {
             return Sent::Complete;
         }
-        self.send_later(to, header, arguments, is_eager)
-    }
-
-    /// Sends a message that cannot go at once.
-    #[cold]
-    fn send_later(&mut self, to: ProcessIndex, mut header: Header, arguments: SendArguments, is_eager: bool) -> Sent {
-        if is_eager {
-            let id = self.keep(arguments.payload, arguments.element, Some(arguments.to), true);
-            let payload = self.outgoing.get_mut(id).expect("just kept").payload.share();
-            self.links.queue(to, header, None, Body::Shared(payload), Some(id));
-            return Sent::Pending(id);
-        }
-        let id = self.keep(arguments.payload, arguments.element, Some(arguments.to), false);
-        let payload = &self.outgoing.get(id).expect("just kept").payload;
-        header.kind = Kind::Offer as u8;
-        let address = if self.links.local_pid(to).is_some() { payload.address() } else { 0 };
-        let body = Rendezvous { length: payload.len() as u64, address, offer: id.0 };
-        self.links.send(to, header, None, &body.to_bytes());
-        Sent::Pending(id)
+        self.outgoing.send_later(&mut self.links, to, header, arguments, is_eager)
     }
 
     /// Sends to the own virtual rank. The message stays in the process: every replica sends it to itself.
     fn send_to_self(&mut self, arguments: SendArguments) -> Sent {
-        let context = self.contexts.index(arguments.context);
-        let key = self.messages.vacant_key();
-        let tag = Tag(arguments.tag);
-        let arrived = self.contexts.get(context).queues.arrive(arguments.source, tag, key);
+        let context = self.arrivals.index(arguments.context);
+        let arrived = self.arrivals.arrive(context, arguments.source, Tag(arguments.tag));
         let length = arguments.payload.len() as u64;
         // Another thread of this process may wait for it, or probe for it.
         self.requests.completions += 1;
@@ -158,18 +140,18 @@ impl Engine {
         match arrived {
             Arrived::Matched { receive, decided } => {
                 self.record_match(context, decided, arguments.source);
-                self.place(receive, arguments.payload.bytes(), &message);
+                self.requests.place(receive, arguments.payload.bytes(), &message);
                 Sent::Complete
             }
             Arrived::Queued if arguments.synchronous || length as usize > super::receive::COPY_BYTES_MAX => {
-                let id = self.keep(arguments.payload, arguments.element, None, false);
+                let id = self.outgoing.keep(arguments.payload, arguments.element, None, Way::Offered);
                 message.data = Data::Local(id);
-                self.messages.insert(message);
+                self.arrivals.insert(message);
                 Sent::Pending(id)
             }
             Arrived::Queued => {
                 message.data = Data::Bytes(arguments.payload.bytes().into());
-                self.messages.insert(message);
+                self.arrivals.insert(message);
                 Sent::Complete
             }
         }

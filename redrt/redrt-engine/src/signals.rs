@@ -21,7 +21,8 @@
 //! The program's main thread gets all signals. Its call is counted before it looks ([`are_pending`]); the answering
 //! thread sets that flag first and reads the count then, with a heavy barrier between (`redrt_sync::fence`).
 
-use super::{Cell, Engine};
+use super::Cell;
+use super::replication::sphere::Sphere;
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_sync::fence::{self, Reach};
 use std::collections::{BTreeMap, VecDeque};
@@ -65,7 +66,7 @@ pub(super) struct Signals {
     /// Decided signals, each with the call at which it comes, in order.
     due: VecDeque<(u64, i32)>,
     /// True if a decision of the leader has come that was not looked at.
-    pub(super) is_told: bool,
+    is_told: bool,
 }
 
 /// The main thread's next step before it begins a call.
@@ -82,9 +83,7 @@ impl Cell {
     /// the rest, until [`Cell::are_signals_agreed`].
     pub fn hear_signal(&self, number: u64, signal: i32) {
         let mut engine = self.lock_at_any_time();
-        if Some(number) > engine.signals.announced {
-            engine.signals.heard.insert(number, signal);
-        }
+        engine.signals.hear(number, signal);
         engine.agree_on_signals();
         engine.flush();
         self.stir(&mut engine);
@@ -95,9 +94,7 @@ impl Cell {
 
     /// Takes in a signal where replicas need not make the same calls: it comes at the next call.
     pub fn hear_signal_alone(&self, signal: i32) {
-        let mut engine = self.lock_at_any_time();
-        engine.signals.due.push_back((0, signal));
-        PENDING.store(true, Ordering::Relaxed);
+        self.lock_at_any_time().signals.decided(signal, 0);
     }
 
     /// Returns true if all signals heard of are decided.
@@ -114,86 +111,79 @@ impl Signals {
     }
 
     /// Makes the main thread of a copy look: it begins no call until the copy is in step.
-    pub(super) fn become_copy() {
+    pub(super) fn become_copy(&self) {
         PENDING.store(true, Ordering::Relaxed);
     }
-}
 
-impl Engine {
-    /// The main thread's step before it begins this call; `None` if it has to wait.
-    pub fn next_signal(&mut self, call: u64) -> Option<Raise> {
-        if !self.has_joined() {
-            return None;
+    /// Takes in a signal of the user, unless it was announced already.
+    fn hear(&mut self, number: u64, signal: i32) {
+        if Some(number) > self.announced {
+            self.heard.insert(number, signal);
         }
-        if let Some((_, signal)) = self.signals.due.pop_front_if(|(at, _)| *at <= call) {
+    }
+
+    /// Takes in that an outcome of this stream is decided.
+    pub(super) fn hear_decision(&mut self, stream: StreamId) {
+        self.is_told |= stream == StreamId::Signals;
+    }
+
+    /// The main thread's step before it begins this call; `None` if it has to wait.
+    pub(super) fn next(&mut self, call: u64) -> Option<Raise> {
+        if let Some((_, signal)) = self.due.pop_front_if(|(at, _)| *at <= call) {
             return Some(Raise::Signal(signal));
         }
-        let limit = self.signals.open.as_ref().and_then(|open| open.limit);
+        let limit = self.open.as_ref().and_then(|open| open.limit);
         if limit.is_some_and(|limit| call >= limit) {
             return None;
         }
-        PENDING.store(self.signals.open.is_some() || !self.signals.due.is_empty(), Ordering::Relaxed);
+        PENDING.store(self.open.is_some() || !self.due.is_empty(), Ordering::Relaxed);
         Some(Raise::Nothing)
     }
 
-    /// Announces, answers, decides or takes decisions, as far as possible now.
-    pub(super) fn agree_on_signals(&mut self) {
-        if !self.needs_decisions(false) {
-            return;
-        }
-        self.signals.is_told = false;
+    /// Announces, answers, decides or takes decisions, as far as possible now. Returns true if anything has come of it.
+    pub(super) fn agree(&mut self, sphere: &mut Sphere<'_>) -> bool {
+        self.is_told = false;
         let mut has_moved = false;
-        while self.take_step_to_signal() {
+        while self.take_step(sphere) {
             has_moved = true;
         }
-        if has_moved {
-            self.requests.completions += 1;
-            self.flush();
-        }
+        has_moved
     }
 
-    fn take_step_to_signal(&mut self) -> bool {
-        if let Some(Outcome::Value(value)) = self.peek_outcome(StreamId::Signals) {
-            self.pass_outcome(StreamId::Signals);
-            match self.signals.open.take() {
+    fn take_step(&mut self, sphere: &mut Sphere<'_>) -> bool {
+        if let Some(Outcome::Value(value)) = sphere.peek_outcome(StreamId::Signals) {
+            sphere.pass_outcome(StreamId::Signals);
+            match self.open.take() {
                 None => self.announced(value),
                 Some(open) => self.decided(open.signal, value),
             }
             return true;
         }
-        match (self.signals.open.is_some(), self.is_deciding()) {
-            (false, true) => self.announce_next(),
-            (true, true) => self.decide_call(),
-            (true, false) => self.promise(),
+        match (self.open.is_some(), sphere.is_deciding()) {
+            (false, true) => self.announce_next(sphere),
+            (true, true) => self.decide_call(sphere),
+            (true, false) => self.promise(sphere),
             (false, false) => false,
         }
     }
 
     /// Casts this process's ballot, once. From then on its main thread begins no call at or beyond the limit.
-    fn promise(&mut self) -> bool {
-        let has_promised = self.signals.open.as_ref().is_some_and(|open| open.limit.is_some());
+    fn promise(&mut self, sphere: &mut Sphere<'_>) -> bool {
+        let has_promised = self.open.as_ref().is_some_and(|open| open.limit.is_some());
         if !has_promised {
-            let limit = self.limit();
-            self.signals.open.iter_mut().for_each(|open| open.limit = Some(limit));
-            self.cast_ballot(StreamId::Signals, SIGNAL, limit);
+            let limit = limit(sphere);
+            self.open.iter_mut().for_each(|open| open.limit = Some(limit));
+            sphere.cast_ballot(StreamId::Signals, SIGNAL, limit);
         }
         !has_promised
     }
 
-    /// The first call that the main thread has not begun. The flag makes it look before that call.
-    fn limit(&self) -> u64 {
-        PENDING.store(true, Ordering::Relaxed);
-        fence::heavy(Reach::Process);
-        self.runtime.calls_of(MAIN_THREAD).saturating_add(1)
-    }
-
-    fn announce_next(&mut self) -> bool {
-        let Some((number, signal)) = self.signals.heard.first_key_value().map(|(number, signal)| (*number, *signal))
-        else {
+    fn announce_next(&mut self, sphere: &mut Sphere<'_>) -> bool {
+        let Some((number, signal)) = self.heard.first_key_value().map(|(number, signal)| (*number, *signal)) else {
             return false;
         };
         let word = number << SIGNAL_BITS | u64::from(signal.cast_unsigned());
-        self.answer(StreamId::Signals, SIGNAL, Outcome::Value(word));
+        sphere.answer(StreamId::Signals, SIGNAL, Outcome::Value(word));
         self.announced(word);
         true
     }
@@ -201,17 +191,16 @@ impl Engine {
     fn announced(&mut self, word: u64) {
         let (number, signal) = (word >> SIGNAL_BITS, (word & ((1 << SIGNAL_BITS) - 1)) as i32);
         debug!(target: "engine", number, signal, "a signal is announced");
-        let signals = &mut self.signals;
-        signals.announced = signals.announced.max(Some(number));
-        signals.heard.retain(|heard, _| Some(*heard) > signals.announced);
-        signals.open = Some(Open { signal, limit: None });
+        self.announced = self.announced.max(Some(number));
+        self.heard.retain(|heard, _| Some(*heard) > self.announced);
+        self.open = Some(Open { signal, limit: None });
     }
 
-    fn decide_call(&mut self) -> bool {
-        let Some(highest) = self.highest_ballot(StreamId::Signals) else { return false };
-        let call = highest.max(self.limit());
-        self.answer(StreamId::Signals, SIGNAL, Outcome::Value(call));
-        if let Some(open) = self.signals.open.take() {
+    fn decide_call(&mut self, sphere: &mut Sphere<'_>) -> bool {
+        let Some(highest) = sphere.highest_ballot(StreamId::Signals) else { return false };
+        let call = highest.max(limit(sphere));
+        sphere.answer(StreamId::Signals, SIGNAL, Outcome::Value(call));
+        if let Some(open) = self.open.take() {
             self.decided(open.signal, call);
         }
         true
@@ -219,7 +208,14 @@ impl Engine {
 
     fn decided(&mut self, signal: i32, call: u64) {
         debug!(target: "engine", signal, call, "the call is decided at which a signal comes");
-        self.signals.due.push_back((call, signal));
+        self.due.push_back((call, signal));
         PENDING.store(true, Ordering::Relaxed);
     }
+}
+
+/// The first call that the main thread has not begun. The flag makes it look before that call.
+fn limit(sphere: &Sphere<'_>) -> u64 {
+    PENDING.store(true, Ordering::Relaxed);
+    fence::heavy(Reach::Process);
+    sphere.calls_of(MAIN_THREAD).saturating_add(1)
 }

@@ -138,7 +138,7 @@ pub fn heed(job: &Job, control: &Control, message: ToAgent) {
         ToAgent::Scrub(message) => redrt_runtime::scrub::heed(message, job.welcome.me.rank),
         ToAgent::Trace(sending) => {
             let maps = engine::traces::maps();
-            let trace = cell.lock().traces.as_ref().and_then(|traces| traces.find(&sending, &maps));
+            let trace = cell.lock().traces().and_then(|traces| traces.find(&sending, &maps));
             // If the daemon is gone, so is the job.
             let _ = control.send(&FromAgent::Trace(sending, trace));
         }

@@ -13,7 +13,9 @@ pub fn end() {
     let Some(job) = job() else { return };
     let Some(control) = job.control else { return };
     let cell = engine::cell();
-    cell.lock().end_stream(threads::stream());
+    if job.welcome.world.is_replicated() {
+        cell.lock().agree(|sphere| sphere.end_stream(threads::stream()));
+    }
     let mut said = None;
     cell.wait_for(|engine| {
         if agent::is_released() {
@@ -22,15 +24,16 @@ pub fn end() {
         if !engine.is_settled() {
             engine.flush();
         }
-        let view = engine.view_number(&job.welcome.view);
+        let view = engine.view().map_or(job.welcome.view.number, |view| view.number);
         // After a return to a line the job's coordinator is a new one, without the reports of the previous life.
         let life = if mutation::is_planted(Mutation::FinalizingOnce) { 0 } else { agent::life() };
         if engine.is_settled() && said != Some((view, life)) {
             engine.flush();
             said = Some((view, life));
             let statistics = engine.statistics();
-            let coverage = engine.coverage();
-            let profile = engine.sent().map(|sent| Box::new(ProcessProfile { calls: calls::times(), sent }));
+            let coverage = if engine.is_replicated() { engine.agree(|sphere| sphere.coverage()) } else { Vec::new() };
+            let sent = engine.traffic.as_ref().map(|traffic| traffic.sent());
+            let profile = sent.map(|sent| Box::new(ProcessProfile { calls: calls::times(), sent }));
             if control.send(&FromAgent::Finalizing { view, statistics, coverage, profile }).is_err() {
                 say_if_closed(control);
                 std::process::abort();

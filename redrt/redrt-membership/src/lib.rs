@@ -17,6 +17,7 @@ pub use finish::end;
 
 use quiesce::Replica;
 use redrt_engine::contact;
+use redrt_engine::injection::Injection;
 use redrt_engine::link::{Identity, Links};
 use redrt_engine::replication::Replication;
 use redrt_engine::sleep::Sleeper;
@@ -26,7 +27,7 @@ use redrt_engine::{self as engine, Engine, Setup};
 use redrt_process::clock;
 use redrt_runtime::control::Control;
 use redrt_runtime::links::{listening, networks};
-use redrt_runtime::{self as runtime, Job, is_closed, preload, set_job, threads};
+use redrt_runtime::{self as runtime, Job, faults, is_closed, preload, set_job, threads};
 use redrt_sync::fence;
 use redrt_transport::shm::Segment;
 use redrt_transport::{descriptors, direct};
@@ -119,7 +120,7 @@ pub fn begin(one_thread: bool) -> Result<&'static Job, JoinError> {
 /// Begins the work that the job's options ask for.
 fn settle(job: &Job) {
     if job.welcome.world.is_replicated() {
-        threads::watch(|stream| engine::cell().lock().end_thread(stream));
+        threads::watch(|stream| engine::cell().lock().agree(|sphere| sphere.end_thread(stream)));
         if job.welcome.options.scrubs {
             redrt_runtime::scrub::begin();
         }
@@ -127,7 +128,7 @@ fn settle(job: &Job) {
     if job.welcome.options.profiles {
         threads::time_calls();
     }
-    redrt_runtime::faults::arm(&job.welcome.faults, job.welcome.host_number);
+    faults::arm(&job.welcome.faults, job.welcome.host_number);
 }
 
 fn warn_without_preload(job: &Job) {
@@ -413,6 +414,7 @@ fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>, sh
     }
     links.set_members(&welcome.world, &welcome.view);
     let replication = welcome.world.is_replicated().then(|| Box::new(replication(welcome)));
+    let is_hit = welcome.options.sums_messages || !welcome.faults.is_empty();
     Engine::new(Setup {
         runtime: &upcalls::Process,
         me: welcome.me,
@@ -420,6 +422,7 @@ fn make_engine(welcome: &Welcome, segment: Option<Segment>, cards: Vec<Card>, sh
         links,
         shares_core,
         replication,
+        injection: is_hit.then(|| Box::new(Injection::new(&faults::OfJob))),
         traces: welcome.options.traces.then(Traces::begin),
         traffic: welcome.options.profiles.then(|| Box::new(Traffic::new(welcome.world.rank_count()))),
     })

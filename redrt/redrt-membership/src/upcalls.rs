@@ -4,9 +4,7 @@ use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_comm::comm;
 use redrt_comm::comm::connection;
 use redrt_engine::Runtime;
-use redrt_engine::payload::{Payload, Target};
-use redrt_runtime::{abort, job, threads};
-use redrt_runtime::{events, faults};
+use redrt_runtime::{abort, events, job, threads};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_window as window;
 use redrt_wire::control::FromAgent;
@@ -87,21 +85,5 @@ impl Runtime for Process {
 
     fn pulse_of(&self, thread: u64) -> u64 {
         threads::pulse_of(thread)
-    }
-
-    fn take_wire_bit(&self, length: usize) -> Option<u64> {
-        faults::take_wire_bit(length)
-    }
-
-    fn take_decision_bit(&self, length: usize) -> Option<u64> {
-        faults::take_decision_bit(length)
-    }
-
-    fn corrupt_kept(&self, payload: &Payload) -> Option<Payload> {
-        faults::logged(payload)
-    }
-
-    fn before_delivery(&self, target: &Target, length: u64) {
-        faults::before_delivery(target, length);
     }
 }

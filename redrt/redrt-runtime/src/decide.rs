@@ -56,7 +56,7 @@ impl Ask {
 
     /// Adds the calling thread's place in the program.
     fn question(self, engine: &mut Engine, stream: StreamId) -> Question {
-        engine.question(stream, self.call, self.arguments, self.data)
+        engine.agree(|sphere| sphere.question(stream, self.call, self.arguments, self.data))
     }
 }
 
@@ -105,7 +105,7 @@ fn decide<T>(
     if wait {
         drop(engine);
     } else {
-        let ahead = engine.ask_ahead(stream, question);
+        let ahead = engine.agree(|sphere| sphere.ask_ahead(stream, question));
         drop(engine);
         match ahead {
             Ahead::Nothing => return None,
@@ -119,7 +119,7 @@ fn decide<T>(
         if let Some(outcome) = &decided {
             return follow(engine, outcome).map(Some);
         }
-        match engine.ask(stream, question) {
+        match engine.agree(|sphere| sphere.ask(stream, question)) {
             Asked::Decided(Outcome::NotReady) => Some(None),
             Asked::Decided(outcome) => {
                 let done = follow(engine, &outcome);
@@ -129,12 +129,12 @@ fn decide<T>(
             Asked::Wait => None,
             Asked::Decide => match find(engine) {
                 Some((outcome, found)) => {
-                    engine.answer(stream, question, outcome);
+                    engine.agree(|sphere| sphere.answer(stream, question, outcome));
                     Some(Some(found))
                 }
-                None if wait || engine.is_far_ahead(stream) => None,
+                None if wait || engine.agree(|sphere| sphere.is_far_ahead(stream)) => None,
                 None => {
-                    engine.answer(stream, question, Outcome::NotReady);
+                    engine.agree(|sphere| sphere.answer(stream, question, Outcome::NotReady));
                     Some(None)
                 }
             },
@@ -254,11 +254,11 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
     // Without decisions replicas find messages at different moments, and threads need not agree on earlier findings.
     let takes_turn = take || needs_decisions(true);
     let look = |engine: &mut Engine, source, tag| {
-        let found = engine.probe(context, source, tag)?;
+        let found = engine.arrivals.probe(context, source, tag)?;
         if takes_turn && !locks::takes_turn(engine, context) {
             return None;
         }
-        let found = if take { engine.take(context, source, tag)? } else { found };
+        let found = if take { engine.arrivals.take(context, source, tag)? } else { found };
         let (source, tag, length, message) = found;
         Some(Probed { source, tag, length, message })
     };
@@ -301,19 +301,20 @@ fn look_for_any(
 ) -> Option<Probed> {
     let stream = threads::stream();
     let ask = Ask::new(Call::TestMessage, (context, tag));
-    let found = simply(false, |engine| match engine.peek_outcome(stream) {
+    let found = simply(false, |engine| match engine.agree(|sphere| sphere.peek_outcome(stream)) {
         Some(Outcome::Message { source, tag: found }) if tag.is_none_or(|tag| tag == found.0) => {
             let probed = look(engine, Some(source), Some(found.0))?;
-            engine.pass_outcome(stream);
+            engine.agree(|sphere| sphere.pass_outcome(stream));
             Some(probed)
         }
         // The outcome is of another probe, or of a later call of this thread.
         Some(_) => None,
-        None if !engine.is_deciding() => None,
+        None if !engine.agree(|sphere| sphere.is_deciding()) => None,
         None => {
             let probed = look(engine, None, tag)?;
             let question = ask.question(engine, stream);
-            engine.answer(stream, question, Outcome::Message { source: probed.source, tag: Tag(probed.tag) });
+            let outcome = Outcome::Message { source: probed.source, tag: Tag(probed.tag) };
+            engine.agree(|sphere| sphere.answer(stream, question, outcome));
             engine.flush();
             Some(probed)
         }
@@ -370,7 +371,7 @@ pub fn outside(arguments: u64, act: impl Fn() -> Vec<u8>) -> Vec<u8> {
 /// progress meanwhile.
 pub fn outside_once_possible(arguments: u64, act: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
     let ask = Ask { call: Call::Observe, arguments, data: 0 };
-    ask_outside(ask, |engine| engine.unstable_count() <= AHEAD_OUTSIDE_MAX, act)
+    ask_outside(ask, |engine| engine.agree(|sphere| sphere.unstable_count()) <= AHEAD_OUTSIDE_MAX, act)
 }
 
 /// Changes something outside, in the leader: files are written by one replica.
@@ -398,21 +399,21 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
         // With several threads there are no votes. The trap: of two threads that use one file, one may have it here and
         // the other in a sibling. Each would wait for the vote of a thread that waits for the file.
         let votes = threads::is_one() && job().is_some_and(|job| job.welcome.options.files != Files::Leader);
-        cell.lock().vote_on_changes(votes);
+        cell.lock().agree(|sphere| sphere.vote_on_changes(votes));
     }
     let stream = threads::stream();
     let ask = Ask { call: Call::Change, arguments, data };
     let waits_since = ThreadCell::new(None);
     let may_act = |engine: &mut Engine| {
-        if engine.unstable_count() > 0 {
+        if engine.agree(|sphere| sphere.unstable_count()) > 0 {
             return false;
         }
-        if !engine.is_backed(stream) {
+        if !engine.agree(|sphere| sphere.is_backed(stream)) {
             waits_since.set(waits_since.get().or(Some(monotonic_ns())));
             return false;
         }
         if let Some(since_ns) = waits_since.take() {
-            engine.note_change_waited(monotonic_ns() - since_ns);
+            engine.agree(|sphere| sphere.note_change_waited(monotonic_ns() - since_ns));
         }
         true
     };
@@ -491,19 +492,19 @@ pub fn unanimously(holds: impl FnOnce() -> bool) -> bool {
     let all = cell.wait_for(|engine| {
         // First skips readings of the leader that this replica did not make: otherwise the ballot would be for another
         // outcome.
-        engine.skip_readings(stream);
+        engine.agree(|sphere| sphere.skip_readings(stream));
         let ask = Ask::new(Call::Agreement, ());
         let question = ask.question(engine, stream);
         if !std::mem::replace(&mut has_voted, true) {
-            engine.cast_ballot(stream, question, holds.into());
+            engine.agree(|sphere| sphere.cast_ballot(stream, question, holds.into()));
         }
-        match engine.ask(stream, question) {
+        match engine.agree(|sphere| sphere.ask(stream, question)) {
             Asked::Decided(Outcome::Flag(all)) => Some(all),
             Asked::Decided(other) => mistaken(ask, &other),
             Asked::Wait => None,
             Asked::Decide => {
-                let all = holds && engine.count_ballots(stream, question)?;
-                engine.answer(stream, question, Outcome::Flag(all));
+                let all = holds && engine.agree(|sphere| sphere.count_ballots(stream, question))?;
+                engine.agree(|sphere| sphere.answer(stream, question, Outcome::Flag(all)));
                 Some(all)
             }
         }

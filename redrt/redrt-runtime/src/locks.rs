@@ -69,14 +69,14 @@ pub fn finish() {
             order.end();
         }
         // An empty batch means that this process no longer orders its threads.
-        if engine.is_deciding()
+        if engine.agree(|sphere| sphere.is_deciding())
             && let Some(outcome) = outcome(&Batch::default())
         {
-            engine.answer(STREAM, QUESTION, outcome);
+            engine.agree(|sphere| sphere.answer(STREAM, QUESTION, outcome));
             engine.flush();
         }
         // Later batches of the leader no longer put this process behind.
-        engine.end_thread(STREAM);
+        engine.agree(|sphere| sphere.end_thread(STREAM));
         drop(engine);
         cell.wake();
     }
@@ -103,12 +103,12 @@ pub fn tell() {
 pub fn tell_in(engine: &mut Engine) {
     // In a process without siblings no operation is noted.
     if NOTES.is_untold.load(Ordering::SeqCst)
-        && engine.is_deciding()
+        && engine.agree(|sphere| sphere.is_deciding())
         && let Some((stream, question, outcome)) = untold()
     {
-        engine.answer(stream, question, outcome);
+        engine.agree(|sphere| sphere.answer(stream, question, outcome));
         engine.flush();
-        NOTES.is_far_ahead.store(engine.is_far_ahead(STREAM), Ordering::Relaxed);
+        NOTES.is_far_ahead.store(engine.agree(|sphere| sphere.is_far_ahead(STREAM)), Ordering::Relaxed);
     }
 }
 
@@ -117,8 +117,9 @@ fn await_followers(thread: u64) {
     let cell = redrt_engine::cell();
     let mut patience = Patience::default();
     cell.wait_for_many(|engine| {
-        let is_ahead = IS_ON.load(Ordering::Acquire) && engine.is_deciding() && engine.is_far_ahead(STREAM);
-        if is_ahead && !patience.is_order_vain(engine, STREAM, thread) {
+        let is_ahead =
+            IS_ON.load(Ordering::Acquire) && engine.agree(|sphere| sphere.is_deciding() && sphere.is_far_ahead(STREAM));
+        if is_ahead && !engine.agree(|sphere| patience.is_order_vain(sphere, STREAM, thread)) {
             return Outlook::Asleep;
         }
         NOTES.is_far_ahead.store(false, Ordering::Relaxed);
@@ -174,7 +175,7 @@ fn begin() -> u64 {
     if !applies() {
         return 0;
     }
-    let leads = redrt_engine::cell().lock().is_deciding();
+    let leads = redrt_engine::cell().lock().agree(|sphere| sphere.is_deciding());
     // An order that exists is kept: threads keep the addresses of their counts.
     let mut known = order();
     if known.is_none() {
@@ -204,8 +205,8 @@ fn enter(thread: u64) -> u64 {
 /// Takes the next batch of the leader, if one is known.
 fn held(engine: &mut Engine) -> Option<Batch> {
     loop {
-        let outcome = engine.peek_outcome(STREAM)?;
-        engine.pass_outcome(STREAM);
+        let outcome = engine.agree(|sphere| sphere.peek_outcome(STREAM))?;
+        engine.agree(|sphere| sphere.pass_outcome(STREAM));
         // A sound leader decides batches only: anything else is skipped.
         if let Outcome::Bytes(bytes) = outcome
             && let Ok(batch) = postcard::from_bytes(&bytes)
@@ -217,7 +218,7 @@ fn held(engine: &mut Engine) -> Option<Batch> {
 
 /// Answer to a thread about its next operation, from the batches that have arrived; `None` while it has to wait.
 fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
-    if engine.is_deciding() {
+    if engine.agree(|sphere| sphere.is_deciding()) {
         while let Some(batch) = held(engine) {
             order.learn(batch);
         }
@@ -272,7 +273,8 @@ impl Behind {
             // When the order began, the thread may have been about to wait for a signal.
             preload::stir_waiters();
         }
-        now - self.since_ns > STILL_NS_MAX || self.patience.has_outrun(engine, self.thread)
+        let (patience, thread) = (&mut self.patience, self.thread);
+        now - self.since_ns > STILL_NS_MAX || engine.agree(|sphere| patience.has_outrun(sphere, thread))
     }
 }
 
@@ -324,7 +326,7 @@ fn before(thread: u64) -> u64 {
                 cell.set_alarm(engine, behind.next_ns);
                 will_not_come
             }
-            None => matches!(patience.awaited_operation(engine, thread), Awaited::Never),
+            None => matches!(engine.agree(|sphere| patience.awaited_operation(sphere, thread)), Awaited::Never),
         };
         if has_parted { Outlook::Done(0) } else { Outlook::Asleep }
     });
@@ -339,7 +341,7 @@ fn before(thread: u64) -> u64 {
 /// whose thread sleeps by itself.
 fn sleep(thread: u64, duration_ns: u64) -> u64 {
     let cell = redrt_engine::cell();
-    if !applies() || cell.lock().is_deciding() {
+    if !applies() || cell.lock().agree(|sphere| sphere.is_deciding()) {
         return 0;
     }
     let end_ns = monotonic_ns().saturating_add(duration_ns);
@@ -428,7 +430,7 @@ impl Drop for Waiting {
 /// Reports that threads of this process and of its leader have parted, and ends the order.
 fn part() {
     finish();
-    redrt_engine::cell().lock().report_divergence(Parting::Locks);
+    redrt_engine::cell().lock().agree(|sphere| sphere.report_divergence(Parting::Locks));
 }
 
 /// Copies the findings of the leader's call, which a thread is about to repeat.

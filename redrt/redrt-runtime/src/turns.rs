@@ -45,28 +45,28 @@ fn order() -> MutexGuard<'static, Order> {
 impl Log for Engine {
     fn front(&mut self) -> Option<Turn> {
         loop {
-            let outcome = self.peek_outcome(STREAM)?;
+            let outcome = self.agree(|sphere| sphere.peek_outcome(STREAM))?;
             if let Outcome::Bytes(bytes) = outcome
                 && let Some(turn) = Turn::from_bytes(&bytes)
             {
                 return Some(turn);
             }
             // A sound leader does not decide that: it is skipped.
-            self.pass_outcome(STREAM);
+            self.agree(|sphere| sphere.pass_outcome(STREAM));
         }
     }
 
     fn pass(&mut self) {
-        self.pass_outcome(STREAM);
+        self.agree(|sphere| sphere.pass_outcome(STREAM));
     }
 
     fn leads(&mut self) -> bool {
-        self.is_deciding()
+        self.agree(|sphere| sphere.is_deciding())
     }
 
     fn decide(&mut self, turn: Turn) {
         let question = Question { call: Call::Turn, arguments: turn.thread, data: 0, place: Place::NOWHERE };
-        self.answer(STREAM, question, Outcome::Bytes(turn.to_bytes()));
+        self.agree(|sphere| sphere.answer(STREAM, question, Outcome::Bytes(turn.to_bytes())));
         self.flush();
     }
 }
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
         }
         PARTED => {
             finish();
-            cell.lock().report_divergence(Parting::Turns);
+            cell.lock().agree(|sphere| sphere.report_divergence(Parting::Turns));
             0
         }
         FORCES => {

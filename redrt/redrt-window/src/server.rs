@@ -137,7 +137,7 @@ pub async fn serve(window: Arc<Window>) -> Outcome {
 async fn serve_all(window: &Arc<Window>) -> Outcome {
     while !lock(&window.served).is_closed {
         let (inbox, context) = (Inbox::default(), window.context(Purpose::Requests));
-        poll_fn(|_| if engine::cell().lock().is_crowded(context) { Poll::Pending } else { Poll::Ready(()) }).await;
+        poll_fn(|_| if engine::cell().is_crowded(context) { Poll::Pending } else { Poll::Ready(()) }).await;
         let id = engine::cell().lock().post(context, None, None, inbox.target());
         let origin = finish(id).await.source as u32;
         let message = inbox.take();
@@ -178,7 +178,7 @@ impl Window {
             }
             // The outcome stays in the stream while this replica is behind: it becomes void if its leader had left its
             // path.
-            let next = engine.peek_outcome(stream);
+            let next = engine.agree(|sphere| sphere.peek_outcome(stream));
             let wanted = next.and_then(|next| if let DecidedOutcome::Value(calls) = next { Some(calls) } else { None });
             let was_behind = std::mem::replace(&mut is_behind, wanted.is_some_and(|wanted| calls < wanted));
             if was_behind != is_behind {
@@ -187,11 +187,11 @@ impl Window {
             if is_behind {
                 return Poll::Pending;
             }
-            match engine.ask(stream, question) {
+            match engine.agree(|sphere| sphere.ask(stream, question)) {
                 Decision::Decided(DecidedOutcome::Value(_)) => Poll::Ready(()),
                 Decision::Decided(other) => unreachable!("{other:?} was decided for a request that is served"),
                 Decision::Decide => {
-                    engine.answer(stream, question, DecidedOutcome::Value(calls));
+                    engine.agree(|sphere| sphere.answer(stream, question, DecidedOutcome::Value(calls)));
                     Poll::Ready(())
                 }
                 Decision::Wait => Poll::Pending,

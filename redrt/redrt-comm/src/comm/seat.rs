@@ -10,6 +10,7 @@ use crate::coll::{Outcome, Peers};
 use crate::comm::Comm;
 use redrt_abi::error::Result;
 use redrt_engine as engine;
+use redrt_engine::contact;
 use redrt_engine::tasks::block_on;
 use redrt_process::lock;
 use redrt_runtime::job;
@@ -148,12 +149,12 @@ pub fn may_share(comm: &Comm) -> bool {
 /// faults or traces need messages.
 pub fn sharing(comm: &Comm) -> Option<(Segment, Box<[Member]>)> {
     let engine = engine::cell().lock();
-    if engine::has_faults() || engine.traces.is_some() {
+    if redrt_runtime::faults::are_injected() || engine.traces().is_some() {
         return None;
     }
     let segment = engine.links.segment()?;
     let member = |rank| {
-        let process = engine.process_of(rank);
+        let process = contact::process_of(&engine.world, rank);
         Some(Member { process, pid: engine.links.local_pid(process)? })
     };
     Some((segment, comm.members.iter().map(|rank| member(*rank)).collect::<Option<_>>()?))

@@ -29,6 +29,13 @@ impl Links {
         process.0 >= self.own_count
     }
 
+    /// The index by which links hold a process of another job that opened one; `None` when too many are known.
+    pub fn meet_stranger(&mut self, job: u64, process: ProcessIndex) -> Option<ProcessIndex> {
+        let number = contact::note(job, process)?;
+        self.meet_known();
+        Some(number.process())
+    }
+
     pub(super) fn contact(&self, process: ProcessIndex) -> Option<Arc<Contact>> {
         ForeignNumber::of_process(process).filter(|_| self.is_foreign(process)).and_then(contact::of)
     }

@@ -18,15 +18,6 @@ impl Links {
     /// [`Links::next_finished`].
     pub fn push(&mut self, to: ProcessIndex, payload: Arc<Payload>, landing: u64, id: OutgoingId, then: bool) {
         let end = payload.len();
-        let payload = match self.flips.iter().position(|(flipped, _)| *flipped == id) {
-            None => payload,
-            Some(at) => {
-                let (_, bit) = self.flips.swap_remove(at);
-                let mut bytes: Box<[u8]> = payload.bytes().into();
-                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-                Arc::new(Payload::Owned(bytes))
-            }
-        };
         self.peers[to.0 as usize].pushes.push_back(Push { payload, landing, next: 0, end, id, then });
         self.mark_busy(to);
     }
@@ -40,12 +31,6 @@ impl Links {
                 outlet.detach(payload.bytes());
             }
         }
-        self.flips.retain(|(flipped, _)| *flipped != id);
-    }
-
-    /// Flips a bit of the payload as it is pushed, as `--inject=wire` asks.
-    pub fn flip_pushed_bit(&mut self, id: OutgoingId, bit: u64) {
-        self.flips.push((id, bit));
     }
 
     /// Number of processes to which something waits to go.

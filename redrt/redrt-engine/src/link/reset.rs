@@ -26,6 +26,12 @@ use tracing::debug;
 /// Attempts, with pauses, to open a connection that breaks again before the other end has come back.
 const ATTEMPTS_MAX: u32 = 20;
 
+/// Retransmissions without an acknowledgement before the connection is opened again: 6 s.
+const UNANSWERED_MAX: u32 = 5;
+/// The same before a host is given up for good, where connections are not opened again; TCP may still come through: 25
+/// s.
+const UNANSWERED_MAX_FOR_GOOD: u32 = 7;
+
 /// An event that broke a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Broken {
@@ -64,7 +70,68 @@ pub enum Admission {
     Stale,
 }
 
+/// The consequence of a broken link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkEvent {
+    /// A process of another job is gone, or cannot be reached.
+    ForeignGone(ProcessIndex),
+    /// The connection with a process has to begin this epoch.
+    Reconnect(ProcessIndex, u32),
+    /// A process may be dead: a view will tell.
+    Suspected {
+        /// The process.
+        process: ProcessIndex,
+        /// True if its host does not answer.
+        host_is_silent: bool,
+    },
+}
+
+/// The state of a link that another process has opened, after [`Links::admit`].
+pub enum Admitted {
+    /// It was dropped, kept for later, or taken, and nothing else follows.
+    Settled,
+    /// A connection that was lost is back.
+    Restored(ProcessIndex),
+    /// The connection has to begin the link's epoch; then the link is to be admitted again.
+    Newer(Incoming),
+}
+
 impl Links {
+    /// Takes a link that has broken since; `None` when there are no more. `opened_again`: connections are, where nobody
+    /// is dead.
+    pub fn next_event(&mut self, opened_again: bool) -> Option<LinkEvent> {
+        let broken = self.broken.pop()?;
+        let process = broken.process();
+        debug!(target: "engine", process = process.0, "a link broke");
+        if self.is_foreign(process) {
+            self.give_up(process);
+            return Some(LinkEvent::ForeignGone(process));
+        }
+        Some(match broken {
+            Broken::Lost { epoch, .. } if opened_again => LinkEvent::Reconnect(process, epoch + 1),
+            Broken::Lost { .. } | Broken::Refused(_) => LinkEvent::Suspected { process, host_is_silent: false },
+            Broken::Silent(_) => LinkEvent::Suspected { process, host_is_silent: true },
+        })
+    }
+
+    /// Takes over a link that another process has opened, if it is of the present epoch. `opened_again`: a link may
+    /// begin a new epoch.
+    pub fn admit(&mut self, receiver: Incoming, opened_again: bool) -> Admitted {
+        match self.judge(&receiver) {
+            Admission::Stale => {}
+            Admission::Early => self.keep_early(receiver),
+            Admission::Newer if opened_again => return Admitted::Newer(receiver),
+            Admission::Newer => {}
+            Admission::Same => {
+                let process = receiver.name.from;
+                if self.take_receiver(receiver) && !self.is_foreign(process) {
+                    return Admitted::Restored(process);
+                }
+            }
+        }
+        Admitted::Settled
+    }
+
     /// The treatment of a link that was accepted.
     pub fn judge(&self, receiver: &Incoming) -> Admission {
         let Some(peer) = self.peers.get(receiver.name.from.0 as usize) else { return Admission::Stale };
@@ -158,9 +225,10 @@ impl Links {
         }
     }
 
-    /// Breaks connections whose other end's host has left this many retransmissions in a row unanswered. Unless they
-    /// are `opened_again`, that is for good. Returns true if there were any.
-    pub fn break_silent(&mut self, unanswered_max: u32, opened_again: bool) -> bool {
+    /// Breaks connections whose other end's host has left too many retransmissions in a row unanswered. Unless they are
+    /// `opened_again`, that is for good. Returns true if there were any.
+    pub fn break_silent(&mut self, opened_again: bool) -> bool {
+        let unanswered_max = if opened_again { UNANSWERED_MAX } else { UNANSWERED_MAX_FOR_GOOD };
         let mut any = false;
         for number in 0..self.process_count() {
             let process = ProcessIndex(number);

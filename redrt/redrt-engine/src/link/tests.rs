@@ -188,7 +188,7 @@ fn two_that_have_opened_a_connection_each_share_one() {
         let [mut survivor, dead] = two.links;
         drop(dead);
         survivor.look_at_senders();
-        assert_eq!(survivor.next_broken(), None);
+        assert_eq!(survivor.next_event(true), None);
         while !matches!(survivor.receivers()[0].next(&mut Landings::default()), Received::Closed) {}
     }
 }

@@ -5,8 +5,9 @@
 //! Where the leader's decisions do not tell, this module asks for the progress of the leader's thread, as for all
 //! readings ([`crate::reading`]).
 
-use super::super::{Engine, traces};
-use crate::reading::{Awaited, Patience};
+use super::reading::{Awaited, Patience};
+use super::sphere::{Act, Sphere};
+use crate::traces;
 use quiesce::{Outcome, Place, Question, StreamId, Timed};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Event, ReadingAlone, is_count};
@@ -43,11 +44,11 @@ pub enum Time {
     Crowded,
 }
 
-impl Engine {
-    fn time_question(&mut self, read: Read) -> Question {
+impl Sphere<'_> {
+    fn time_question(&self, read: Read) -> Question {
         let StreamId::Thread(thread) = read.stream else { return Question::default() };
         let place = Place { thread, ..self.program_place() };
-        let outcomes = self.replication().passed(read.stream);
+        let outcomes = self.passed(read.stream);
         let question = if is_count(read.of) { Question::facts } else { Question::reading };
         question(read.asker, place, outcomes)
     }
@@ -55,11 +56,9 @@ impl Engine {
     /// Asks for a reading. `patience`: that of the waiting thread.
     pub fn ask_time(&mut self, read: Read, patience: &mut Patience) -> Time {
         let question = self.time_question(read);
-        let asked = self.replication().replica.ask_time(question);
-        self.carry_out();
-        let is_news = match asked {
+        let is_news = match self.replica.ask_time(question) {
             Timed::Decided(outcome) => {
-                self.replication().decisions += 1;
+                self.outcomes.decisions += 1;
                 return Time::Decided(outcome);
             }
             Timed::MustDecide if self.is_far_ahead(StreamId::Readings(question.place.thread)) => {
@@ -69,7 +68,7 @@ impl Engine {
             Timed::Alone { is_news } => is_news,
             Timed::Wait => match patience.awaited_time(self, read.stream) {
                 Awaited::Perhaps | Awaited::Voted => return Time::Wait,
-                Awaited::Never => self.replication().replica.note_apart(question),
+                Awaited::Never => self.replica.note_apart(question),
                 // Threads that race may read more often before they see that they must end.
                 Awaited::Ended => false,
             },
@@ -80,33 +79,31 @@ impl Engine {
         Time::Alone
     }
 
-    /// Decides the reading that [`Engine::ask_time`] asked for. `now_ns` is this machine's monotonic clock.
+    /// Decides the reading that [`Sphere::ask_time`] asked for. `now_ns` is this machine's monotonic clock.
     pub fn answer_time(&mut self, read: Read, outcome: Outcome, now_ns: u64) {
         let question = self.time_question(read);
-        let replication = self.replication();
-        replication.decisions += 1;
-        replication.replica.decide_time(question, outcome);
-        self.carry_out();
+        self.outcomes.decisions += 1;
+        self.replica.decide_time(question, outcome);
         self.tell_reading(now_ns);
     }
 
     /// Takes in that a reading of this thread was decided. Readings of positions that the thread has passed are its
     /// leader's alone.
     pub(crate) fn pass_times(&mut self, thread: u64) {
-        let early = self.replication().replica.early_times(thread);
-        if early >= EARLY_MAX && early.is_multiple_of(EARLY_MAX / 2) && self.replication().counts_calls() {
-            let here = self.runtime.place_of(thread);
-            self.replication().replica.pass_times(Place { thread, ..here });
-            self.carry_out();
+        let early = self.replica.early_times(thread);
+        if early >= EARLY_MAX && early.is_multiple_of(EARLY_MAX / 2) && self.outcomes.counts_calls() {
+            let here = self.program.place_of(thread);
+            self.replica.pass_times(Place { thread, ..here });
         }
     }
 
     fn report_alone(&mut self, clock: i32, thread: u64) {
-        self.readings.told_alone += 1;
-        if self.readings.told_alone <= TOLD_MAX {
+        let told_alone = &mut self.readings().told_alone;
+        *told_alone += 1;
+        if *told_alone <= TOLD_MAX {
             let trace = traces::here(&traces::maps());
-            let alone = ReadingAlone { replica: self.me, clock, thread, trace };
-            self.runtime.tell(FromAgent::Event(Event::ReadingAlone(Box::new(alone))));
+            let alone = ReadingAlone { replica: self.me(), clock, thread, trace };
+            self.ask_for(Act::Tell(FromAgent::Event(Event::ReadingAlone(Box::new(alone)))));
         }
     }
 }

@@ -1,12 +1,11 @@
 //! A process that consists of an engine alone.
 
 use crate::Runtime;
-use crate::payload::{Payload, Target};
 use quiesce::{Outcome, Place, Question, StreamId};
 use redrt_types::{ProcessIndex, View, World};
 use redrt_wire::control::FromAgent;
 
-/// A process without faults, with one thread; an abort panics.
+/// A process with one thread; an abort panics.
 pub struct Alone;
 
 impl Runtime for Alone {
@@ -69,18 +68,4 @@ impl Runtime for Alone {
     fn pulse_of(&self, _: u64) -> u64 {
         0
     }
-
-    fn take_wire_bit(&self, _: usize) -> Option<u64> {
-        None
-    }
-
-    fn take_decision_bit(&self, _: usize) -> Option<u64> {
-        None
-    }
-
-    fn corrupt_kept(&self, _: &Payload) -> Option<Payload> {
-        None
-    }
-
-    fn before_delivery(&self, _: &Target, _: u64) {}
 }

@@ -33,15 +33,19 @@ fn talk(engine: &mut Engine) {
     assert_eq!(place, [5; 8]);
 }
 
+fn is_crowded(engine: &mut Engine) -> bool {
+    engine.agree(|sphere| sphere.is_crowded(CONTEXT))
+}
+
 fn early_count(engine: &mut Engine) -> usize {
-    engine.early_count(CONTEXT)
+    engine.agree(|sphere| sphere.early_count(CONTEXT))
 }
 
 /// Lets the first replica go on until it is crowded. Returns the number of its talks.
 fn run_ahead(job: &mut Job, progress: fn(&mut Job)) -> usize {
     let times = (0..2 * AHEAD_MAX).position(|_| {
         progress(job);
-        let is_crowded = job.engines[0].is_crowded(CONTEXT);
+        let is_crowded = is_crowded(&mut job.engines[0]);
         if !is_crowded {
             talk(&mut job.engines[0]);
         }
@@ -56,14 +60,14 @@ fn a_rank_that_talks_to_itself_waits_for_a_late_follower() {
     let ahead = run_ahead(&mut job, Job::progress);
     assert!(early_count(&mut job.engines[1]) <= ahead && ahead <= AHEAD_MAX, "{ahead}");
     let mut steps = 0;
-    while job.engines[0].is_crowded(CONTEXT) {
+    while is_crowded(&mut job.engines[0]) {
         assert!(steps < ahead, "its follower has come as far");
         talk(&mut job.engines[1]);
         job.progress();
         steps += 1;
     }
     assert!(steps > 0 && early_count(&mut job.engines[1]) <= 64);
-    assert!(!job.engines[1].is_crowded(CONTEXT), "a follower does not decide");
+    assert!(!is_crowded(&mut job.engines[1]), "a follower does not decide");
 }
 
 #[test]
@@ -91,12 +95,12 @@ fn a_new_leader_waits_only_after_the_decided_operations() {
     let early = early_count(&mut job.engines[1]);
     assert!(early > 256, "{early}");
     for _ in 0..early {
-        assert!(!job.engines[1].is_crowded(CONTEXT));
+        assert!(!is_crowded(&mut job.engines[1]));
         talk(&mut job.engines[1]);
         job.progress_of(1..);
     }
-    assert!(job.engines[1].is_crowded(CONTEXT), "the last one has not come as far");
-    while job.engines[1].is_crowded(CONTEXT) {
+    assert!(is_crowded(&mut job.engines[1]), "the last one has not come as far");
+    while is_crowded(&mut job.engines[1]) {
         talk(&mut job.engines[2]);
         job.progress_of(1..);
     }
@@ -107,13 +111,22 @@ fn a_new_leader_waits_only_after_the_decided_operations() {
 fn a_follower_that_waits_for_a_reading_calls_no_vote() {
     let mut job = Job::new(2);
     let thread = StreamId::Thread(0);
-    assert!(matches!(job.engines[1].ask_reading(thread, 1, &Patience::default()), Reading::Wait));
-    job.engines[1].tell_paths();
+    assert!(matches!(
+        job.engines[1].agree(|sphere| sphere.ask_reading(thread, 1, &Patience::default())),
+        Reading::Wait
+    ));
+    job.engines[1].agree(|sphere| sphere.tell_paths());
     (0..10).for_each(|_| job.progress());
-    assert!(!job.engines[0].replication().has_questions());
+    assert!(!job.engines[0].agree(|sphere| sphere.replica.has_questions()));
     // The follower is answered when its leader reads.
-    assert!(matches!(job.engines[0].ask_reading(thread, 1, &Patience::default()), Reading::Decide));
-    job.engines[0].answer_reading(thread, 1, 5, 0);
+    assert!(matches!(
+        job.engines[0].agree(|sphere| sphere.ask_reading(thread, 1, &Patience::default())),
+        Reading::Decide
+    ));
+    job.engines[0].agree(|sphere| sphere.answer_reading(thread, 1, 5, 0));
     (0..10).for_each(|_| job.progress());
-    assert!(matches!(job.engines[1].ask_reading(thread, 1, &Patience::default()), Reading::Decided(5)));
+    assert!(matches!(
+        job.engines[1].agree(|sphere| sphere.ask_reading(thread, 1, &Patience::default())),
+        Reading::Decided(5)
+    ));
 }

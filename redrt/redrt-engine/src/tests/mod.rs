@@ -95,7 +95,7 @@ impl Job {
             processes.iter().for_each(|process| links.set_card(card(*process)));
             links.set_members(&world, &View::initial(&world));
             let replication = world.is_replicated().then(|| Box::new(replication(&world, me, 0)));
-            let (shares_core, traces, traffic) = (false, None, None);
+            let (shares_core, injection, traces, traffic) = (false, None, None, None);
             Engine::new(Setup {
                 runtime: &Alone,
                 me,
@@ -103,6 +103,7 @@ impl Job {
                 links,
                 shares_core,
                 replication,
+                injection,
                 traces,
                 traffic,
             })

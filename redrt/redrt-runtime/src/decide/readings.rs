@@ -60,15 +60,19 @@ fn read_by(asker: u64, of: i32, here: impl Fn() -> Outcome) -> Option<Outcome> {
     poll_for_reading(cell);
     cell.wait_for(|engine| {
         loop {
-            return match engine.ask_time(read, &mut patience) {
+            return match engine.agree(|sphere| sphere.ask_time(read, &mut patience)) {
                 Time::Decided(outcome) => Some(Some(outcome)),
                 Time::Decide => {
                     let outcome = here();
-                    engine.answer_time(read, outcome.clone(), monotonic_ns());
+                    engine.agree(|sphere| sphere.answer_time(read, outcome.clone(), monotonic_ns()));
                     Some(Some(outcome))
                 }
                 Time::Alone => Some(None),
-                Time::Crowded if patience.is_vain(engine, StreamId::Readings(threads::number())) => continue,
+                Time::Crowded
+                    if engine.agree(|sphere| patience.is_vain(sphere, StreamId::Readings(threads::number()))) =>
+                {
+                    continue;
+                }
                 Time::Crowded | Time::Wait => None,
             };
         }
@@ -82,23 +86,23 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
     poll_for_reading(cell);
     cell.wait_for(|engine| {
         loop {
-            let awaited = match engine.ask_reading(stream, clock, &patience) {
+            let awaited = match engine.agree(|sphere| sphere.ask_reading(stream, clock, &patience)) {
                 Reading::Decided(ns) => return Some(ns),
                 Reading::Decide => {
                     let ns = here();
-                    engine.answer_reading(stream, clock, ns, monotonic_ns());
+                    engine.agree(|sphere| sphere.answer_reading(stream, clock, ns, monotonic_ns()));
                     return Some(ns);
                 }
-                Reading::Crowded if patience.is_vain(engine, stream) => continue,
+                Reading::Crowded if engine.agree(|sphere| patience.is_vain(sphere, stream)) => continue,
                 Reading::Crowded => return None,
                 Reading::Missing => Awaited::Never,
-                Reading::Wait => patience.awaited(engine, stream),
+                Reading::Wait => engine.agree(|sphere| patience.awaited(sphere, stream)),
             };
             match awaited {
                 Awaited::Perhaps => return None,
                 Awaited::Voted => {}
                 Awaited::Never => {
-                    engine.report_divergence(Parting::ClockAlone);
+                    engine.agree(|sphere| sphere.report_divergence(Parting::ClockAlone));
                     return Some(here());
                 }
                 Awaited::Ended => return Some(here()),

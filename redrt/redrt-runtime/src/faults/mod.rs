@@ -8,17 +8,19 @@ pub use standstill::end as end_standstill;
 use crate::{Job, job, threads};
 use quiesce::Place;
 use redrt_abi::program_memory;
+use redrt_engine::injection::Faults;
 use redrt_engine::payload::{Payload, Target};
-use redrt_engine::{has_faults, set_has_faults};
 use redrt_transport::network::Source;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 process_local! {
+    /// True while faults are injected; read before every send.
+    static ARE_INJECTED: AtomicBool = AtomicBool::new(false);
     static SENDS: AtomicU64 = AtomicU64::new(0);
     static RECEIVES: AtomicU64 = AtomicU64::new(0);
     static CHANGES: AtomicU64 = AtomicU64::new(0);
@@ -37,6 +39,12 @@ process_local! {
     static SICK_PERIOD: AtomicU64 = AtomicU64::new(0);
 }
 
+/// Returns true if faults may be injected into this process.
+#[inline]
+pub fn are_injected() -> bool {
+    ARE_INJECTED.load(Ordering::Relaxed)
+}
+
 /// Arms the faults that the daemon has passed on. `host` is the number of this process's host.
 pub fn arm(faults: &[ProcessFault], host: u32) {
     let mut armed = false;
@@ -51,19 +59,19 @@ pub fn arm(faults: &[ProcessFault], host: u32) {
             _ => armed = true,
         }
     }
-    set_has_faults(armed);
+    ARE_INJECTED.store(armed, Ordering::Release);
 }
 
 /// In a copy: disarms all faults, which were meant for the source, except a sick host's, if this process is on it now.
 pub fn become_copy(host: u32) {
     let is_sick = SICK_PERIOD.load(Ordering::Acquire) > 0 && SICK_HOST.load(Ordering::Acquire) == host;
-    set_has_faults(is_sick);
+    ARE_INJECTED.store(is_sick, Ordering::Release);
 }
 
 /// Called before each message of the application or a collective to another rank.
 #[inline(always)]
 pub fn before_send(payload: &Payload) {
-    if has_faults() {
+    if are_injected() {
         carry_out(payload.bytes());
     }
 }
@@ -122,7 +130,7 @@ fn end_this_process() -> ! {
 /// Called when this process has changed a file for its rank, before any sibling has the outcome.
 #[inline]
 pub fn after_change() {
-    if has_faults() {
+    if are_injected() {
         die_after_change();
     }
 }
@@ -185,25 +193,6 @@ fn flip(payload: &[u8], bit: u64) -> bool {
     written.is_ok()
 }
 
-/// Bit to flip in the copy of a payload of `length` bytes that is about to be transmitted; `None` if no fault is due.
-/// To be called once for each payload. If another thread's message comes first, it is hit.
-pub fn take_wire_bit(length: usize) -> Option<u64> {
-    let (asked, bit) = take(&NEXT_WIRE, length)?;
-    report(asked, format!("bit {bit} of a payload of {length} bytes flipped in flight"));
-    Some(bit)
-}
-
-/// Bit to flip in a frame of `length` bytes with decisions, whose checksum was taken already; `None` if no fault is
-/// due. To be called once for each frame.
-pub fn take_decision_bit(length: usize) -> Option<u64> {
-    let (asked, bit, number) = numbered(&DECISIONS, length, |fault| match fault {
-        ProcessFault::FlipDecision { frame, bit } => Some((frame, bit)),
-        _ => None,
-    })?;
-    report(asked, format!("bit {bit} of decision frame {number} flipped in flight"));
-    Some(bit)
-}
-
 /// Flips a bit of a piece of a file, if a fault asks for it. Called when this process has read the piece for its rank,
 /// before its siblings have it.
 pub fn after_read(bytes: &mut [u8]) {
@@ -232,7 +221,7 @@ pub enum Shown<'a> {
 /// Returns true if the program has to get another outcome instead. In bytes that were read, a bit was flipped then.
 #[inline]
 pub fn is_falsified(shown: Shown<'_>) -> bool {
-    has_faults() && falsify(shown)
+    are_injected() && falsify(shown)
 }
 
 #[cold]
@@ -270,7 +259,7 @@ fn numbered(
     length: usize,
     of: impl Fn(ProcessFault) -> Option<(u64, u64)>,
 ) -> Option<(ProcessFault, u64, u64)> {
-    if !has_faults() || length == 0 {
+    if !are_injected() || length == 0 {
         return None;
     }
     let number = counter.fetch_add(1, Ordering::AcqRel) + 1;
@@ -282,7 +271,7 @@ fn numbered(
 
 /// Takes the fault that hits a payload of `length` bytes, and its bit.
 fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
-    if !has_faults() || length == 0 {
+    if !are_injected() || length == 0 {
         return None;
     }
     let at = usize::try_from(next.swap(-1, Ordering::AcqRel)).ok()?;
@@ -291,28 +280,48 @@ fn take(next: &AtomicI64, length: usize) -> Option<(ProcessFault, u64)> {
     Some((asked, bit % (length as u64 * 8)))
 }
 
-/// For a payload that was sent and goes to the retention log: the copy with a flipped bit to keep in its place; `None`
-/// if no fault is due. The bytes in flight stay as they are.
-pub fn logged(payload: &Payload) -> Option<Payload> {
-    let (asked, bit) = take(&NEXT_LOG, payload.len())?;
-    let mut bytes = payload.bytes().to_vec();
-    bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-    report(asked, format!("bit {bit} of a payload of {} bytes flipped in the retention log", bytes.len()));
-    Some(Payload::Owned(bytes.into()))
-}
+/// The faults that `--inject` asks for, as the engine's source of faults.
+pub struct OfJob;
 
-/// Called before the program gets a message from another rank, after its verdict.
-pub fn before_delivery(target: &Target, length: u64) {
-    let Some(job) = job() else { return };
-    let number = RECEIVES.fetch_add(1, Ordering::AcqRel) + 1;
-    for fault in &job.welcome.faults {
-        let ProcessFault::FlipReceived { message, bit } = *fault else { continue };
-        if message == number && length > 0 {
-            let bit = bit % (length * 8);
-            // SAFETY: - valid for writes of length bytes: they were placed in the receive's buffer, which is lent until
-            //           the receive completes, and it has not completed.
-            unsafe { target.flip(bit, length as usize) };
-            report(*fault, format!("bit {bit} of received message {number} flipped in its buffer"));
+impl Faults for OfJob {
+    /// If another thread's message comes first, it is hit.
+    fn take_wire_bit(&self, length: usize) -> Option<u64> {
+        let (asked, bit) = take(&NEXT_WIRE, length)?;
+        report(asked, format!("bit {bit} of a payload of {length} bytes flipped in flight"));
+        Some(bit)
+    }
+
+    /// The checksum of the frame was taken already.
+    fn take_decision_bit(&self, length: usize) -> Option<u64> {
+        let (asked, bit, number) = numbered(&DECISIONS, length, |fault| match fault {
+            ProcessFault::FlipDecision { frame, bit } => Some((frame, bit)),
+            _ => None,
+        })?;
+        report(asked, format!("bit {bit} of decision frame {number} flipped in flight"));
+        Some(bit)
+    }
+
+    /// The bytes in flight stay as they are.
+    fn corrupt_kept(&self, payload: &Payload) -> Option<Payload> {
+        let (asked, bit) = take(&NEXT_LOG, payload.len())?;
+        let mut bytes = payload.bytes().to_vec();
+        bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        report(asked, format!("bit {bit} of a payload of {} bytes flipped in the retention log", bytes.len()));
+        Some(Payload::Owned(bytes.into()))
+    }
+
+    fn before_delivery(&self, target: &Target, length: u64) {
+        let Some(job) = job().filter(|_| are_injected()) else { return };
+        let number = RECEIVES.fetch_add(1, Ordering::AcqRel) + 1;
+        for fault in &job.welcome.faults {
+            let ProcessFault::FlipReceived { message, bit } = *fault else { continue };
+            if message == number && length > 0 {
+                let bit = bit % (length * 8);
+                // SAFETY: - valid for writes of length bytes: they were placed in the receive's buffer, which is lent
+                //           until the receive completes, and it has not completed.
+                unsafe { target.flip(bit, length as usize) };
+                report(*fault, format!("bit {bit} of received message {number} flipped in its buffer"));
+            }
         }
     }
 }

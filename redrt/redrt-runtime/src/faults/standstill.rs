@@ -1,9 +1,9 @@
 //! A thread that stands still until the daemon's helper holds it by ptrace. The helper lets it go on by single steps
 //! and flips a bit of its registers or its stack (`ProcessFault::FlipThread`).
 
+use super::are_injected;
 use crate::{job, threads};
 use quiesce::Place;
-use redrt_engine::has_faults;
 use redrt_transport::shm::futex_wait;
 use redrt_wire::control::FromAgent;
 use redrt_wire::fault::ProcessFault;
@@ -41,7 +41,7 @@ pub(super) fn once(asked: ProcessFault, at: usize, send: u64) {
     // If the daemon is gone, so is the job.
     let _ = control.send(&FromAgent::AwaitsFlip { asked, send, thread, word });
     // The loop ends in a copy of this process, which has no faults, and whose daemon does not know of the thread.
-    while WORD.load(Ordering::Acquire) == STANDS && has_faults() {
+    while WORD.load(Ordering::Acquire) == STANDS && are_injected() {
         futex_wait(&WORD, STANDS, LOOK_INTERVAL);
     }
 }

@@ -193,7 +193,9 @@ fn describe(comm: &Comm, number: u64, groups: &[Vec<Call>], mismatch: &Mismatch,
 
 /// A member by its rank and its hosts.
 fn place(member: VirtualRank, rank: usize) -> String {
-    let hosts = engine::cell().lock().hosts_of(member);
+    let engine = engine::cell().lock();
+    let hosts = engine.links.hosts_of(&engine.world, member);
+    drop(engine);
     let hosts = if hosts.is_empty() { "another job's host".to_owned() } else { hosts.join(" and ") };
     let world = if member.0 as usize == rank { String::new() } else { format!(" (rank {member} of MPI_COMM_WORLD)") };
     format!("rank {rank}{world} on {hosts}")

@@ -32,13 +32,13 @@
 //! may never make these readings: the program's threads race, and it has left the loop. So the leader asks for that
 //! thread's progress, and goes ahead when it has begun its next call or stands still.
 
-use super::Engine;
-use super::asked::Asked;
-use super::refusal::Fault;
+use super::sphere::{Act, Sphere};
+use crate::asked::Asked;
+use crate::refusal::Fault;
 use quiesce::{Call, DecisionKey, Outcome, Place, Question, StreamId};
 use redrt_process::clock::monotonic_ns;
-use redrt_transport::frame::{Header, Kind, Whereabouts};
-use redrt_types::{ProcessIndex, ReplicaId};
+use redrt_transport::frame::Whereabouts;
+use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Event, Parting};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -143,137 +143,137 @@ impl Patience {
     }
 
     /// The prospects of this reading; asks the leader from time to time. To be called while the reading is awaited.
-    pub fn awaited(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
+    pub fn awaited(&mut self, sphere: &mut Sphere<'_>, stream: StreamId) -> Awaited {
         let StreamId::Thread(thread) = stream else { return Awaited::Never };
         if self.is_voted {
             return Awaited::Perhaps;
         }
-        let is_longer = engine.readings.longer.contains(&stream);
-        if is_longer || engine.readings.diverged.contains(&stream) {
-            return match self.look_whether_voted(engine, stream) {
+        let is_longer = sphere.readings().longer.contains(&stream);
+        if is_longer || sphere.readings().diverged.contains(&stream) {
+            return match self.look_whether_voted(sphere, stream) {
                 true => Awaited::Voted,
                 false if is_longer => Awaited::Ended,
                 false => Awaited::Never,
             };
         }
         let now = monotonic_ns();
-        match self.heard(engine, stream, thread, now) {
+        match self.heard(sphere, stream, thread, now) {
             Awaited::Perhaps => {}
             Awaited::Ended => {
-                engine.readings.longer.insert(stream);
+                sphere.readings().longer.insert(stream);
                 return Awaited::Ended;
             }
             gone => {
-                engine.readings.diverged.insert(stream);
+                sphere.readings().diverged.insert(stream);
                 return gone;
             }
         }
-        if self.is_time_to_ask(engine, now) {
+        if self.is_time_to_ask(sphere, now) {
             // Not at once: the check lists the threads of this process, and most readings come soon.
-            if self.look_whether_voted(engine, stream) {
+            if self.look_whether_voted(sphere, stream) {
                 return Awaited::Voted;
             }
-            engine.ask_all_whereabouts(thread);
+            sphere.ask_all_whereabouts(thread);
         }
         Awaited::Perhaps
     }
 
     /// The same for a reading past MPI, which is never voted on.
-    pub fn awaited_time(&mut self, engine: &mut Engine, stream: StreamId) -> Awaited {
+    pub fn awaited_time(&mut self, sphere: &mut Sphere<'_>, stream: StreamId) -> Awaited {
         let StreamId::Thread(thread) = stream else { return Awaited::Never };
         let now = monotonic_ns();
-        let heard = self.heard(engine, stream, thread, now);
-        if matches!(heard, Awaited::Perhaps) && self.is_time_to_ask(engine, now) {
-            engine.ask_all_whereabouts(thread);
+        let heard = self.heard(sphere, stream, thread, now);
+        if matches!(heard, Awaited::Perhaps) && self.is_time_to_ask(sphere, now) {
+            sphere.ask_all_whereabouts(thread);
         }
         heard
     }
 
     /// The prospects of a lock operation that this thread is about to make. To be called while no decision on it has
     /// come.
-    pub fn awaited_operation(&mut self, engine: &mut Engine, thread: u64) -> Awaited {
+    pub fn awaited_operation(&mut self, sphere: &mut Sphere<'_>, thread: u64) -> Awaited {
         let now = monotonic_ns();
-        if let Some(answer) = self.fresh_answer(engine, thread, now) {
+        if let Some(answer) = self.fresh_answer(sphere, thread, now) {
             // Operations before its call were told before it answered.
-            let went_past = answer.calls > engine.runtime.call_count();
+            let went_past = answer.calls > sphere.program.call_count();
             let stands_still = self.stood_ns(answer, now) > STANDING_NS;
             if answer.calls == Place::ENDED || went_past || stands_still {
                 return Awaited::Never;
             }
         }
-        if self.is_time_to_ask(engine, now) {
-            engine.ask_all_whereabouts(thread);
+        if self.is_time_to_ask(sphere, now) {
+            sphere.ask_all_whereabouts(thread);
         }
         Awaited::Perhaps
     }
 
     /// Returns true if this thread has run for so much longer than the leader's, without reaching the leader's
     /// position, that it will not reach it. It may poll in vain for an act of another thread, which waits for it.
-    pub fn has_outrun(&mut self, engine: &mut Engine, thread: u64) -> bool {
+    pub fn has_outrun(&mut self, sphere: &mut Sphere<'_>, thread: u64) -> bool {
         let now = monotonic_ns();
         if self.leader_ran_ns.is_none() {
-            self.leader_ran_ns = self.fresh_answer(engine, thread, now).map(|answer| answer.ran_ns);
-            if self.leader_ran_ns.is_none() && self.is_time_to_ask(engine, now) {
-                engine.ask_all_whereabouts(thread);
+            self.leader_ran_ns = self.fresh_answer(sphere, thread, now).map(|answer| answer.ran_ns);
+            if self.leader_ran_ns.is_none() && self.is_time_to_ask(sphere, now) {
+                sphere.ask_all_whereabouts(thread);
             }
         }
         let limit_ns = |ran_ns: u64| ran_ns.saturating_mul(2).saturating_add(OUTRUN_NS);
-        self.leader_ran_ns.is_some_and(|ran_ns| engine.runtime.ran_ns_of(thread) > limit_ns(ran_ns))
+        self.leader_ran_ns.is_some_and(|ran_ns| sphere.program.ran_ns_of(thread) > limit_ns(ran_ns))
     }
 
     /// The leader's answer about its thread, if it is newer than the begin of this wait.
-    fn fresh_answer(&mut self, engine: &mut Engine, thread: u64, now: u64) -> Option<Whereabouts> {
+    fn fresh_answer(&mut self, sphere: &mut Sphere<'_>, thread: u64, now: u64) -> Option<Whereabouts> {
         if self.began_ns == 0 {
             self.began_ns = now;
-            engine.readings.answers.remove(&thread);
+            sphere.readings().answers.remove(&thread);
         }
-        engine.readings.take_answer(thread)
+        sphere.readings().take_answer(thread)
     }
 
-    fn heard(&mut self, engine: &mut Engine, stream: StreamId, thread: u64, now: u64) -> Awaited {
-        let Some(answer) = self.fresh_answer(engine, thread, now) else { return Awaited::Perhaps };
+    fn heard(&mut self, sphere: &mut Sphere<'_>, stream: StreamId, thread: u64, now: u64) -> Awaited {
+        let Some(answer) = self.fresh_answer(sphere, thread, now) else { return Awaited::Perhaps };
         let is_unknown = (answer.calls, answer.outcomes) == (0, 0);
-        let is_all = answer.outcomes <= engine.replication().passed(stream);
+        let is_all = answer.outcomes <= sphere.passed(stream);
         if is_all && answer.calls == Place::ENDED {
             return Awaited::Ended;
         }
-        let went_past = answer.calls > engine.runtime.call_count() && is_all;
+        let went_past = answer.calls > sphere.program.call_count() && is_all;
         let has_diverged = HAS_DIVERGED.load(Ordering::Relaxed);
         let has_waited = now - self.began_ns > UNKNOWN_WAIT_NS || has_diverged;
         let stands_still = self.stood_ns(answer, now) > if has_diverged { STANDING_AGAIN_NS } else { STANDING_NS };
         if went_past || (is_unknown && has_waited) || stands_still { Awaited::Never } else { Awaited::Perhaps }
     }
 
-    fn look_whether_voted(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
-        self.is_voted = engine.votes_on_readings(stream);
+    fn look_whether_voted(&mut self, sphere: &mut Sphere<'_>, stream: StreamId) -> bool {
+        self.is_voted = sphere.votes_on_readings(stream);
         self.is_voted
     }
 
     /// Returns true if the leader may read on although a follower is far behind, which may never make these readings.
     /// To be called while it waits ([`Reading::Crowded`]).
-    pub fn is_vain(&mut self, engine: &mut Engine, stream: StreamId) -> bool {
+    pub fn is_vain(&mut self, sphere: &mut Sphere<'_>, stream: StreamId) -> bool {
         let (StreamId::Thread(thread) | StreamId::Readings(thread)) = stream else { return false };
-        self.is_vain_for(engine, stream, thread, STANDING_BEHIND_NS)
+        self.is_vain_for(sphere, stream, thread, STANDING_BEHIND_NS)
     }
 
     /// The same for lock operations, which have a stream of their own. Replicas of a program without races make all of
     /// them, so this waits longer.
-    pub fn is_order_vain(&mut self, engine: &mut Engine, stream: StreamId, thread: u64) -> bool {
-        self.is_vain_for(engine, stream, thread, STANDING_NS)
+    pub fn is_order_vain(&mut self, sphere: &mut Sphere<'_>, stream: StreamId, thread: u64) -> bool {
+        self.is_vain_for(sphere, stream, thread, STANDING_NS)
     }
 
-    fn is_vain_for(&mut self, engine: &mut Engine, stream: StreamId, thread: u64, standing_ns: u64) -> bool {
-        let Some(behind) = engine.replication().sibling_behind(stream) else { return false };
+    fn is_vain_for(&mut self, sphere: &mut Sphere<'_>, stream: StreamId, thread: u64, standing_ns: u64) -> bool {
+        let Some(behind) = sphere.replica.sibling_behind(stream) else { return false };
         let now = monotonic_ns();
-        if let Some(answer) = engine.readings.take_answer(thread) {
-            let went_past = answer.calls > engine.runtime.call_count();
+        if let Some(answer) = sphere.readings().take_answer(thread) {
+            let went_past = answer.calls > sphere.program.call_count();
             if went_past || self.stood_ns(answer, now) > standing_ns {
-                engine.replication().go_ahead(behind, stream);
+                sphere.replica.go_ahead(behind, stream);
                 return true;
             }
         }
-        if self.is_time_to_ask(engine, now) {
-            engine.ask_whereabouts(ReplicaId { rank: engine.me.rank, index: behind }, thread);
+        if self.is_time_to_ask(sphere, now) {
+            sphere.ask_whereabouts(ReplicaId { rank: sphere.me().rank, index: behind }, thread);
         }
         false
     }
@@ -286,14 +286,14 @@ impl Patience {
     }
 
     /// Returns true if it is time to ask for the other thread's progress. Sets an alarm for that time.
-    fn is_time_to_ask(&mut self, engine: &mut Engine, now: u64) -> bool {
+    fn is_time_to_ask(&mut self, sphere: &mut Sphere<'_>, now: u64) -> bool {
         let is_time = self.next_ns != 0 && now >= self.next_ns;
         if self.next_ns == 0 || is_time {
             let pause = self.first_pause_ns.unwrap_or(ASK_INTERVAL_NS);
             self.first_pause_ns = Some(ASK_INTERVAL_NS.min(2 * pause));
             self.next_ns = now + pause;
         }
-        super::cell().set_alarm(engine, self.next_ns);
+        sphere.ask_for(Act::Alarm(self.next_ns));
         is_time
     }
 }
@@ -305,31 +305,29 @@ impl Readings {
     }
 }
 
-impl Engine {
+impl Sphere<'_> {
     /// Returns true if readings of clocks are voted on like all other outcomes. Threads that contend for a lock read
     /// clocks at moments of their own, so one thread is a condition.
     ///
     /// A lost leader's decisions stay subject to the vote: one of two siblings may have reached them while three
     /// replicas lived, and the other reaches them now.
-    fn votes_on_readings(&mut self, stream: StreamId) -> bool {
-        let replication = self.replication();
-        (replication.has_majority() || replication.follows_lost_leader(stream)) && self.runtime.has_one_thread()
+    fn votes_on_readings(&self, stream: StreamId) -> bool {
+        (self.has_majority() || self.follows_lost_leader(stream)) && self.program.has_one_thread()
     }
 
-    fn reading_of(&mut self, stream: StreamId, clock: i32) -> Question {
+    fn reading_of(&self, stream: StreamId, clock: i32) -> Question {
         self.question(stream, Call::Clock, u64::from(clock.cast_unsigned()), 0)
     }
 
     /// Asks for a reading of a clock. `patience`: that of the waiting thread.
     pub fn ask_reading(&mut self, stream: StreamId, clock: i32, patience: &Patience) -> Reading {
         let question = self.reading_of(stream, clock);
-        let key = self.replication().next(stream);
-        match self.replication().fits(key, question) {
+        let key = self.next(stream);
+        match self.replica.fits(key, question) {
             Some(true) => {}
             Some(false) if self.votes_on_readings(stream) => {}
             Some(false) if self.has_reading(key, clock) => {
-                let Some(Outcome::Clock { ns, .. }) = self.replication().take(key) else { return Reading::Missing };
-                self.carry_out();
+                let Some(Outcome::Clock { ns, .. }) = self.take(key) else { return Reading::Missing };
                 return Reading::Decided(ns);
             }
             Some(false) => return Reading::Missing,
@@ -347,11 +345,11 @@ impl Engine {
     }
 
     /// Returns true if the next outcome is a reading of this clock, wherever the leader made it.
-    fn has_reading(&mut self, key: DecisionKey, clock: i32) -> bool {
-        matches!(self.replication().peek(key), Some(Outcome::Clock { clock: decided, .. }) if *decided == clock)
+    fn has_reading(&self, key: DecisionKey, clock: i32) -> bool {
+        matches!(self.replica.peek(key), Some(Outcome::Clock { clock: decided, .. }) if *decided == clock)
     }
 
-    /// Decides the reading that [`Engine::ask_reading`] asked for. `now_ns` is this machine's monotonic clock.
+    /// Decides the reading that [`Sphere::ask_reading`] asked for. `now_ns` is this machine's monotonic clock.
     pub fn answer_reading(&mut self, stream: StreamId, clock: i32, ns: u64, now_ns: u64) {
         let question = self.reading_of(stream, clock);
         self.answer(stream, question, Outcome::Clock { clock, ns });
@@ -360,7 +358,7 @@ impl Engine {
 
     /// Sends a reading that was decided, at once or with others.
     pub(super) fn tell_reading(&mut self, now_ns: u64) {
-        let readings = &mut self.readings;
+        let readings = self.readings();
         let is_close = now_ns.saturating_sub(readings.latest_ns) < LOOP_DISTANCE_NS;
         readings.close_count = if is_close { readings.close_count + 1 } else { 0 };
         readings.latest_ns = now_ns;
@@ -374,26 +372,14 @@ impl Engine {
     /// Passes over readings that only the leader made. Returns the key of the next outcome.
     pub fn skip_readings(&mut self, stream: StreamId) -> DecisionKey {
         loop {
-            let key = self.replication().next(stream);
-            if !matches!(self.replication().peek(key), Some(Outcome::Clock { .. })) || self.votes_on_readings(stream) {
+            let key = self.next(stream);
+            if !matches!(self.replica.peek(key), Some(Outcome::Clock { .. })) || self.votes_on_readings(stream) {
                 return key;
             }
             self.pass_outcome(stream);
-            self.readings.diverged.insert(stream);
+            self.readings().diverged.insert(stream);
             self.report_divergence(Parting::ClockOfLeader);
         }
-    }
-
-    /// Asks for the next outcome of a stream, be it of a clock or not.
-    pub(super) fn ask_any(&mut self, key: DecisionKey, question: Question) -> Asked {
-        let asked = self.replication().ask(key, question);
-        match &asked {
-            Asked::Decided(_) => self.traces.iter_mut().for_each(|traces| traces.note_outcome(key)),
-            Asked::Wait => self.tell_stack_of_parting(),
-            Asked::Decide => {}
-        }
-        self.carry_out();
-        asked
     }
 
     /// Reports once that the replicas of this rank took different paths.
@@ -402,14 +388,14 @@ impl Engine {
             return;
         }
         warn!(target: "engine", %parting, "paths have parted");
-        let event = Event::Divergence { replica: self.me, parting };
-        self.runtime.tell(FromAgent::Event(event));
+        let event = Event::Divergence { replica: self.me(), parting };
+        self.ask_for(Act::Tell(FromAgent::Event(event)));
     }
 
     /// Asks for the progress of a thread of the program. All siblings are asked, and the leader answers.
     fn ask_all_whereabouts(&mut self, thread: u64) {
-        let rank = self.me.rank;
-        let siblings: Vec<_> = self.replication().view().live(rank).collect();
+        let rank = self.me().rank;
+        let siblings: Vec<_> = self.replica.view().live(rank).collect();
         for sibling in siblings {
             self.ask_whereabouts(sibling, thread);
         }
@@ -417,36 +403,34 @@ impl Engine {
 
     /// Asks a sibling for the progress of a thread of its program.
     fn ask_whereabouts(&mut self, sibling: ReplicaId, thread: u64) {
-        if sibling != self.me {
-            self.readings.answers.insert(thread, None);
-            self.links.send(self.world.process(sibling), Header::new(Kind::Whereabouts, thread), None, &[]);
+        if sibling != self.me() {
+            self.readings().answers.insert(thread, None);
+            self.ask_for(Act::Ask(sibling, thread));
         }
     }
 
-    pub(super) fn handle_whereabouts(&mut self, from: ProcessIndex, header: &Header, body: &[u8]) -> Result<(), Fault> {
-        let thread = header.context;
-        let asker = self.world.replica(from);
-        if asker.rank != self.me.rank {
+    /// Handles a sibling's question for the progress of a thread, or its answer to one.
+    pub(super) fn handle_whereabouts(&mut self, from: ReplicaId, thread: u64, body: &[u8]) -> Result<(), Fault> {
+        if from.rank != self.me().rank {
             return Err(Fault::Thread);
         }
         if let Some(answer) = Whereabouts::from_bytes(body) {
             // An answer without an open question came late.
-            if let Some(place) = self.readings.answers.get_mut(&thread) {
+            if let Some(place) = self.readings().answers.get_mut(&thread) {
                 *place = Some(answer);
-                self.requests.completions += 1;
+                self.ask_for(Act::Stir);
             }
-        } else if self.replication().is_deciding() || self.replication().view().leader(asker.rank) == Some(asker) {
+        } else if self.is_deciding() || self.replica.view().leader(from.rank) == Some(from) {
             // The order matters. If the thread had begun its next call before the count of calls is taken, its
             // decisions before that call are counted too.
-            let calls = self.runtime.calls_of(thread);
-            if let Some((stream, question, outcome)) = self.runtime.untold_order() {
+            let calls = self.program.calls_of(thread);
+            if let Some((stream, question, outcome)) = self.program.untold_order() {
                 self.answer(stream, question, outcome);
             }
-            let outcomes = self.replication().passed(StreamId::Thread(thread));
+            let outcomes = self.passed(StreamId::Thread(thread));
             self.flush();
-            let (pulse, ran_ns) = (self.runtime.pulse_of(thread), self.runtime.ran_ns_of(thread));
-            let answer = Whereabouts { calls, outcomes, pulse, ran_ns };
-            self.links.send(from, Header::new(Kind::Whereabouts, thread), None, &answer.to_bytes());
+            let (pulse, ran_ns) = (self.program.pulse_of(thread), self.program.ran_ns_of(thread));
+            self.ask_for(Act::Answer(from, thread, Whereabouts { calls, outcomes, pulse, ran_ns }));
         }
         Ok(())
     }
