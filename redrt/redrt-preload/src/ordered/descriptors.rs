@@ -3,9 +3,10 @@
 //! What a descriptor is, its creation decides, which is the same in all replicas. One that a child inherits is ordered
 //! like the others: then the leader's outcome says how much of the child's output a read finds.
 
+use super::runtimes;
 use crate::real::{self, next};
 use crate::state;
-use libc::{c_int, c_uint};
+use libc::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Descriptors with larger numbers are not ordered.
@@ -106,28 +107,43 @@ pub fn await_events(fd: c_int, events: i16, timeout_ms: c_int) -> i64 {
     unsafe { real::ppoll(&raw mut one, 1, time, std::ptr::null()) }
 }
 
-/// Replaces the C library's.
-///
-/// # Safety
-/// As for the function of the C library.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
+/// Makes a pipe; `caller` is an address in the calling code. Pipes of runtimes are not ordered, like their locks: by
+/// them collectors wake their threads at moments of their own.
+unsafe extern "C" fn make_pipe(ends: *mut c_int, flags: c_int, caller: *const c_void) -> c_int {
     let result = next!(pipe2(ends => *mut c_int, flags => c_int) -> c_int, -1);
-    if result == 0 {
+    if result == 0 && !runtimes::is_one(caller) {
         // SAFETY: - the C library has filled in two descriptors.
         [0, 1].iter().for_each(|end| note(unsafe { *ends.add(*end) }, Kind::Pipe));
     }
     result
 }
 
-/// Replaces the C library's.
+/// Replaces the C library's, and passes on the address of its caller.
 ///
 /// # Safety
 /// As for the function of the C library.
+#[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pipe(ends: *mut c_int) -> c_int {
-    // SAFETY: - the caller's promise is passed on.
-    unsafe { pipe2(ends, 0) }
+pub unsafe extern "C" fn pipe2(_: *mut c_int, _: c_int) -> c_int {
+    // The return address becomes the third argument.
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("mov rdx, [rsp]", "jmp {make}", make = sym make_pipe);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("mov x2, x30", "b {make}", make = sym make_pipe);
+}
+
+/// Replaces the C library's, and passes on the address of its caller.
+///
+/// # Safety
+/// As for the function of the C library.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pipe(_: *mut c_int) -> c_int {
+    // Without flags; the return address becomes the third argument.
+    #[cfg(target_arch = "x86_64")]
+    std::arch::naked_asm!("xor esi, esi", "mov rdx, [rsp]", "jmp {make}", make = sym make_pipe);
+    #[cfg(target_arch = "aarch64")]
+    std::arch::naked_asm!("mov w1, wzr", "mov x2, x30", "b {make}", make = sym make_pipe);
 }
 
 /// Replaces the C library's.
