@@ -327,6 +327,7 @@ impl Engine {
 
     /// Takes in arrived frames and sends waiting ones, until `wanted` more operations are complete, at least one.
     /// Returns true if anything moved.
+    #[inline]
     pub fn progress(&mut self, wanted: u64) -> bool {
         let mut progressed = false;
         let enough = self.requests.completions.saturating_add(wanted);

@@ -187,7 +187,9 @@ impl Engine {
         let context = self.arrivals.index(header.context);
         match self.arrivals.arrive(context, header.source, Tag(header.tag)) {
             Arrived::Matched { receive, decided } => {
-                self.record_match(context, decided, header.source);
+                if decided.is_some() {
+                    self.record_match(context, decided, header.source);
+                }
                 let placed = self.requests.copy_to(receive, bytes);
                 let length = bytes.len() as u64;
                 self.requests.complete_received(receive, placed, header.source, header.tag, length);
@@ -433,6 +435,7 @@ impl Requests {
     }
 
     /// Copies as much of a payload as fits into the receive's buffer. Returns the number of bytes copied.
+    #[inline(always)]
     pub(super) fn copy_to(&mut self, receive: RequestId, bytes: &[u8]) -> u64 {
         // SAFETY: - the application lent the buffer until the receive completes, and it has not.
         unsafe { self.target(receive).place(bytes) }

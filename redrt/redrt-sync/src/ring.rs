@@ -101,7 +101,7 @@ impl Writing {
 
     /// Offset at which a record of `space` bytes, a multiple of [`LINE_BYTES`], may be written, all but its first word.
     /// `None` without room: the reader will wake the writer ([`Reading::relieve`]).
-    #[inline]
+    #[inline(always)]
     pub fn reserve<M: Memory>(&mut self, memory: &M, space: usize) -> Option<usize> {
         let to_end = memory.capacity() - self.offset;
         let wrap = space > to_end;

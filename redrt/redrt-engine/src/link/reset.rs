@@ -96,22 +96,29 @@ pub enum Admitted {
     Newer(Incoming),
 }
 
+/// The event of a broken link. Apart from the question whether one broke, which each round of progress asks.
+#[cold]
+fn event_of(links: &mut Links, broken: Broken, opened_again: bool) -> LinkEvent {
+    let process = broken.process();
+    debug!(target: "engine", process = process.0, "a link broke");
+    if links.is_foreign(process) {
+        links.give_up(process);
+        return LinkEvent::ForeignGone(process);
+    }
+    match broken {
+        Broken::Lost { epoch, .. } if opened_again => LinkEvent::Reconnect(process, epoch + 1),
+        Broken::Lost { .. } | Broken::Refused(_) => LinkEvent::Suspected { process, host_is_silent: false },
+        Broken::Silent(_) => LinkEvent::Suspected { process, host_is_silent: true },
+    }
+}
+
 impl Links {
     /// Takes a link that has broken since; `None` when there are no more. `opened_again`: connections are, where nobody
     /// is dead.
+    #[inline]
     pub fn next_event(&mut self, opened_again: bool) -> Option<LinkEvent> {
         let broken = self.broken.pop()?;
-        let process = broken.process();
-        debug!(target: "engine", process = process.0, "a link broke");
-        if self.is_foreign(process) {
-            self.give_up(process);
-            return Some(LinkEvent::ForeignGone(process));
-        }
-        Some(match broken {
-            Broken::Lost { epoch, .. } if opened_again => LinkEvent::Reconnect(process, epoch + 1),
-            Broken::Lost { .. } | Broken::Refused(_) => LinkEvent::Suspected { process, host_is_silent: false },
-            Broken::Silent(_) => LinkEvent::Suspected { process, host_is_silent: true },
-        })
+        Some(event_of(self, broken, opened_again))
     }
 
     /// Takes over a link that another process has opened, if it is of the present epoch. `opened_again`: a link may
