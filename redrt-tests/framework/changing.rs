@@ -4,6 +4,7 @@ use crate::{Ended, Job, Running, compile_case};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const STEPS: usize = 600;
 
@@ -40,7 +41,8 @@ impl Undisturbed {
     pub fn new(rank_count: u32) -> Self {
         let (program, directory) = (compile_case("changing"), tempfile::tempdir().expect("it can be made"));
         let new = Self { rank_count, program, lines: Vec::new(), files: BTreeMap::new() };
-        let ended = new.job(directory.path()).run().ended_well();
+        // Its ranks meet at each step: beside compilers it takes a minute, on a quiet machine two seconds.
+        let ended = new.job(directory.path()).limit(Duration::from_secs(300)).run().ended_well();
         Self { lines: sorted(&ended.out), files: all_in(directory.path()), ..new }
     }
 
