@@ -44,7 +44,7 @@ fn every_flip_is_reported_against_its_replica() {
 
 #[test]
 fn a_reset_connection_costs_nobody() {
-    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(3, 40)) };
+    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(5, 40)) };
     plan.run(&|_, _| {}).assert_right();
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
