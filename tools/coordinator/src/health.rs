@@ -6,16 +6,17 @@
 //! | correct | what the majority sent | stays, until it leaves the path of its siblings |
 //! | heal, abort | what the majority sent | is ended; a copy of a sound sibling takes its place if there is a spare |
 //!
-//! Each replica that is ended like this is a strike against its host (`strikes`). A receiver that computed with a wrong payload is
-//! wrong as well, but its host is not to blame. A receiver that could not be given a right payload is ended too.
+//! Each replica that is ended like this is a strike against its host (`strikes`). A receiver that computed with a wrong
+//! payload is wrong as well, but its host is not to blame. A receiver that could not be given a right payload is ended
+//! too.
 //!
 //! Where a rank took a message that no vote could decide, some of its replicas may have one payload and some the other.
 //! A majority proves nothing from then on. A replica that is outvoted there is ended so that the others agree, but it
 //! is not called corrupt, and its host gets no strike. A line of standard output counts as a message, except that the
 //! user sees the majority's line under every policy.
 //!
-//! Enters: reports of differences. Leaves: reports for the user, and the replicas that are to be ended. Disputes between
-//! two replicas are judged elsewhere (`recovery`).
+//! Enters: reports of differences. Leaves: reports for the user, and the replicas that are to be ended. Disputes
+//! between two replicas are judged elsewhere (`recovery`).
 
 use super::determinism::{Apart, Check};
 use super::effect::{Effect, Effects};

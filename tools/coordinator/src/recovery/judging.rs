@@ -97,8 +97,8 @@ impl Cases {
         }
     }
 
-    /// Gives up disputes without verdict that `which` selects by their begin. Returns the arbiters, which do not come to
-    /// the point in dispute, like those of a program that has left its own path.
+    /// Gives up disputes without verdict that `which` selects by their begin. Returns the arbiters, which do not come
+    /// to the point in dispute, like those of a program that has left its own path.
     pub fn give_up(&mut self, now: Duration, which: impl Fn(Duration) -> bool) -> Vec<ReplicaId> {
         let is_given_up = |case: &&mut Case| case.verdict.is_none() && which(case.begun_at);
         let given_up = self.0.values_mut().filter(is_given_up);
