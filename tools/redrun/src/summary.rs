@@ -223,7 +223,7 @@ impl<'a> Summary<'a> {
         let mut lines = vec![format!(
             "{} x {} replicas, {} processes, {:.2} s, exit code {}",
             counted(world.rank_count().into(), "rank"),
-            degrees_text(&degrees),
+            degrees_text(degrees),
             degrees.iter().copied().map(u32::from).sum::<u32>(),
             self.elapsed.as_secs_f64(),
             self.code
