@@ -3,9 +3,9 @@
  *   windows [SECONDS [PREFIX]]
  *
  * Built against any MPI; measures nothing of its own. Rank 0 reaches the memory of rank 1, which is in a barrier
- * meanwhile, unless both take part (fence, posts), or each reaches that of the other (both ways). A figure is the best slice, of half a millisecond or more, that was
- * found in SECONDS; a slice is the time of one operation. With PREFIX only figures whose name begins with it are
- * taken. */
+ * meanwhile, unless both take part (fence, posts), or each reaches that of the other (both ways). A figure is the best
+ * slice, of half a millisecond or more, that was found in SECONDS; a slice is the time of one operation. With PREFIX
+ * only figures whose name begins with it are taken. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -52,7 +52,7 @@ pub(super) enum Fetched {
         /// Its transfer.
         pull: Pull,
     },
-    /// There is no memory for so many bytes.
+    /// There is no memory for a payload of this length.
     NoMemory,
 }
 
@@ -136,8 +136,8 @@ impl Fetches {
         self.landings.write(from, LandingId(fragment.landing), fragment.offset, bytes)
     }
 
-    /// Takes in that so many bytes of a landing have arrived. Returns the number of the message whose payload is whole
-    /// now, if that is so.
+    /// Takes in that `count` bytes of a landing have arrived. Returns the number of the message if its payload is whole
+    /// now.
     pub fn advance(&mut self, landing: LandingId, count: usize) -> Option<usize> {
         self.landings.advance(landing, count)
     }

@@ -1,4 +1,4 @@
-//! The state of the job, for status pages, metrics and reports, and the wishes of those who run it.
+//! The state of the job, for status pages, metrics and reports, and its users' wishes.
 
 use super::line::{LineWatch, NoLines, RESUME_CODE};
 use super::members::Members;

@@ -35,7 +35,7 @@ pub struct EarlyThreads {
     pub has_caller: fn() -> bool,
     pub begin_segment: fn(),
     pub end_segment: fn(),
-    /// Called before the thread tries a semaphore in its gap, when there have been so many events of the interpreter.
+    /// Called before the thread tries a semaphore in its gap, after this number of events of the interpreter.
     pub begin_attempt: fn(u32) -> Opening,
     /// Called when it could not get the semaphore, and waits for another event; with `true` to be woken by others, for
     /// as long as that takes.

@@ -288,7 +288,7 @@ impl Early {
         self.0.is_interpreted.load(Ordering::Relaxed)
     }
 
-    /// Called before the thread tries a semaphore in its gap, when there have been so many events of the interpreter.
+    /// Called before the thread tries a semaphore in its gap, after this number of events of the interpreter.
     fn begin_attempt(self, seen: u32) -> Opening {
         let begun = self.try_begin(ACTS);
         if begun == Opening::Stands {

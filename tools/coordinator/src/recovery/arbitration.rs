@@ -168,8 +168,8 @@ impl Copies {
         out.report(Report::Arbitrated(arbitration));
     }
 
-    /// Chooses the arbiters that leave because the rank has too many replicas. Those whose originals stay leave first,
-    /// so that the remaining replicas have the least in common.
+    /// Chooses the arbiters that leave because the rank has too many replicas. Copies of originals that stay leave
+    /// first, so that the remaining replicas have the least in common.
     fn dismiss(&mut self, facts: Facts<'_>, arbitration: &Arbitration) {
         let Arbitration { rank, arbiters, culprit, .. } = arbitration;
         let (members, view) = (facts.members, facts.members.view());

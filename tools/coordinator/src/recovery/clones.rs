@@ -24,7 +24,7 @@ use std::time::Duration;
 /// A consequence of a daemon's report that does not concern the clone alone.
 #[derive(Debug)]
 pub(super) enum Stepped {
-    /// There is none.
+    /// The report concerns the clone alone.
     None,
     /// The copy may be complete.
     Advanced,

@@ -94,8 +94,8 @@ pub unsafe extern "C" fn redrt_preload_hold_early(counts: *mut Count) -> usize {
     count
 }
 
-/// Lets threads that stand still go on until they have made so many operations, and waits for that. The library does
-/// not answer yet: a thread that read a clock now would wait for a leader whose thread has read it long before.
+/// Lets threads that stand still go on until they have made the agreed numbers of operations, and waits. The library
+/// does not answer yet: a thread that read a clock now would wait for a leader whose thread has read it long before.
 ///
 /// # Safety
 /// `limits` is valid for reading `count` elements.
