@@ -6,11 +6,11 @@
  * Built against any MPI; measures nothing of its own. A slice is half a millisecond or more of one operation after the
  * other, and takes as long as the rank that takes longest. Where every rank has a core, a figure is the best slice that
  * was found in SECONDS, else the mean. Collectives apart have a barrier between two of them. Where every rank has a
- * core the barrier is not counted, and a figure is the mean of the ranks, as in osu_bcast. Where ranks share cores it is
- * counted, since the scheduler chooses which of the two calls a rank waits in. Two ranks take all figures, four ranks on
- * fewer cores those of collectives that are waited for at once and of one-way windows. With PREFIX only figures whose
- * name begins with it are taken. With THREADS ranks 0 and 1 have that many threads in MPI at once, and these figures
- * alone are taken. */
+ * core the barrier is not counted, and a figure is the mean of the ranks, as in osu_bcast. Where ranks share cores it
+ * is counted, since the scheduler chooses which of the two calls a rank waits in. Two ranks take all figures, four
+ * ranks on fewer cores those of collectives that are waited for at once and of one-way windows. With PREFIX only
+ * figures whose name begins with it are taken. With THREADS ranks 0 and 1 have that many threads in MPI at once, and
+ * these figures alone are taken. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
