@@ -23,7 +23,7 @@ export PROPTEST_CASES="$cases"
 if [ $# = 2 ]; then
     exec cargo test --locked --workspace --lib -- fuzz or_refused
 fi
-packages="-p quiesce -p redrt-window -p redrt-dynamic -p redrt-membership -p redrt-engine -p redrt-transport -p redrt-wire -p job-options -p pool-client -p redrtd -p redspared -p audit-log -p control-network -p coordinator -p root-journal -p job-report -p cloner -p spare-pool -p redrt-datatype"
+packages="-p quiesce -p redrt-window -p redrt-dynamic -p redrt-membership -p redrt-engine -p redrt-transport -p redrt-wire -p job-options -p pool-client -p redrtd -p redspared -p audit-log -p control-network -p replication-manager -p coordinator-journal -p job-report -p cloner -p spare-pool -p redrt-datatype"
 # With what a test build checks, and apart from what is built for use.
 export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS=true CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/fuzz"

@@ -55,8 +55,8 @@ case ${2-} in
     # The whole workspace, so that crates have the features that the tests build them with and are built once.
     # Simulators in crates of the tools change nothing else there: with them, the tests' builds of the tools are these.
     cargo build --locked --workspace --exclude redrt-sim --exclude library-sim --features \
-        control-network/simulation,coordinator/simulation,file-undo/simulation,host-watch/simulation \
-        --features root-quorum/simulation
+        control-network/simulation,replication-manager/simulation,file-undo/simulation,host-watch/simulation \
+        --features coordinator-quorum/simulation
     built=$target/debug
     libraries=$target/debug
     simulator=

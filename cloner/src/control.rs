@@ -164,7 +164,7 @@ impl Control {
     }
 
     /// Announces a POSIX timer that is to be carried. [`Control::collect`] reads its remaining time.
-    pub fn note_timer(&self, timer: &Timer) -> io::Result<()> {
+    pub fn record_timer(&self, timer: &Timer) -> io::Result<()> {
         let mut extra = [0_u64; 8];
         extra.as_mut_bytes().copy_from_slice(timer.as_bytes());
         self.ask(Ask::Timer, Request { extra, ..Request::default() }).map(drop)
@@ -390,6 +390,7 @@ fn try_exchange(mut stream: &UnixStream, ask: Ask, request: Request) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{Shutdown, shutdown};
     use std::os::unix::net::UnixListener;
 
     #[test]
@@ -401,9 +402,10 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         // A client that connects while the agent sleeps in `accept` is accepted, and cannot be answered.
         let agent = std::thread::spawn(move || {
-            let connection = listener.accept().unwrap();
-            drop(listener);
-            drop(connection);
+            let (connection, _) = listener.accept().unwrap();
+            // A child that another test is starting may still have both: they end for it, too.
+            shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap();
+            connection.shutdown(std::net::Shutdown::Both).unwrap();
         });
         assert!(said(std::process::id()).contains(&NoAgent::Closed.to_string()));
         agent.join().unwrap();

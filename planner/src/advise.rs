@@ -3,8 +3,10 @@
 //!
 //! Times are seconds. A row states whether its time comes from a closed form or from the simulation.
 
+mod levels;
 mod row;
 
+pub use levels::{HostBounds, Level};
 pub use row::{Corruption, Row, SavedBy, Source, time_text};
 
 use crate::cloning::spares_with_confidence;
@@ -42,8 +44,10 @@ pub struct Question {
     pub clone_slowdown: f64,
     /// Downtime for a checkpoint that the program makes itself; `None` if it makes none.
     pub checkpoint_s: Option<f64>,
-    /// Cost of a checkpoint of the runtime; `None` if none are made.
+    /// Cost of a checkpoint of the runtime in a directory that all hosts share; `None` if none are made.
     pub save: Option<SaveCost>,
+    /// Capacities of a host, for checkpoints that hosts keep themselves.
+    pub bounds: HostBounds,
     /// Memory of a process, in bytes; `None` if unknown.
     pub image_bytes: Option<f64>,
     /// Power of a host, in watts; `None` if unknown.
@@ -58,7 +62,7 @@ pub struct Question {
     pub seed: u64,
 }
 
-/// Cost of a checkpoint of the runtime, for one replica of each rank. With more, all replicas are saved.
+/// Cost of a checkpoint of the runtime. One replica of each rank is saved, at every degree.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct SaveCost {
     /// Downtime of the program.
@@ -99,7 +103,7 @@ pub enum AdviceError {
     Figure(&'static str, f64),
     /// The hosts do not even hold one replica of each rank.
     #[error("{ranks} ranks, {per_host} to a host, need {needed} hosts; there are {hosts}")]
-    NoRoom {
+    TooFewHosts {
         /// Number of virtual ranks.
         ranks: u32,
         /// Number of processes on each host.
@@ -131,7 +135,13 @@ impl Question {
             ("the deadline", self.deadline_s.unwrap_or(1.0)),
             ("the time of a checkpoint", self.checkpoint_s.unwrap_or(1.0)),
         ];
-        let wrong = above_zero.into_iter().find(|(_, value)| !(*value > 0.0 && value.is_finite()));
+        let HostBounds { disk_rate, network_rate, disk_bytes, memory_bytes } = self.bounds;
+        let above_zero = above_zero.into_iter().chain([
+            ("the rate of a host's disk", disk_rate.unwrap_or(1.0)),
+            ("the rate of a host's network", network_rate.unwrap_or(1.0)),
+            ("the room on a host's disk", disk_bytes.unwrap_or(1.0)),
+            ("the memory of a host", memory_bytes.unwrap_or(1.0)),
+        ]);
         let at_least_zero = [
             ("the share that a replica adds", self.beta),
             ("the time of a restart", self.restart_s),
@@ -144,6 +154,7 @@ impl Question {
             ("the stop of a checkpoint", self.save.map_or(0.0, |save| save.stop_s)),
             ("the time until a checkpoint is on the disk", self.save.map_or(0.0, |save| save.time_s)),
         ];
+        let wrong = above_zero.into_iter().find(|(_, value)| !(*value > 0.0 && value.is_finite()));
         let wrong = wrong.or(at_least_zero.into_iter().find(|(_, value)| !(*value >= 0.0 && value.is_finite())));
         let save_slowdown = self.save.map_or(0.0, |save| save.slowdown);
         let shares = [
@@ -164,7 +175,7 @@ impl Question {
         let plane = self.ranks.div_ceil(self.per_host);
         if let Some(hosts) = self.hosts.filter(|hosts| *hosts < plane) {
             let Self { ranks, per_host, .. } = *self;
-            return Err(AdviceError::NoRoom { ranks, per_host, needed: plane, hosts });
+            return Err(AdviceError::TooFewHosts { ranks, per_host, needed: plane, hosts });
         }
         let mut advice = Advice { rows: Vec::new(), too_large: 0, not_simulated: 0 };
         for degree in DEGREES {
@@ -202,7 +213,8 @@ impl Question {
     }
 
     /// Ways to run the job at a degree. Without spares, and with spares if there is a replica to clone; each without
-    /// checkpoints, and with the program's own if it makes any. Also with spares and checkpoints of the runtime.
+    /// checkpoints, and with the program's own if it makes any. Also with spares and checkpoints of the runtime, at
+    /// each level.
     fn ways(&self, degree: f64, plane: u32, doubled: u32) -> Vec<Way> {
         let whole = degree.floor() as u32;
         let spheres = vec![(whole, plane - doubled), (whole + 1, doubled)];
@@ -225,16 +237,16 @@ impl Question {
             let saved = policies.iter().map(|policy| with_interval(policy, saving));
             ways.extend(saved.map(|policy| way(policy, Some(SavedBy::Program))));
         }
-        if let Some(SaveCost { stop_s, time_s, slowdown }) = self.save {
-            let background = (time_s * degree - stop_s).max(0.0);
+        let replaced = policies.pop().expect("one is always there");
+        for (level, SaveCost { stop_s, time_s, slowdown }) in self.levels(degree, plane.saturating_add(doubled)) {
+            let background = (time_s - stop_s).max(0.0);
             let saving = Saving { interval: 1.0, first: 0.0, stop: stop_s, background, slowdown };
             // Without spares a lost host stays lost, and the next loss would find the job with fewer hosts.
-            let replaced = policies.pop().expect("one is always there");
-            let saved_by = Some(SavedBy::Runtime);
+            let saved_by = Some(SavedBy::Runtime(level));
             ways.push(Way { policy: with_interval(&replaced, saving), saved_by, has_spares: true });
             // A job without replicas can also wait until its host is repaired, and be resumed then.
-            if degree == 1.0 && (plane == 1 || self.repair_s.is_some()) {
-                let waiting = Policy { restart: self.restart_s + self.repair_s.unwrap_or(0.0), ..bare };
+            if degree == 1.0 && level == Level::Shared && (plane == 1 || self.repair_s.is_some()) {
+                let waiting = Policy { restart: self.restart_s + self.repair_s.unwrap_or(0.0), ..bare.clone() };
                 ways.push(Way { policy: with_interval(&waiting, saving), saved_by, has_spares: false });
             }
         }
@@ -242,6 +254,17 @@ impl Question {
         let saves = |policy: &Policy| policy.saving.is_none_or(|saving| saving.first_work() < policy.work);
         ways.retain(|way| saves(&way.policy));
         ways
+    }
+
+    /// The levels at which a job on this number of hosts can be saved, with the cost of each.
+    fn levels(&self, degree: f64, hosts: u32) -> Vec<(Level, SaveCost)> {
+        let Some(shared) = self.save else { return Vec::new() };
+        let on_each = |processes: f64| self.image_bytes.map(|bytes| bytes * processes / f64::from(hosts.max(1)));
+        // Of each rank one replica is saved, and those are spread over all hosts.
+        let part = on_each(f64::from(self.ranks));
+        let used = on_each(f64::from(self.ranks) * degree).unwrap_or(0.0);
+        let cost = |level: Level| Some((level, level.cost(shared, part, used, &self.bounds)?));
+        Level::all(hosts).filter_map(cost).collect()
     }
 
     /// Adds spares, enough that one is rarely missing.
@@ -271,6 +294,16 @@ impl Question {
         // If some runs do not end, the mean of the others says nothing about the job.
         let mean = |outcomes: &Outcomes| if outcomes.unfinished > 0.0 { f64::INFINITY } else { outcomes.time };
         let time_s = closed.or(outcomes.as_ref().map(mean))?;
+        let saving = policy.saving;
+        let exposed_s = saving.map_or(0.0, |saving| saving.interval + saving.stop + saving.background) + policy.restart;
+        // Only a job that goes back needs its checkpoints.
+        let returns = policy.interruption_rate() * time_s.min(policy.work * STRETCH_MAX);
+        let checkpoints_lost = match saved_by {
+            Some(SavedBy::Runtime(level)) => Some(level.times_lost(returns, exposed_s, policy.mttf)),
+            _ => None,
+        };
+        // A job without its checkpoints begins anew, on average in its middle.
+        let time_s = time_s * (1.0 + checkpoints_lost.unwrap_or(0.0) / 2.0);
         // The closed form yields only the mean; the probability of missing the deadline needs a simulation.
         let late = self.deadline_s.and_then(simulated).map(|outcomes| outcomes.unfinished);
         let spares = self.spares(way, time_s);
@@ -278,15 +311,17 @@ impl Question {
         let host_hours = time_s * f64::from(hosts) / crate::HOUR_S;
         let processes = f64::from(self.ranks) * degree;
         let of_saved = match saved_by {
-            Some(SavedBy::Program) => f64::from(self.ranks) * 2.0,
-            _ => processes * 3.0,
+            Some(SavedBy::Runtime(level)) => f64::from(self.ranks) * 3.0 * level.copies(),
+            _ => f64::from(self.ranks) * 2.0,
         };
-        let saving = policy.saving;
+        let is_in_memory = *saved_by == Some(SavedBy::Runtime(Level::Memory));
+        let image_bytes = |processes: f64| self.image_bytes.map(|bytes| bytes * processes);
         let row = Row {
             degree,
             spares,
             hosts,
             saved_by: *saved_by,
+            checkpoints_lost,
             checkpoint_interval_s: saving.map(|saving| saving.interval),
             first_checkpoint_s: saving.map(|saving| saving.first_work()),
             time_s,
@@ -295,8 +330,8 @@ impl Question {
             energy_kwh: self.watts.map(|watts| host_hours * watts / 1000.0),
             interrupted: outcomes.map_or_else(|| interrupted(policy, time_s), |outcomes| outcomes.interrupted),
             late,
-            memory_bytes: self.image_bytes.map(|bytes| bytes * processes),
-            disk_bytes: self.image_bytes.filter(|_| saving.is_some()).map(|bytes| bytes * of_saved),
+            memory_bytes: image_bytes(processes + if is_in_memory { of_saved } else { 0.0 }),
+            disk_bytes: image_bytes(of_saved).filter(|_| saving.is_some() && !is_in_memory),
             corruption: match degree {
                 3.0.. => Corruption::Outvoted,
                 2.0.. => Corruption::Detected,
@@ -312,7 +347,7 @@ impl Question {
         let rate = match saved_by {
             _ if !has_spares => return 0,
             // A job that returns to a checkpoint needs a replacement for each lost host.
-            Some(SavedBy::Runtime) => policy.host_count() as f64 / policy.mttf,
+            Some(SavedBy::Runtime(_)) => policy.host_count() as f64 / policy.mttf,
             _ => policy.replacement_rate(),
         };
         let time = if time_s.is_finite() { time_s } else { policy.work };

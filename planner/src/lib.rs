@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`interval`] | how often to checkpoint, and the resulting time |
 //! | [`first_point`] | from which point on a checkpoint pays at all |
-//! | [`spare_choice`], [`room`] | whether to use a spare, or to continue on fewer nodes |
+//! | [`spare_choice`], [`memory`] | whether to use a spare, or to continue on fewer nodes |
 //! | [`overhead`], [`cloning`], [`sphere`], [`spheres`] | time at redundancy r, with and without clones, or with
 //! partial replication |
 //! | [`clusters`] | which ranks roll back together, and which share an erasure code |
@@ -29,11 +29,11 @@ pub mod detection;
 pub mod exposure;
 pub mod first_point;
 pub mod interval;
+pub mod memory;
 pub mod overhead;
 pub mod policy;
 pub mod profile;
 pub mod regions;
-pub mod room;
 pub mod simulation;
 pub mod site;
 pub mod spare_choice;

@@ -55,7 +55,7 @@ pub struct Profile {
     /// Mean downtime in seconds within that time.
     #[serde(default)]
     pub save_stop_s: Option<f64>,
-    /// Mean size in bytes of such a checkpoint, with all replicas.
+    /// Mean size in bytes of such a checkpoint, with one replica of each rank.
     #[serde(default)]
     pub saved_bytes: Option<f64>,
     /// Number of times that the job went back to a checkpoint of the runtime.
@@ -317,8 +317,8 @@ impl Learned {
             image_bytes: runs.iter().filter_map(|run| run.image_bytes).max_by(f64::total_cmp),
             window_s: of(|run| run.window_s),
             checkpoint_s: of(|run| run.checkpoint_s),
-            // All replicas are saved, so the time is proportional to the degree.
-            save_s: of(|run| run.save_s.map(|time| time / run.degree)),
+            // One replica of each rank is saved, at every degree.
+            save_s: of(|run| run.save_s),
             save_stop_s: of(|run| run.save_stop_s),
             save_slowdown,
             restart_s: of(|run| run.restart_s),

@@ -1,6 +1,6 @@
 //! Advice: the first configuration, and errors. Also the profiles that it is based on.
 
-use planner::advise::{AdviceError, Corruption, Objective, Question, SaveCost, SavedBy, Source};
+use planner::advise::{AdviceError, Corruption, HostBounds, Level, Objective, Question, SaveCost, SavedBy, Source};
 use planner::profile::{Calls, FORMAT, Learned, Profile, ProfileError};
 use planner::site::{HostFacts, Mtbf};
 
@@ -22,6 +22,7 @@ fn question() -> Question {
         clone_slowdown: 0.1,
         checkpoint_s: None,
         save: None,
+        bounds: HostBounds::default(),
         image_bytes: Some(1e9),
         watts: Some(400.0),
         deadline_s: None,
@@ -89,7 +90,7 @@ fn advice_for_checkpoints_has_their_options_and_spare_hosts() {
     let with = |question: Question| Question { mttf_s: 240.0 * HOUR, save: Some(save), ..question }.advise().unwrap();
     let advice = with(question());
     let best = &advice.rows[0];
-    assert_eq!((best.degree, best.saved_by), (1.0, Some(SavedBy::Runtime)));
+    assert_eq!((best.degree, best.saved_by), (1.0, Some(SavedBy::Runtime(Level::Shared))));
     let interval = best.checkpoint_interval_s.unwrap();
     // A checkpoint costs 0.1 + 30 · 0.1 s of work: sqrt(2 · 3.1 · 13500) = 289 s. Work done meanwhile is not lost
     // twice.
@@ -99,15 +100,46 @@ fn advice_for_checkpoints_has_their_options_and_spare_hosts() {
     assert!((10..30).contains(&spares) && best.hosts == 64 + spares);
     assert!(best.command.contains(&format!(" --spares {spares} --checkpoint {interval:.0}s")), "{}", best.command);
     assert_eq!(best.disk_bytes, Some(3.0 * 1.024e12));
-    // All replicas are saved, so space doubles.
-    let double = advice.rows.iter().find(|row| (row.degree, row.saved_by) == (2.0, Some(SavedBy::Runtime)));
-    assert!(double.is_none_or(|row| row.disk_bytes == Some(6.0 * 1.024e12)));
+    // One replica of each rank is saved, so space stays the same.
+    let saved_by = Some(SavedBy::Runtime(Level::Shared));
+    let double = advice.rows.iter().find(|row| (row.degree, row.saved_by) == (2.0, saved_by));
+    assert_eq!(double.map(|row| row.disk_bytes), Some(Some(3.0 * 1.024e12)));
     // A job that waits for the repair needs no spare, and one on a single host cannot keep one.
     let waiting = with(Question { repair_s: Some(600.0), ..question() });
     assert!(waiting.rows.iter().any(|row| row.spares == 0 && row.command.contains("--checkpoint")));
     let alone = with(Question { ranks: 16, hosts: Some(1), ..question() });
     assert!(alone.rows.iter().any(|row| row.hosts == 1 && row.command.contains("--checkpoint")));
     assert!(!alone.rows.iter().any(|row| row.command.contains("--spares")));
+}
+
+/// Hosts that fail often are better off with checkpoints that cost little, as long as those are not lost too.
+#[test]
+fn checkpoints_on_hosts_have_rows_where_rates_are_known() {
+    let save = Some(SaveCost { time_s: 600.0, stop_s: 0.1, slowdown: 0.1 });
+    let bounds = HostBounds { disk_rate: Some(1e9), network_rate: Some(5e9), ..HostBounds::default() };
+    let question = Question { mttf_s: 500.0 * HOUR, save, bounds, image_bytes: Some(1e9), ..question() };
+    let advice = question.advise().unwrap();
+    let row = |level| {
+        let of = |row: &&planner::advise::Row| (row.degree, row.saved_by) == (1.0, Some(SavedBy::Runtime(level)));
+        advice.rows.iter().find(of).unwrap_or_else(|| panic!("no row at {level:?}"))
+    };
+    let (shared, partner, pieces) = (row(Level::Shared), row(Level::Partner), row(Level::Erasure(4, 2)));
+    assert!(partner.time_s < shared.time_s && pieces.time_s < shared.time_s);
+    assert!(pieces.command.contains("--checkpoint-level erasure:4+2") && !shared.command.contains("level"));
+    assert_eq!(
+        [shared, partner, pieces].map(|row| row.disk_bytes),
+        [3.0, 6.0, 4.5].map(|parts| Some(parts * 1.024e12))
+    );
+    let lost = [shared, partner, pieces].map(|row| row.checkpoints_lost.unwrap());
+    assert!(lost[0] == 0.0 && lost[1] > lost[2] && lost[2] > 0.0, "{lost:?}");
+    assert_eq!(row(Level::Memory).memory_bytes, Some(7.0 * 1.024e12));
+    // Hosts that are full keep no checkpoints.
+    let full = HostBounds { disk_bytes: Some(1e10), memory_bytes: Some(2e10), ..bounds };
+    let advice = Question { bounds: full, ..question.clone() }.advise().unwrap();
+    assert!(!advice.rows.iter().any(|row| row.command.contains("--checkpoint-level")));
+    let wrong = HostBounds { disk_rate: Some(0.0), ..bounds };
+    let error = Question { bounds: wrong, ..question }.advise().unwrap_err();
+    assert_eq!(error, AdviceError::Figure("the rate of a host's disk", 0.0));
 }
 
 #[test]
@@ -147,7 +179,7 @@ fn configurations_that_no_host_is_left_for_are_not_advised() {
     let advice = Question { hosts: Some(100), ..question() }.advise().unwrap();
     assert!(advice.too_large > 0 && advice.rows.iter().all(|row| row.hosts <= 100));
     let error = Question { hosts: Some(63), ..question() }.advise().unwrap_err();
-    assert_eq!(error, AdviceError::NoRoom { ranks: 1024, per_host: 16, needed: 64, hosts: 63 });
+    assert_eq!(error, AdviceError::TooFewHosts { ranks: 1024, per_host: 16, needed: 64, hosts: 63 });
     assert!(error.to_string().contains("64 hosts; there are 63"));
 }
 

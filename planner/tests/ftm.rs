@@ -5,7 +5,7 @@ use planner::Version::{AsPublished, Corrected};
 use planner::detection::heartbeat_detection;
 use planner::first_point::{FirstPoint, overhead};
 use planner::interval::{daly_first_order, fialho};
-use planner::room::{Node, Spare, Store};
+use planner::memory::{Node, Spare, Store};
 use planner::spare_choice::SpareChoice;
 
 /// A column of table 5.5, with the results of the formulas.

@@ -406,7 +406,7 @@ impl Decisions {
 
     pub(crate) fn handle_behind(&mut self, from: ReplicaIndex, streams: Vec<StreamId>) {
         // The frame may arrive before the view that makes this process the leader.
-        self.lag.hear(from, streams);
+        self.lag.handle(from, streams);
     }
 
     /// The next outcome of a stream, if it is known, without taking it.
@@ -591,7 +591,7 @@ impl Decisions {
         if !self.follows(from) {
             return Ok(());
         }
-        self.hear_leader();
+        self.handle_leader();
         self.learn(from, first, items, outputs)?;
         self.transmit(from, Frame::DecisionAck { upto: self.count }, outputs);
         self.stabilize_pair();
@@ -616,7 +616,7 @@ impl Decisions {
     pub(crate) fn handle_stable(&mut self, from: ReplicaIndex, upto: u64) -> Result<(), ProtocolError> {
         if self.follows(from) {
             self.check_known(from, upto, self.count)?;
-            self.hear_leader();
+            self.handle_leader();
             self.told = upto.max(self.told);
             self.set_stable(upto);
             self.stabilize_pair();
@@ -879,7 +879,7 @@ impl Decisions {
     }
 
     /// Notes that the leader has sent a frame.
-    fn hear_leader(&mut self) {
+    fn handle_leader(&mut self) {
         if let Role::Follower { in_sync, .. } = &mut self.role {
             *in_sync = true;
         }

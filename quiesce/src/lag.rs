@@ -78,7 +78,7 @@ impl Lag {
     }
 
     /// Records a sibling's complete list of streams on which it is behind.
-    pub(crate) fn hear(&mut self, sibling: ReplicaIndex, streams: Vec<StreamId>) {
+    pub(crate) fn handle(&mut self, sibling: ReplicaIndex, streams: Vec<StreamId>) {
         self.forget(sibling);
         self.siblings.extend(streams.into_iter().take(STREAMS_MAX).map(|stream| (sibling, stream)));
     }

@@ -55,7 +55,7 @@ impl Beside {
     }
 
     /// Adds a line below the table: the reason why something is missing.
-    pub fn note(&mut self, note: String) {
+    pub fn record(&mut self, note: String) {
         eprintln!("redrt-bench: {note}");
         self.notes.push(note);
     }
@@ -150,7 +150,7 @@ mod tests {
         }
         found.add("start", "ms", Some(Goal::Ratio(1.0)), 1, 4.0);
         found.add("memory", "MiB", Some(Goal::Value(8.0)), 0, 16.25);
-        found.note("b does not".to_owned());
+        found.record("b does not".to_owned());
         let text = found.markdown();
         assert!(text.ends_with("\n\nb does not.\n\n"), "{text}");
         let lines: Vec<_> = text.lines().filter(|line| line.starts_with('|')).collect();

@@ -139,10 +139,10 @@ impl Bench<'_> {
                     let mut command = self.command(number, 2)?;
                     command.args([what, &count.to_string()]);
                     match runner::output(&mut command) {
-                        Ok(text) => note(&mut found, number, *count, &text)?,
+                        Ok(text) => record(&mut found, number, *count, &text)?,
                         Err(error) if library.is_redrt() => return Err(error),
                         Err(_) => {
-                            found.note(format!("With {} {count} {what} do not end well", library.name));
+                            found.record(format!("With {} {count} {what} do not end well", library.name));
                             given_up[number] = true;
                         }
                     }
@@ -168,7 +168,7 @@ impl Bench<'_> {
                 }
                 let mut command = self.libraries[0].replicated(2, 2, &self.programs[0]);
                 command.args(["retained", &depth.to_string()]).arg(&file);
-                note(&mut found, 0, *depth, &runner::output(&mut command)?)?;
+                record(&mut found, 0, *depth, &runner::output(&mut command)?)?;
             }
         }
         Ok(found)
@@ -176,7 +176,7 @@ impl Bench<'_> {
 }
 
 /// Adds the figures that `growth.c` printed for this number.
-fn note(found: &mut Beside, library: usize, count: u32, text: &str) -> Result<()> {
+fn record(found: &mut Beside, library: usize, count: u32, text: &str) -> Result<()> {
     for (name, value, unit) in figures(text)? {
         let unit = match unit.as_str() {
             "us" => "us",

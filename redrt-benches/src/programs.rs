@@ -89,7 +89,11 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
                     Ok(ended) => ended,
                     Err(error) if library.is_redrt() => return Err(error),
                     Err(_) => {
-                        found.note(format!("With {} `{name} {}` does not end well", library.name, arguments.join(" ")));
+                        found.record(format!(
+                            "With {} `{name} {}` does not end well",
+                            library.name,
+                            arguments.join(" ")
+                        ));
                         ready[number] = None;
                         continue;
                     }
@@ -97,7 +101,11 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
                 let before = expected.get_or_insert_with(|| printed.clone());
                 if *before != printed {
                     // The first library is redrt.
-                    found.note(format!("With {} `{name} {}` prints something else", library.name, arguments.join(" ")));
+                    found.record(format!(
+                        "With {} `{name} {}` prints something else",
+                        library.name,
+                        arguments.join(" ")
+                    ));
                     ready[number] = None;
                     continue;
                 }

@@ -33,7 +33,7 @@ pub fn measure(root: &Path, work: &Path, libraries: &[Library], effort: Effort) 
                 Ok(printed) => printed,
                 Err(error) if library.is_redrt() => return Err(error),
                 Err(_) => {
-                    found.note(format!("With {name} run {run} did not end well, and it was not run again"));
+                    found.record(format!("With {name} run {run} did not end well, and it was not run again"));
                     programs[number] = None;
                     continue;
                 }

@@ -122,7 +122,7 @@ fn shared_memory_that_comes_and_goes_is_saved_and_loaded() {
     };
     let alone = sorted(&job(1).run().ended_well());
     // An image with shared memory that is gone when the image is complete could not be loaded.
-    for degree in breadth(&[1, 1, 2][..], &[1, 1, 1, 1, 2, 2]).iter().copied() {
+    for degree in breadth(&[1, 2][..], &[1, 1, 1, 1, 2, 2]).iter().copied() {
         let store = store();
         let job = saved(job(degree), "50ms", &store).start();
         job.wait_until("a checkpoint, or the end", |job| job.count("checkpoint") > 0 || job.has_ended());
@@ -137,7 +137,7 @@ fn shared_memory_that_comes_and_goes_is_saved_and_loaded() {
 
 #[test]
 fn what_comes_and_goes_is_no_reason_to_take_no_checkpoint() {
-    let count = breadth(15, 40);
+    let count = breadth(6, 40);
     let program = compile_case("sharing");
     let store = store();
     // The program makes and removes shared memory and pipes all the time.
@@ -387,19 +387,25 @@ fn a_job_goes_back_when_its_only_daemon_is_killed() {
     is_right(ended).said("the job goes back to checkpoint 1");
 }
 
+/// A program that crashes has its own exit code. One that is killed from outside is to be resumed.
 #[test]
 fn a_program_that_fails_by_itself_is_not_started_for_ever() {
-    let store = store();
-    let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
-        checkpoint(job);
-        for count in 1..=3 {
-            job.kill_replica("1.0");
-            is_back(job, count, 3);
-        }
-        job.kill_replica("1.0");
-        job.wait_for("rank-lost", 1);
-    });
-    ended.ended_with(137).said("for the 3. time").said("times without another since; ending the job");
+    for (signal, code, said) in [
+        (libc::SIGSEGV, 139, "the program fails on its way from there each time"),
+        (libc::SIGKILL, 75, "times without another since; ending it, to be resumed"),
+    ] {
+        let store = store();
+        let ended = while_computing(LIMIT, until(1, "auto", &store), |job| {
+            checkpoint(job);
+            for count in 1..=3 {
+                job.signal_replica("1.0", signal);
+                is_back(job, count, 3);
+            }
+            job.signal_replica("1.0", signal);
+            job.wait_for("rank-lost", 1);
+        });
+        ended.ended_with(code).said("for the 3. time").said(said);
+    }
 }
 
 #[test]
@@ -596,8 +602,7 @@ fn options_of_checkpoints_without_checkpoints_are_refused() {
 
 #[test]
 fn programs_are_all_saved_and_loaded() {
-    let of_gate =
-        ["heat", "collectives", "onesided", "fortran_f08"].map(|name| Program::named(name).expect("it is there"));
+    let of_gate = ["collectives", "onesided"].map(|name| Program::named(name).expect("it is there"));
     for program in breadth(of_gate.to_vec(), Program::ALL.to_vec()) {
         let store = store();
         let alone = Job::of(&program).run().ended_well();

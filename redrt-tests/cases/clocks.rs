@@ -1,7 +1,7 @@
 //! Inputs from outside of MPI: callbacks and Python agree on them, and a replica that parts from its siblings is
 //! reported.
 
-use redrt_tests::{Job, compile_case, compile_source, prefix, root};
+use redrt_tests::{Job, breadth, compile_case, compile_source, prefix, root};
 use std::time::Duration;
 
 #[test]
@@ -39,12 +39,12 @@ fn what_the_system_counts_agrees() {
             ended.fail(&format!("{told:?} divergences and mismatches"));
         }
     };
-    for degree in [1, 2, 3] {
+    for degree in breadth(3..=3, 1..=3) {
         agree(Job::new(2, &program).degree(degree).run(), degree);
     }
     // After the loss of the leader a new one decides, and a copy joins.
     agree(Job::new(2, &program).degree(2).inject("kill:0.0@#7").run(), 2);
-    let copied = Job::new(2, &program).arguments(&["400"]).degree(2).options(&["--spares", "1"]);
+    let copied = Job::new(2, &program).arguments(&[breadth("150", "400")]).degree(2).options(&["--spares", "1"]);
     agree(copied.inject("kill:1.0@#20").run(), 2);
 }
 

@@ -96,6 +96,40 @@ fn a_line_of_output_that_differs_is_told_with_both_texts() {
     let _ = ended.said("line 4 that rank 1 prints: ");
 }
 
+/// A data race decides what a thread sends. Stacks of threads begin elsewhere than that of the main thread.
+#[test]
+fn a_data_race_is_found_where_a_thread_sends() {
+    let ended = Job::new(3, &compile_case("racing")).options(&["--check-determinism"]).run().ended_with(1);
+    let message = only_message(&ended);
+    for replica in ["1.0", "1.1"] {
+        let callers = message["stacks"][replica]["callers"].as_array().cloned().unwrap_or_default();
+        let functions: Vec<_> = callers.iter().map(|caller| caller["function"].as_str().unwrap_or_default()).collect();
+        assert_eq!(functions, ["send_counter", "work"], "{message:#}");
+    }
+    let last = &message["last_common_lock"]["stack"];
+    assert_eq!((&last["call"], &last["callers"][0]["function"]), (&"pthread_mutex_lock".into(), &"begin".into()));
+    let _ = ended.said("in thread ").said("the last lock that both took alike: pthread_mutex_lock, operation ");
+}
+
+/// A thread of the follower ends after fewer locks than the leader's takes. Nobody knows beforehand in which run that
+/// happens; no run may stand still.
+#[test]
+fn a_thread_that_takes_fewer_locks_is_found() {
+    let program = compile_case("unequal");
+    for _ in 0..60 {
+        let ended = Job::new(2, &program).options(&["--check-determinism"]).run();
+        if ended.number("divergences") > 0 {
+            let ended = ended.ended_with(1).said("has ended without taking a lock that it took in its leader");
+            let others = &ended.summary["determinism"]["others"][0];
+            assert_eq!(others["last_common_lock"]["stack"]["callers"][0]["function"], "take", "{others:#}");
+            let _ = ended.said("the last lock that both took alike").said("then took another one: pthread_mutex_lock");
+            return;
+        }
+        let _ = ended.ended_with(0);
+    }
+    panic!("the threads took as many locks each time");
+}
+
 #[test]
 fn programs_that_are_deterministic_pass() {
     let ended = checked("none", &[]).ended_well().said("the program was deterministic: ");

@@ -1,6 +1,6 @@
 //! Ends of jobs: aborts, crashes, time limits, signals, and the loss of a whole rank.
 
-use redrt_tests::{Ended, Job, Program, compile_source, prefix};
+use redrt_tests::{Ended, Job, Program, breadth, compile_source, prefix};
 use std::process::Command;
 use std::time::Duration;
 
@@ -289,11 +289,10 @@ fn forty_ranks_meet() {
             return 0;
         }"#;
     let (_directory, program) = compile_source(source);
-    for transport in ["shm", "tcp"] {
-        for degree in [1, 2] {
-            let job = Job::new(40, &program).degree(degree).transport(transport).run();
-            let _ = job.ended_well().printed("40 ranks, sum 780\n");
-        }
+    for (transport, degree) in breadth(&[("shm", 2), ("tcp", 1)][..], &[("shm", 1), ("shm", 2), ("tcp", 1), ("tcp", 2)])
+    {
+        let job = Job::new(40, &program).degree(*degree).transport(transport).run();
+        let _ = job.ended_well().printed("40 ranks, sum 780\n");
     }
 }
 

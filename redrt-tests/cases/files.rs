@@ -14,7 +14,7 @@ fn right_after_any_loss(program: Program) {
     let alone = Job::of(&program).run().ended_well();
     let mut random = Random::from_environment();
     for (transport, degree) in [("shm", 2), ("tcp", 2), ("shm", 3)] {
-        for rank in (0..program.rank_count).step_by(breadth(2, 1)) {
+        for rank in (0..program.rank_count).step_by(breadth(3, 1)) {
             for replica in ["0", "1"] {
                 // Each rank sends more than 100 messages.
                 let send = random.from_one_to(100);

@@ -1,6 +1,6 @@
 //! Objects that are made and freed again and again leave little memory behind.
 
-use redrt_tests::{Job, compile_case};
+use redrt_tests::{Job, breadth, compile_case};
 
 /// Kind of object, count, degree, and the limit on the bytes that each may leave behind. An allocator takes memory in
 /// steps of up to 2 MiB, spread over the count: a limit is one such step and somewhat more, or two where replicas lag.
@@ -22,6 +22,7 @@ const LIMITS: [(&str, u32, u16, i64); 11] = [
 fn what_is_freed_leaves_little_behind() {
     let program = compile_case("flat");
     for (what, count, degree, limit) in LIMITS {
+        let count = count / breadth(2, 1);
         let left_of = |count: u32| {
             let job = Job::new(2, &program).degree(degree).arguments(&[what, &count.to_string()]);
             let ended = job.run().ended_well();

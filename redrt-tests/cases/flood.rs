@@ -1,7 +1,7 @@
 //! A sender that is faster than its receiver waits, and does not run out of memory; so does a replica that is faster
 //! than its sibling.
 
-use redrt_tests::{Job, Running, compile_case};
+use redrt_tests::{Job, Running, breadth, compile_case};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const MIB_MAX: u32 = 96;
 fn a_sender_faster_than_its_receiver_keeps_a_bounded_amount() {
     let program = compile_case("flood");
     for (count, bytes) in FLOODS {
-        for degree in [1, 2, 3] {
+        for degree in breadth(&[1, 2][..], &[1, 2, 3]).iter().copied() {
             let words = [count.to_string(), bytes.to_string()];
             let job = Job::new(2, &program).degree(degree).arguments(&[&words[0], &words[1]]);
             let sum = u64::from(count) * u64::from(count - 1) / 2;
@@ -32,7 +32,8 @@ fn a_sender_faster_than_its_receiver_keeps_a_bounded_amount() {
 fn a_waiting_sender_goes_on_when_a_receiver_dies() {
     let program = compile_case("flood");
     let sum = "79999800000\n".repeat(2);
-    for kill in ["kill:1.0@0.5s", "kill:1.1@0.5s", "kill:0.0@0.5s"] {
+    let kills = ["kill:1.0@0.5s", "kill:1.1@0.5s", "kill:0.0@0.5s"];
+    for kill in breadth(&kills[1..], &kills[..]) {
         let job = Job::new(2, &program).degree(2).arguments(&["400000", "8"]).inject(kill);
         let ended = job.run().ended_well().printed(&sum);
         assert_eq!(ended.events("replica-lost").count(), 1, "{ended}");
@@ -62,6 +63,7 @@ fn wait_for_rest(job: &Running, replica: &str) {
 fn a_leader_that_only_talks_to_itself_waits_for_its_follower() {
     let program = compile_case("ahead");
     for (kind, count) in [("message", 1_000_000_u64), ("window", 400_000)] {
+        let count = count / breadth(4, 1);
         let job = Job::new(1, &program).degree(2).arguments(&[kind, &count.to_string()]).start();
         job.wait_until("computing", |job| job.output().contains("computing"));
         job.signal_replica("0.1", libc::SIGSTOP);

@@ -1,6 +1,6 @@
 //! All replicas of a rank run a threaded program of an interpreter alike.
 
-use redrt_tests::{Job, prefix, root};
+use redrt_tests::{Job, breadth, prefix, root};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn threads_of_python_that_race_do_the_same_in_all_replicas() {
     if !is_ordered() {
         return;
     }
-    for degree in 1..=3 {
+    for degree in breadth(3..=3, 1..=3) {
         let ended = job(degree, &["30"]).run().ended_well().printed("Python's threads agree\n");
         assert_eq!(ended.number("divergences"), 0, "{ended}");
     }
@@ -65,12 +65,13 @@ fn threads_of_python_older_than_mpi_init_behave_alike() {
         return;
     }
     let killed = ["--inject", "kill:1.0@#20", "--spares", "1"];
-    for (degree, options) in [(1, &[][..]), (2, &[]), (3, &[]), (2, &killed)] {
-        for how in [&[][..], &["held"]] {
-            let job = job_of("early_interpreter.py", degree, &["25"]).arguments(how).options(options);
-            let ended = job.run().ended_with(0).printed("Python's older threads agree\n");
-            assert_eq!((ended.number("mismatches"), ended.number("divergences")), (0, 0), "{ended}");
-        }
+    let worlds = [(1, &[][..]), (2, &[]), (3, &[]), (2, &killed)];
+    let all: Vec<_> = worlds.into_iter().flat_map(|world| [(world, &[][..]), (world, &["held"])]).collect();
+    // The gate has three replicas with the lock held, and two with a kill without it.
+    for ((degree, options), how) in breadth(all[5..7].to_vec(), all.clone()) {
+        let job = job_of("early_interpreter.py", degree, &[breadth("12", "25")]).arguments(how).options(options);
+        let ended = job.run().ended_with(0).printed("Python's older threads agree\n");
+        assert_eq!((ended.number("mismatches"), ended.number("divergences")), (0, 0), "{ended}");
     }
 }
 
@@ -81,7 +82,8 @@ fn event_loops_of_python_do_the_same_in_all_replicas() {
         return;
     }
     let killed = ["--inject", "kill:1.0@0.5s", "--spares", "1"];
-    for (degree, rounds, options) in [(1, "8", &[][..]), (2, "8", &[]), (3, "8", &[]), (2, "24", &killed)] {
+    let all = [(1, "8", &[][..]), (2, "8", &[]), (3, "8", &[]), (2, "24", &killed)];
+    for (degree, rounds, options) in breadth(&all[2..], &all[..]).iter().copied() {
         let job = job_of("asynchronous.py", degree, &[rounds]).options(options);
         let ended = job.run().ended_with(0).printed("the loops agree\n");
         assert_eq!((ended.number("mismatches"), ended.number("divergences")), (0, 0), "{ended}");

@@ -189,7 +189,7 @@ fn a_job_runs_where_no_interface_is_up() {
     for options in [&["-r", "2", "--spares", "1", "--inject", "kill:1.0@#8"][..], &["-r", "2", "--transport", "tcp"]] {
         let mut unshare = Command::new("unshare");
         unshare.arg("--net").arg(prefix().join("bin/redrun")).args(options).args(["-n", "2"]);
-        let output = unshare.arg(compile("ring")).args(["4", "20"]).output().unwrap();
+        let output = unshare.arg(compile("ring")).args(["1", "20"]).output().unwrap();
         assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
@@ -199,7 +199,7 @@ fn a_job_runs_in_a_directory_that_was_removed() {
     let directory = tempfile::tempdir().unwrap();
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"mkdir "$0/gone" && cd "$0/gone" && rmdir "$0/gone" && exec "$@""#]).arg(directory.path());
-    shell.arg(prefix().join("bin/redrun")).args(["-r", "2", "-n", "2"]).arg(compile("ring")).args(["4", "20"]);
+    shell.arg(prefix().join("bin/redrun")).args(["-r", "2", "-n", "2"]).arg(compile("ring")).args(["1", "20"]);
     let output = shell.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -1,7 +1,7 @@
 //! Copies are made while the program computes, and while processes that take part in making them die.
 
 use crate::disturbed_for;
-use redrt_tests::{Job, Random, compile};
+use redrt_tests::{Job, Random, breadth, compile};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ enum Victim {
 #[test]
 fn redundancy_comes_back_after_any_loss_while_a_copy_is_made() {
     let mut random = Random::from_environment();
-    let rounds = number("REDRT_ROUNDS", 12);
+    let rounds = number("REDRT_ROUNDS", breadth(4, 12));
     let job = Job::new(3, &compile("until")).degree(3).environment("UNTIL_MIB", "24");
     let limit = Duration::from_secs(60 + 10 * rounds);
     let ended = disturbed_for(limit, job.options(&["--spares", "2"]), |job| {
@@ -67,7 +67,8 @@ fn redundancy_comes_back_after_any_loss_while_a_copy_is_made() {
 #[test]
 fn a_rank_that_makes_no_call_is_copied() {
     let time = Duration::from_secs(number("REDRT_COMPUTE_SECONDS", 3));
-    for options in [&["--spares", "1"][..], &["--spares", "1", "--transport", "tcp"]] {
+    let all = [&["--spares", "1"][..], &["--spares", "1", "--transport", "tcp"]];
+    for options in breadth(&all[1..], &all[..]).iter().copied() {
         let job = Job::new(3, &compile("compute")).degree(2).options(options);
         let ended = disturbed_for(time + Duration::from_secs(60), job, |job| {
             let begin = Instant::now();

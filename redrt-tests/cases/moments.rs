@@ -1,6 +1,6 @@
 //! Jobs with losses at moments drawn from a seed, for each program and at each degree: of all processes, of one rank,
 //! or of the whole job with its `redrun`. Output and files must be as without losses. Here are a few;
-//! `scripts/line-campaign.sh` runs many.
+//! `scripts/checkpoint-campaign.sh` runs many.
 
 use crate::checkpoints::{LIMIT, resume, saved, store};
 use crate::posix::content;
@@ -187,7 +187,7 @@ fn disturb(alone: &Alone, degree: u16, time: Duration, random: &mut Random) -> L
 }
 
 #[test]
-#[ignore = "scripts/test.sh --all: each program is lost once, which is a part of scripts/line-campaign.sh"]
+#[ignore = "scripts/test.sh --all: each program is lost once, which is a part of scripts/checkpoint-campaign.sh"]
 fn programs_that_are_lost_at_any_moment_print_the_same() {
     if std::env::var_os("REDRT_MOMENTS").is_some() {
         return campaign();

@@ -55,6 +55,15 @@ fn threads_older_than_mpi_init_behave_alike() {
     }
 }
 
+/// Threads that were woken and have not run yet, that have a lock, and that wake others without one.
+#[test]
+fn threads_on_their_way_at_mpi_init_behave_alike() {
+    for (degree, count) in [(1, "40"), (2, "40"), (3, "40"), (2, "400")] {
+        let job = Job::new(2, &compile_case("early_crowd")).degree(degree).arguments(&[count]);
+        agreed(&job.run().ended_with(0).printed("threads agree\n"));
+    }
+}
+
 #[test]
 fn threads_take_locks_alike_after_their_leader_is_lost() {
     for killed in ["0.0", "1.1"] {
@@ -107,6 +116,33 @@ fn threads_that_probe_find_their_messages() {
 fn pools_of_runtimes_wait_as_they_come() {
     let ended = Job::new(2, &compile_case("libtbb_spinning")).degree(2).run().ended_well().printed("6003000\n");
     assert_eq!(ended.number("divergences"), 0, "{ended}");
+}
+
+/// A follower's thread waits for its turn where its leader's waits for a signal, and is cancelled there too.
+#[test]
+fn threads_are_cancelled_where_they_wait() {
+    for degree in 1..=3 {
+        let job = Job::new(2, &compile_case("cancelled")).degree(degree).arguments(&["9"]);
+        let ended = job.run().ended_well().printed("all were cancelled\n");
+        assert!(degree == 1 || ended.number("divergences") == 0, "{ended}");
+    }
+}
+
+/// Which child takes a piece of work, and answers first, is different in each replica.
+#[test]
+fn pools_of_processes_work_as_they_come() {
+    let killed = ["--inject", "kill:0.0@0.2s"];
+    for (degree, arguments, options) in [
+        (1, &["100"][..], &[][..]),
+        (2, &["100"], &[]),
+        (3, &["100", "thread"], &[]),
+        (2, &["2000", "thread"], &killed),
+    ] {
+        let job = Job::new(2, &compile_case("pool")).degree(degree).arguments(arguments).options(options);
+        let ended = job.run().ended_with(0).printed("the pool adds up\n");
+        assert_eq!(ended.err.contains("shares semaphores with child processes"), degree > 1, "{ended}");
+        assert!(degree == 1 || ended.number("divergences") == 0, "{ended}");
+    }
 }
 
 /// A forked child's locks are not ordered, although its parent's are.

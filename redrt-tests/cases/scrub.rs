@@ -136,7 +136,7 @@ fn of_two_replicas_nobody_is_outvoted_and_the_page_is_named() {
 }
 
 /// The gate takes one of this many programs and degrees.
-const GATE_STRIDE: usize = 6;
+const GATE_STRIDE: usize = 16;
 
 #[test]
 fn sound_replicas_are_left_alone() {

@@ -97,7 +97,7 @@ fn counted_in_a_database(count: u32, make: impl Fn(Job, &Path) -> Job) {
 #[test]
 fn a_database_loses_nothing() {
     let mut random = Random::from_environment();
-    let count = breadth(12, 60);
+    let count = breadth(6, 60);
     let mut moment = || random.from_one_to(u64::from(count));
     counted_in_a_database(20 * count, saved);
     let kill = format!("kill:0.0@file#{},kill:2.1@#{}", moment(), moment());

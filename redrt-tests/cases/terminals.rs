@@ -107,7 +107,7 @@ impl Place {
         command
     }
 
-    /// Length of the journal of the job's root.
+    /// Length of the journal of the job's coordinator.
     pub fn journal_bytes(&self) -> u64 {
         let inside = |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten();
         let directories = inside(self.directory.path()).flat_map(|entry| inside(&entry.path()));
@@ -243,7 +243,7 @@ fn a_second_console_takes_over_and_ctrl_c_there_ends_the_job() {
     let mut other = place.on(terminal, &["--attach"]);
     assert_eq!(code(&mut console), Some(76));
     assert!(first.close().ends_with("has another console now\n"));
-    // The first console has left, so this one has reached the root.
+    // The first console has left, so this one has reached the coordinator.
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(other.id() as i32), nix::sys::signal::Signal::SIGINT)
         .expect("it runs");
     assert_eq!(code(&mut other), Some(130));

@@ -3,8 +3,8 @@
 //! Each rank keeps one replica, or the job has a checkpoint to go back to. So every job must end well, print the output
 //! of an undisturbed run, and leave nothing behind. A job that does otherwise is printed with the seed that repeats it.
 
+mod coordinators;
 mod dress;
-mod roots;
 
 use clap::Parser;
 use dress::{Dress, perhaps_ticking};
@@ -50,6 +50,10 @@ impl Disks {
     }
 }
 
+/// After this time a job hangs: two ranks of `ticking` have needed more than 120 s beside four builds on two
+/// processors.
+const LIMIT: Duration = Duration::from_secs(400);
+
 /// Longer than the detection of a silent host takes.
 const LONG: Duration = Duration::from_secs(2);
 
@@ -76,16 +80,16 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     times: u32,
 
-    /// Only jobs with three roots, any of whose hosts may be lost; otherwise every eighth job is one.
+    /// Only jobs with three coordinators, any of whose hosts may be lost; otherwise every eighth job is one.
     #[arg(long)]
-    roots: bool,
+    coordinators: bool,
 }
 
 /// Lines of a report that are printed again after it.
 const SUMMARY_LINES: usize = 4;
 
-/// One job in this number has several roots.
-const ROOTS_EVERY: u64 = 8;
+/// One job in this number has several coordinators.
+const COORDINATORS_EVERY: u64 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
@@ -99,7 +103,7 @@ enum Fault {
     /// A daemon is stopped for a moment.
     Pause,
     /// redrun is stopped for a moment.
-    PauseRoot,
+    PauseCoordinator,
     /// A replica is stopped for a moment.
     PauseReplica,
     /// A guard is stopped, its daemon is killed, and the guard goes on when the host has been given up.
@@ -141,7 +145,7 @@ impl Fault {
         Self::Process,
         Self::Daemon,
         Self::Pause,
-        Self::PauseRoot,
+        Self::PauseCoordinator,
         Self::PauseReplica,
         Self::StoppedGuard,
         Self::Descriptors,
@@ -166,7 +170,7 @@ impl Fault {
     }
 
     /// True for a request to copy replicas, which is no fault.
-    fn is_wish(self) -> bool {
+    fn is_request(self) -> bool {
         matches!(self, Self::Migrate | Self::Drain | Self::Degree)
     }
 }
@@ -179,7 +183,7 @@ impl Known {
     fn of(&mut self, program: &Program) -> &(String, Duration) {
         self.0.entry((program.name, program.arguments)).or_insert_with(|| {
             let job = Job::new(program.rank_count, &dress::binary(program)).arguments(program.arguments);
-            let ended = job.limit(Duration::from_secs(120)).run().ended_well();
+            let ended = job.limit(LIMIT).run().ended_well();
             (ended.out, ended.took)
         })
     }
@@ -206,7 +210,7 @@ struct Trial {
 impl Trial {
     fn draw(random: &mut Random, known: &mut Known) -> Self {
         let fault = *random.one_of(&Fault::ALL);
-        let has_spare = fault.is_wish() || random.draw().is_multiple_of(4);
+        let has_spare = fault.is_request() || random.draw().is_multiple_of(4);
         // Copies take a moment. `cg` would take minutes where twelve processes on four hosts share a few processors.
         let long: Vec<_> = Program::LONG.into_iter().filter(|program| program.name != "cg").collect();
         // An error of `open` is for the program to handle, and these do not handle it.
@@ -223,7 +227,7 @@ impl Trial {
         let degrees: &[u16] = match fault {
             Fault::Home => &[1],
             _ if fault.goes_back() => &[1, 1, 2],
-            _ if fault.is_wish() => &[1, 2, 3],
+            _ if fault.is_request() => &[1, 2, 3],
             _ => &[2, 2, 3],
         };
         let degree = *random.one_of(degrees);
@@ -231,7 +235,7 @@ impl Trial {
         let fan_out = *random.one_of(&["32", "1", "2"]);
         let millis = known.of(&program).1.as_millis() as u64;
         // The moment is sometimes after the end of the job.
-        let after = Duration::from_millis(random.from_one_to(if fault.is_wish() { millis } else { millis * 2 }));
+        let after = Duration::from_millis(random.from_one_to(if fault.is_request() { millis } else { millis * 2 }));
         let rank = random.draw() % u64::from(program.rank_count);
         let replica = random.draw() % u64::from(degree);
         let other = (rank + 1) % u64::from(program.rank_count);
@@ -239,7 +243,7 @@ impl Trial {
         let inject = match fault {
             Fault::Send => Some(format!("kill:{rank}.{replica}@#{}", random.from_one_to(30))),
             Fault::Process => Some(format!("kill:{rank}.{replica}@{seconds:.3}s,kill:{other}.{replica}@{seconds:.3}s")),
-            _ if fault.is_wish() && degree > 1 && random.draw().is_multiple_of(2) => {
+            _ if fault.is_request() && degree > 1 && random.draw().is_multiple_of(2) => {
                 Some(format!("random:mtbf=1s,seed={}", random.from_one_to(1 << 30)))
             }
             _ => None,
@@ -276,7 +280,7 @@ impl Trial {
         };
         let job = self.inject.iter().fold(job, |job, fault| job.inject(fault));
         let job = disk.iter().fold(job, |job, disk| job.audit_at(&disk.path("audit")));
-        job.limit(Duration::from_secs(120)).start()
+        job.limit(LIMIT).start()
     }
 
     /// A third host: neither the fault's nor redrun's.
@@ -289,7 +293,7 @@ impl Trial {
     }
 
     /// Sends the drawn requests. The job may be over, or there may be no room for a copy.
-    fn wish(&self, random: &mut Random, job: &Running) {
+    fn request(&self, random: &mut Random, job: &Running) {
         match self.fault {
             Fault::Migrate => {
                 for _ in 0..3 {
@@ -362,7 +366,7 @@ impl Trial {
                 sleep(SHORT);
                 signal(libc::SIGCONT);
             }
-            Fault::PauseRoot => job.pause(SHORT),
+            Fault::PauseCoordinator => job.pause(SHORT),
             Fault::PauseReplica => {
                 send(replica, libc::SIGSTOP);
                 sleep(3 * SHORT);
@@ -394,7 +398,7 @@ impl Trial {
             Fault::Everything | Fault::Rank | Fault::Home | Fault::Elsewhere => {
                 self.lose_what_is_saved(random, lab, job)
             }
-            Fault::Migrate | Fault::Drain | Fault::Degree => self.wish(random, job),
+            Fault::Migrate | Fault::Drain | Fault::Degree => self.request(random, job),
             Fault::None | Fault::Send | Fault::Process => {}
         }
     }
@@ -406,7 +410,7 @@ impl Trial {
         let mut ended = job.wait();
         if self.fault == Fault::Elsewhere && ended.code == Some(SAVED) {
             let job = Job::resume(&self.dress.store(hosts)).on_hosts(hosts, self.elsewhere);
-            let resumed = job.limit(Duration::from_secs(120)).run();
+            let resumed = job.limit(LIMIT).run();
             ended.out.push_str(&resumed.out);
             ended = Ended { out: ended.out, ..resumed };
         }
@@ -451,50 +455,50 @@ struct Outcome {
 
 /// A job that was drawn.
 enum Drawn {
-    OneRoot(Trial),
-    ThreeRoots(roots::Trial),
+    OneCoordinator(Trial),
+    ThreeCoordinators(coordinators::Trial),
 }
 
 impl Drawn {
-    fn draw(random: &mut Random, known: &mut Known, has_three_roots: bool) -> Self {
-        match has_three_roots {
-            true => Self::ThreeRoots(roots::Trial::draw(random, known)),
-            false => Self::OneRoot(Trial::draw(random, known)),
+    fn draw(random: &mut Random, known: &mut Known, has_three_coordinators: bool) -> Self {
+        match has_three_coordinators {
+            true => Self::ThreeCoordinators(coordinators::Trial::draw(random, known)),
+            false => Self::OneCoordinator(Trial::draw(random, known)),
         }
     }
 
     fn name(&self) -> String {
         match self {
-            Self::OneRoot(trial) => trial.name(),
-            Self::ThreeRoots(trial) => trial.name(),
+            Self::OneCoordinator(trial) => trial.name(),
+            Self::ThreeCoordinators(trial) => trial.name(),
         }
     }
 
     fn kind(&self) -> String {
         match self {
-            Self::OneRoot(trial) => format!("{:?}", trial.fault),
-            Self::ThreeRoots(_) => "Roots".into(),
+            Self::OneCoordinator(trial) => format!("{:?}", trial.fault),
+            Self::ThreeCoordinators(_) => "Roots".into(),
         }
     }
 
     /// Draws other moments for the same faults.
     fn draw_moments(&mut self, random: &mut Random, known: &mut Known) {
         match self {
-            Self::OneRoot(trial) => {
+            Self::OneCoordinator(trial) => {
                 let millis = known.of(&trial.program).1.as_millis() as u64;
                 trial.after = Duration::from_millis(random.from_one_to(2 * millis));
             }
-            Self::ThreeRoots(trial) => trial.draw_moments(random, known),
+            Self::ThreeCoordinators(trial) => trial.draw_moments(random, known),
         }
     }
 
     fn run(&self, random: &mut Random, hosts: &Lab, disks: &mut Disks, known: &mut Known) -> Outcome {
         match self {
-            Self::OneRoot(trial) => {
+            Self::OneCoordinator(trial) => {
                 let expected = known.of(&trial.program).0.clone();
                 trial.run(random, hosts, disks.for_fault(trial.fault), &expected)
             }
-            Self::ThreeRoots(trial) => trial.run(random, hosts, &known.of(trial.program()).0),
+            Self::ThreeCoordinators(trial) => trial.run(random, hosts, &known.of(trial.program()).0),
         }
     }
 }
@@ -525,8 +529,8 @@ fn main() -> ExitCode {
         }
         // Each job has a seed of its own, so that one job can be repeated alone.
         let mut random = Random::new(arguments.seed.wrapping_mul(1 << 20).wrapping_add(number));
-        let has_three_roots = arguments.roots || number % ROOTS_EVERY == ROOTS_EVERY - 1;
-        let mut drawn = Drawn::draw(&mut random, &mut known, has_three_roots);
+        let has_three_coordinators = arguments.coordinators || number % COORDINATORS_EVERY == COORDINATORS_EVERY - 1;
+        let mut drawn = Drawn::draw(&mut random, &mut known, has_three_coordinators);
         let is_unwanted = arguments.fault.as_ref().is_some_and(|fault| *fault != drawn.kind());
         if is_unwanted || arguments.only.is_some_and(|only| number < only) {
             continue;

@@ -1,11 +1,11 @@
 //! One job: its command, its run and its outcome.
 
-use crate::council::OWN;
 use crate::lab::{self, Lab};
 use crate::marked::{MARK, kill_marked, marked};
 use crate::memory::MemoryGroup;
 use crate::prefix;
 use crate::programs::{Program, compile};
+use crate::quorum::OWN;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, TryLockError};
@@ -451,7 +451,7 @@ impl Running {
         find(self).expect("it was there a moment ago")
     }
 
-    /// Records of the audit log until now, with the records of roots on other hosts that could not write to it.
+    /// Records of the audit log until now, with the records of coordinators on other hosts that could not write to it.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
         let name = self.audit.file_name().unwrap_or_default().to_string_lossy().into_owned() + ".";

@@ -3,7 +3,7 @@
 //!
 //! [`Job`] describes one job and [`Ended`] its outcome; after each, nothing of it may be left on the machine.
 //! [`campaign`] runs many jobs with faults and makes a table of them. [`lab`] makes hosts for jobs that use several,
-//! and [`council`] follows a job whose root moves between them.
+//! and [`quorum`] follows a job whose root moves between them.
 
 mod alone;
 mod breadth;
@@ -11,7 +11,6 @@ mod browser;
 pub mod campaign;
 pub mod changing;
 mod control;
-pub mod council;
 mod disk;
 pub mod injection;
 mod job;
@@ -20,6 +19,7 @@ mod marked;
 mod memory;
 mod prefix;
 mod programs;
+pub mod quorum;
 mod random;
 
 pub use breadth::breadth;

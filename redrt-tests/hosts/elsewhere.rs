@@ -1,10 +1,10 @@
-//! Roots whose hosts are lost, and that come back on other hosts from nothing but their journals.
+//! Coordinators whose hosts are lost, and that come back on other hosts from nothing but their journals.
 
 use crate::{HOSTS, nothing_left};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use redrt_tests::council::{OWN, end_of, jobs_on, members_on, roots_on};
 use redrt_tests::lab::lab;
+use redrt_tests::quorum::{OWN, coordinators_on, end_of, jobs_on, peers_on};
 use redrt_tests::{Job, Lab, MARK, Random, Running, compile, compile_case, kill_marked, prefix};
 use std::fs::DirBuilder;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A root's remains on other hosts: its journal and its command line.
+/// A coordinator's remains on other hosts: its journal and its command line.
 pub struct Left {
     job: String,
     journal: Vec<u8>,
@@ -36,21 +36,22 @@ fn state(process: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Stops the root, so that it does nothing more, and takes its remains at that moment.
+/// Stops the coordinator, so that it does nothing more, and takes its remains at that moment.
 fn leave(lab: &Lab, host: &str) -> Left {
-    let root = *roots_on(lab, host).first().expect("it is there");
-    kill(Pid::from_raw(root), Signal::SIGSTOP).expect("it runs");
-    wait_until("stop", || state(root) == Some('T'));
-    // Members would bring the root back.
+    let coordinator = *coordinators_on(lab, host).first().expect("it is there");
+    kill(Pid::from_raw(coordinator), Signal::SIGSTOP).expect("it runs");
+    wait_until("stop", || state(coordinator) == Some('T'));
+    // Peers would bring the coordinator back.
     lab.names()
-        .flat_map(|host| members_on(lab, host))
+        .flat_map(|host| peers_on(lab, host))
         .for_each(|id| kill(Pid::from_raw(id), Signal::SIGKILL).expect("it runs"));
     let entries = std::fs::read_dir(jobs_on(lab, host)).expect("it is there").flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let job = names.find_map(|name| name.strip_suffix(".root").map(str::to_owned)).expect("the root has a journal");
+    let job =
+        names.find_map(|name| name.strip_suffix(".root").map(str::to_owned)).expect("the coordinator has a journal");
     let journal = jobs_on(lab, host).join(format!("{job}.root/journal"));
-    let begun = words(&format!("/proc/{root}/cmdline")).into_iter().skip(2);
-    let environment = words(&format!("/proc/{root}/environ"));
+    let begun = words(&format!("/proc/{coordinator}/cmdline")).into_iter().skip(2);
+    let environment = words(&format!("/proc/{coordinator}/environ"));
     let environment = environment.iter().filter_map(|word| word.split_once('='));
     Left {
         job,
@@ -61,27 +62,27 @@ fn leave(lab: &Lab, host: &str) -> Left {
 }
 
 impl Left {
-    /// Brings the root back on this host.
+    /// Brings the coordinator back on this host.
     fn come_back(&self, lab: &Lab, host: &str) -> Child {
         let directory = jobs_on(lab, host).join(format!("{}.root", self.job));
         DirBuilder::new().recursive(true).mode(0o700).create(&directory).expect("a new directory");
         std::fs::write(directory.join("journal"), &self.journal).expect("a new file");
         let mut command = lab.on(host);
-        command.arg(prefix().join("bin/redrun")).arg("--root").arg(format!("--come-back={}", self.job));
+        command.arg(prefix().join("bin/redrun")).arg("--coordinator").arg(format!("--come-back={}", self.job));
         command.args(&self.arguments).env_clear().envs(self.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let root = command.spawn().expect("redrun is there");
-        let seat = jobs_on(lab, host).join(format!("{}.console", self.job));
-        wait_until("root", || seat.exists());
-        root
+        let coordinator = command.spawn().expect("redrun is there");
+        let console_socket = jobs_on(lab, host).join(format!("{}.console", self.job));
+        wait_until("root", || console_socket.exists());
+        coordinator
     }
 
-    /// Cuts the power of the root's host and brings the root back on `next`; its process is returned.
+    /// Cuts the power of the coordinator's host and brings the coordinator back on `next`; its process is returned.
     pub fn lose(lab: &Lab, host: &str, next: &str) -> (Self, Child) {
         let left = leave(lab, host);
         lab.cut_power(host);
-        let root = left.come_back(lab, next);
-        (left, root)
+        let coordinator = left.come_back(lab, next);
+        (left, coordinator)
     }
 
     fn attach(&self, lab: &Lab, host: &str) -> Command {
@@ -99,15 +100,15 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Waits until several hosts decide: a daemon that does not know several leaves with its root. Then waits for two
-/// rounds of the root's work: the journal has a round's records by the end of the next.
+/// Waits until several hosts decide: a daemon that does not know several leaves with its coordinator. Then waits for
+/// two rounds of the coordinator's work: the journal has a round's records by the end of the next.
 pub fn settle(lab: &Lab, host: &str) {
-    let root_hosts = || {
+    let coordinator_hosts = || {
         let status: serde_json::Value =
             serde_json::from_slice(&try_redctl(lab, host, &["status", "--json"]).stdout).ok()?;
         status["root"]["hosts"].as_array().map(Vec::len)
     };
-    wait_until("several roots", || root_hosts().is_some_and(|count| count > 1));
+    wait_until("several coordinators", || coordinator_hosts().is_some_and(|count| count > 1));
     (0..2).for_each(|_| redctl(lab, host, "status"));
 }
 
@@ -142,7 +143,7 @@ pub fn begin(lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
 /// Begins a job with its record in this directory.
 pub fn begin_in(directory: &str, lab: &Lab, options: &[&str]) -> (PathBuf, Running) {
     let stop = lab.path("stop");
-    let all = ["--detachable", "--roots", "3", "--transport", "tcp", "--fan-out", "2"];
+    let all = ["--detachable", "--coordinators", "3", "--transport", "tcp", "--fan-out", "2"];
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(lab, HOSTS).options(&all).options(options).environment(OWN.0, directory);
     let job = job.limit(Duration::from_secs(120)).start();
@@ -152,7 +153,7 @@ pub fn begin_in(directory: &str, lab: &Lab, options: &[&str]) -> (PathBuf, Runni
 
 /// The job's standard output and standard error are files that the hosts share.
 #[test]
-fn a_root_whose_hosts_are_lost_comes_back_on_a_third() {
+fn a_coordinator_whose_hosts_are_lost_comes_back_on_a_third() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &["--spares", "1"]);
     settle(&lab, "h1");
@@ -222,7 +223,7 @@ fn a_console_on_another_host_shows_the_rest_of_the_output() {
     let mut command = lab.on("h1");
     command.args([&format!("{}={}", OWN.0, OWN.1), &format!("{MARK}={mark}"), &redrun]);
     // With so small a journal, snapshots replace it now and then.
-    command.args(["--detachable", "--roots", "3", "--root-journal", "4KiB", "-q", "--hosts", "h1,h2,h3"]);
+    command.args(["--detachable", "--coordinators", "3", "--coordinator-journal", "4KiB", "-q", "--hosts", "h1,h2,h3"]);
     command.args(["--launcher-exec", &lab.ssh()]);
     let mut job = Piped::start({
         command.args(["-r", "2", "-n", "3", &program]);
@@ -231,15 +232,15 @@ fn a_console_on_another_host_shows_the_rest_of_the_output() {
     job.say("one");
     job.see(&answer(0, "one"));
     settle(&lab, "h1");
-    let (left, mut root) = Left::lose(&lab, "h1", "h2");
+    let (left, mut coordinator) = Left::lose(&lab, "h1", "h2");
     job.console.wait().expect("it is our child");
     let mut job = Piped::start(left.attach(&lab, "h2"));
     job.say("two");
     job.see(&answer(1, "two"));
-    // All output was acknowledged to this root, so the next root on its host knows how much was shown.
-    kill(Pid::from_raw(*roots_on(&lab, "h2").first().expect("it is there")), Signal::SIGKILL).expect("it runs");
-    root.wait().expect("it is our child");
-    // The console stays attached across the root's return, as on the first host.
+    // All output was acknowledged to this coordinator, so the next coordinator on its host knows how much was shown.
+    kill(Pid::from_raw(*coordinators_on(&lab, "h2").first().expect("it is there")), Signal::SIGKILL).expect("it runs");
+    coordinator.wait().expect("it is our child");
+    // The console stays attached across the coordinator's return, as on the first host.
     job.say("end");
     job.see(&answer(2, "end"));
     assert_eq!(job.console.wait().expect("it is our child").code(), Some(7));
@@ -251,15 +252,16 @@ fn a_console_on_another_host_shows_the_rest_of_the_output() {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
-/// At r = 1: ranks lost with the root's host are loaded on the remaining hosts.
+/// At r = 1: ranks lost with the coordinator's host are loaded on the remaining hosts.
 #[test]
-fn a_job_that_loses_a_rank_with_its_root_goes_back() {
+fn a_job_that_loses_a_rank_with_its_coordinator_goes_back() {
     let Some(lab) = lab(3) else { return };
     let (stop, store) = (lab.path("stop"), lab.path("store").display().to_string());
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]);
     let job = job.on_hosts(&lab, "h1,h2,h3").environment(OWN.0, OWN.1).limit(Duration::from_secs(120));
-    let job =
-        job.options(&["--detachable", "--roots", "3", "--checkpoint", "0.5s", "--checkpoint-dir", &store]).start();
+    let job = job
+        .options(&["--detachable", "--coordinators", "3", "--checkpoint", "0.5s", "--checkpoint-dir", &store])
+        .start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     job.wait_for("checkpoint", 1);
     settle(&lab, "h1");
@@ -278,9 +280,9 @@ fn a_job_that_loses_a_rank_with_its_root_goes_back() {
     nothing_left(&lab, &ended);
 }
 
-/// The lost host alone had a file that names hosts, the job's output and its checkpoints.
+/// The lost host alone had a file that names hosts, and the job's output. Its checkpoints are known on all hosts.
 #[test]
-fn files_on_the_lost_host_alone_do_not_hinder_a_comeback() {
+fn files_on_the_lost_host_alone_do_not_hinder_a_failover() {
     let Some(lab) = lab(3) else { return };
     let mark = format!("alone-{}", std::process::id());
     let stop = lab.path("stop").display().to_string();
@@ -288,7 +290,8 @@ fn files_on_the_lost_host_alone_do_not_hinder_a_comeback() {
     std::fs::create_dir(on_h1("audit")).expect("a new directory");
     std::fs::write(on_h1("hostfile"), "h1\nh2\nh3\n").expect("a new file");
     let redrun = prefix().join("bin/redrun").display().to_string();
-    let words = ["--detachable", "--roots", "3", "--root-journal", "4KiB", "--launcher-exec", &lab.ssh()].join(" ");
+    let words = ["--detachable", "--coordinators", "3", "--coordinator-journal", "4KiB", "--launcher-exec", &lab.ssh()]
+        .join(" ");
     let checkpoints = "--checkpoint asked --checkpoint-dir /run/checkpoints --checkpoint-level partner";
     let hosts = "--hostfile /run/hostfile --audit /run/audit/log --profile /run/profile/ --metrics 127.0.0.1:0";
     let program = compile("until").display().to_string();
@@ -300,18 +303,19 @@ fn files_on_the_lost_host_alone_do_not_hinder_a_comeback() {
     wait_until("output", || shown() == "computing\n");
     redctl(&lab, "h1", "checkpoint");
     settle(&lab, "h1");
-    let (left, mut root) = Left::lose(&lab, "h1", "h2");
+    let (left, mut coordinator) = Left::lose(&lab, "h1", "h2");
     console.wait().expect("it is our child");
     // The checkpoint has room here, once the loss of the first host is detected.
     wait_until("checkpoint", || try_redctl(&lab, "h2", &["checkpoint"]).status.success());
     std::fs::write(&stop, "").expect("it can be written");
     let (code, shown, said) = see_end(&left, &lab, "h2");
     assert_eq!((code, lines(&shown)), (Some(0), RIGHT[1..].to_vec()), "{said}");
-    let lost = ["standard output does not go on where it was", "there is no audit log", "--resume finds none"];
-    for part in lost.into_iter().chain(["the root of this job goes on on host h2"]) {
+    let lost = ["standard output does not go on where it was", "there is no audit log"];
+    for part in lost.into_iter().chain(["the coordinator of this job goes on on host h2"]) {
         assert!(said.contains(part), "{part}\n{said}");
     }
-    assert_eq!(root.wait().expect("it is our child").code(), Some(0));
+    assert!(!said.contains("--resume finds none"), "{said}");
+    assert_eq!(coordinator.wait().expect("it is our child").code(), Some(0));
     let left = lab.left_behind(Duration::from_secs(3));
     kill_marked(&mark);
     assert!(left.is_empty(), "left behind: {left:?}");
@@ -319,13 +323,14 @@ fn files_on_the_lost_host_alone_do_not_hinder_a_comeback() {
 
 /// The second host is lost before the loss of the first is detected.
 #[test]
-fn the_next_host_of_the_root_may_be_lost_at_once() {
+fn the_next_host_of_the_coordinator_may_be_lost_at_once() {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).degree(3);
     let job = job.on_hosts(&lab, HOSTS).environment(OWN.0, OWN.1).limit(Duration::from_secs(120));
     let ranks = lab.path("ranks");
-    let job = job.options(&["--detachable", "--roots", "5", "--output-dir", &ranks.display().to_string()]).start();
+    let job =
+        job.options(&["--detachable", "--coordinators", "5", "--output-dir", &ranks.display().to_string()]).start();
     let of = |rank: u32| std::fs::read_to_string(ranks.join(format!("rank.{rank}.out"))).unwrap_or_default();
     job.wait_until("computing", |_| of(1) == "computing\n");
     settle(&lab, "h1");
@@ -343,7 +348,7 @@ fn the_next_host_of_the_root_may_be_lost_at_once() {
 
 /// The output is complete, without a line twice.
 #[test]
-fn output_to_a_shared_file_survives_the_loss_of_root_hosts() {
+fn output_to_a_shared_file_survives_lost_coordinator_hosts() {
     const LINES: u64 = 100_000;
     let Some(lab) = lab(4) else { return };
     let mut random = Random::from_environment();
@@ -352,13 +357,14 @@ fn output_to_a_shared_file_survives_the_loss_of_root_hosts() {
     let expected: String = (0..LINES).map(|line| format!("this is line {line} of what rank 1 has to say\n")).collect();
     let out = lab.path("out");
     let job = Job::new(2, &compile_case("printing")).arguments(&[&place.display().to_string(), &LINES.to_string()]);
-    let job = job.degree(3).on_hosts(&lab, HOSTS).environment(OWN.0, OWN.1).options(&["--detachable", "--roots", "5"]);
+    let job =
+        job.degree(3).on_hosts(&lab, HOSTS).environment(OWN.0, OWN.1).options(&["--detachable", "--coordinators", "5"]);
     let job = job.standard_output(&out).limit(Duration::from_secs(120)).start();
     settle(&lab, "h1");
     std::fs::write(place.join("go"), "").expect("a new file");
     let shown_bytes = || std::fs::metadata(&out).map_or(0, |metadata| metadata.len());
     let mut lose = |host, next| {
-        // All output may have been shown: then the job has ended, and the next root knows it.
+        // All output may have been shown: then the job has ended, and the next coordinator knows it.
         let seen = shown_bytes();
         let wanted = seen + random.draw() % ((expected.len() as u64 - seen) / 2 + 1);
         wait_until("output", || shown_bytes() >= wanted);
@@ -376,14 +382,14 @@ fn output_to_a_shared_file_survives_the_loss_of_root_hosts() {
     nothing_left(&lab, &ended);
 }
 
-/// The stopped root's daemons follow the next root, whose term is higher, and reject the stopped one. The console of
-/// the stopped root ends, and the job goes on.
+/// The stopped coordinator's daemons follow the next root, whose term is higher, and reject the stopped one. The
+/// console of the stopped coordinator ends, and the job goes on.
 #[test]
-fn a_root_that_was_only_stopped_does_no_harm_when_it_wakes() {
+fn a_coordinator_that_was_only_stopped_does_no_harm() {
     let Some(lab) = lab(4) else { return };
     let (stop, job) = begin(&lab, &[]);
     settle(&lab, "h1");
-    let stopped = *roots_on(&lab, "h1").first().expect("it is there");
+    let stopped = *coordinators_on(&lab, "h1").first().expect("it is there");
     let left = leave(&lab, "h1");
     let mut second = left.come_back(&lab, "h2");
     kill(Pid::from_raw(stopped), Signal::SIGCONT).expect("it is there");
@@ -398,19 +404,19 @@ fn a_root_that_was_only_stopped_does_no_harm_when_it_wakes() {
     nothing_left(&lab, &ended);
 }
 
-/// Without other roots they would end within the detection timeout.
+/// Without other coordinators they would end within the detection timeout.
 #[test]
-fn processes_wait_their_lease_for_a_lost_root_and_end() {
+fn processes_wait_their_lease_for_a_lost_coordinator_and_end() {
     let Some(lab) = lab(3) else { return };
     let (stop, lease, silence) = (lab.path("stop"), Duration::from_secs(6), Duration::from_millis(500));
-    let options = ["--detachable", "--roots", "3", "--root-lease", "6s", "--detect-timeout", "0.5"];
+    let options = ["--detachable", "--coordinators", "3", "--coordinator-lease", "6s", "--detect-timeout", "0.5"];
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, "h1,h2,h3").environment(OWN.0, OWN.1).options(&options).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     settle(&lab, "h1");
     let ranks = |host| lab.processes(host, "until");
     let before = [ranks("h2"), ranks("h3")];
-    // They heard the root last when it stopped, or a heartbeat earlier: half of the lease is a safe lower bound.
+    // They heard the coordinator last when it stopped, or a heartbeat earlier: half of the lease is a safe lower bound.
     let (since, shortest) = (Instant::now(), lease / 2);
     leave(&lab, "h1");
     lab.cut_power("h1");

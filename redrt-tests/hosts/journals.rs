@@ -1,11 +1,11 @@
-//! Roots on several hosts with a long journal, and processes of a former root on a host that it has left.
+//! Coordinators on several hosts with a long journal, and processes of a former coordinator on a host that it has left.
 
 use crate::elsewhere::{RIGHT, lines};
 use crate::{HOSTS, nothing_left};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use redrt_tests::council::{Council, OWN, jobs_on, members_on};
 use redrt_tests::lab::lab;
+use redrt_tests::quorum::{OWN, Quorum, jobs_on, peers_on};
 use redrt_tests::{Job, compile, compile_source};
 use std::time::{Duration, Instant};
 
@@ -42,30 +42,31 @@ const PROGRAM: &str = r#"
     }
 "#;
 
-/// The next root replays all of the journal before it calls the daemons, whose processes wait meanwhile.
+/// The next coordinator replays all of the journal before it calls the daemons, whose processes wait meanwhile.
 #[test]
 #[ignore = "scripts/test.sh --all: a long journal takes its time"]
-fn a_root_goes_on_elsewhere_from_a_journal_of_40_mebibytes() {
+fn a_coordinator_goes_on_from_a_journal_of_40_mebibytes() {
     let Some(lab) = lab(4) else { return };
     let (_directory, program) = compile_source(PROGRAM);
     let stop = lab.path("stop");
     let job = Job::new(3, &program).arguments(&[&stop.display().to_string(), &PRINTED_LINES.to_string()]).degree(2);
-    let job = job.on_hosts(&lab, HOSTS).options(&["--detachable", "--roots", "3", "--root-journal", "240MiB"]);
+    let job =
+        job.on_hosts(&lab, HOSTS).options(&["--detachable", "--coordinators", "3", "--coordinator-journal", "240MiB"]);
     let job = job.environment(OWN.0, OWN.1).limit(Duration::from_secs(120)).start();
-    let council = Council::of(&lab, &job, 4);
-    council.wait_until_complete();
+    let quorum = Quorum::of(&lab, &job, 4);
+    quorum.wait_until_complete();
     job.wait_until("all output", |job| job.output().contains("waiting"));
-    let journal = jobs_on(&lab, "h1").join(format!("{}.root/journal", council.number()));
-    let journal_bytes = std::fs::metadata(&journal).expect("the root has one").len();
+    let journal = jobs_on(&lab, "h1").join(format!("{}.root/journal", quorum.number()));
+    let journal_bytes = std::fs::metadata(&journal).expect("the coordinator has one").len();
     assert!(journal_bytes > 40 << 20, "{journal_bytes} bytes");
     let lost_at = Instant::now();
-    council.lose("h1");
+    quorum.lose("h1");
     job.wait_for("came-back", 1);
     let came_back = lost_at.elapsed();
     job.wait_for("daemon-lost", 1);
-    eprintln!("journal of {} MiB: another root after {came_back:?}", journal_bytes >> 20);
+    eprintln!("journal of {} MiB: another coordinator after {came_back:?}", journal_bytes >> 20);
     std::fs::write(&stop, "").expect("it can be written");
-    assert_eq!(council.wait_for_good_end(), Ok(true), "{}", job.errors());
+    assert_eq!(quorum.wait_for_good_end(), Ok(true), "{}", job.errors());
     let ended = job.wait();
     assert_eq!(
         ended.out.len(),
@@ -77,33 +78,34 @@ fn a_root_goes_on_elsewhere_from_a_journal_of_40_mebibytes() {
     nothing_left(&lab, &ended);
 }
 
-/// The member, which would end them, was killed with the root, so no process watches the root's children there; and one
-/// of them waits for a host that is cut off.
+/// The peer, which would end them, was killed with the coordinator, so no process watches the coordinator's children
+/// there; and one of them waits for a host that is cut off.
 #[test]
-fn children_of_a_root_end_with_the_job_without_its_member() {
+fn children_of_a_coordinator_end_with_the_job_without_its_peer() {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2).on_hosts(&lab, HOSTS);
-    // Without a tree the root starts all daemons itself.
-    let job = job.options(&["--detachable", "--roots", "3", "--transport", "tcp", "--root-lease", "6s"]);
+    // Without a tree the coordinator starts all daemons itself.
+    let job = job.options(&["--detachable", "--coordinators", "3", "--transport", "tcp", "--coordinator-lease", "6s"]);
     let job = job.environment(OWN.0, OWN.1).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
-    let council = Council::of(&lab, &job, 4);
-    council.wait_until_complete();
-    let (members, before) = (members_on(&lab, "h1"), job.count("roots"));
-    members.iter().for_each(|member| kill(Pid::from_raw(*member), Signal::SIGKILL).expect("it runs"));
+    let quorum = Quorum::of(&lab, &job, 4);
+    quorum.wait_until_complete();
+    let (peers, before) = (peers_on(&lab, "h1"), job.count("roots"));
+    peers.iter().for_each(|peer| kill(Pid::from_raw(*peer), Signal::SIGKILL).expect("it runs"));
     job.wait_for("came-back", 1);
-    council.forget("h1");
-    job.wait_until("another root", |_| council.find_root().is_some());
-    // Once without the killed member, and once with its replacement.
-    job.wait_until("three roots again", |job| job.count("roots") >= before + 2);
-    let root = council.find_root();
-    let other = council.alive().into_iter().find(|host| Some(host) != root.as_ref()).expect("two others are there");
+    quorum.forget("h1");
+    job.wait_until("another coordinator", |_| quorum.find_coordinator().is_some());
+    // Once without the killed peer, and once with its replacement.
+    job.wait_until("three coordinators again", |job| job.count("roots") >= before + 2);
+    let coordinator = quorum.find_coordinator();
+    let other =
+        quorum.alive().into_iter().find(|host| Some(host) != coordinator.as_ref()).expect("two others are there");
     lab.cut_link(&other);
-    council.forget(&other);
+    quorum.forget(&other);
     job.wait_for("daemon-lost", 1);
     std::fs::write(&stop, "").expect("it can be written");
-    assert_eq!(council.wait_for_good_end(), Ok(true), "{}", job.errors());
+    assert_eq!(quorum.wait_for_good_end(), Ok(true), "{}", job.errors());
     let left = lab.left_behind(Duration::from_secs(12));
     let ended = job.wait();
     assert!(left.is_empty(), "left behind: {left:?}\n{ended}");

@@ -234,28 +234,39 @@ fn files_are_as_they_were_where_hosts_keep_checkpoints() {
 /// hosts to the same files.
 #[test]
 fn changes_by_a_lost_host_to_shared_files_are_undone() {
-    let Some(lab) = lab(3) else { return };
+    undone("partner", "h1,h2,h3", &["h2", "h3"], &[]);
+}
+
+#[test]
+fn changes_by_a_lost_host_are_undone_with_parts_in_pieces() {
+    undone("erasure:2+1", "h1,h2,h3,h4", &["h2"], &["--spares", "1"]);
+}
+
+/// A job on these hosts that goes back to a checkpoint of this level for each host that is lost.
+fn undone(level: &str, hosts: &str, lost: &[&str], options: &[&str]) {
+    let Some(lab) = lab(hosts.split(',').count() as u32) else { return };
     let undisturbed = Undisturbed::new(3);
     let (store, files) = (lab.path("store"), lab.path("files"));
     std::fs::create_dir(&files).expect("it can be made");
     let job = undisturbed
         .job(&files)
-        .options(&["--checkpoint", "asked", "--checkpoint-level", "partner"])
+        .options(&["--checkpoint", "asked", "--checkpoint-level", level])
         .options(&["--checkpoint-dir", &store.display().to_string()])
-        .on_hosts(&lab, "h1,h2,h3")
+        .options(options)
+        .on_hosts(&lab, hosts)
         .limit(Duration::from_secs(180))
         .start();
     job.wait_until("computing", |job| job.output().contains("computing"));
-    for (returns, lost) in [(1, "h2"), (2, "h3")] {
+    for (returns, lost) in lost.iter().enumerate() {
         checkpoint(&job);
         goes_on(&job, &files, 20);
         lab.cut_power(lost);
-        job.wait_for("went-back", returns);
+        job.wait_for("went-back", returns + 1);
         goes_on(&job, &files, 5);
     }
     let ended = job.wait().ended_well().said("changes were taken back");
     assert!(!ended.err.contains("not taken back"), "{ended}");
-    undisturbed.check(&ended, &files, "after the loss of two hosts");
+    undisturbed.check(&ended, &files, "after the loss of hosts");
     nothing_left(&lab, &ended);
 }
 
@@ -348,6 +359,104 @@ fn the_loss_of_a_partner_during_a_copy_takes_no_job_back() {
     kept.end();
     let ended = kept.is_right(job.wait());
     assert_eq!((ended.number("returns"), ended.events("checkpoint").count()), (0, 2), "{ended}");
+}
+
+/// The disk of each host has its pieces, and no image once the checkpoint is kept. A host loses its power and its disk,
+/// and a spare host runs its processes; a byte of a piece is flipped besides.
+#[test]
+fn what_a_lost_host_had_is_made_of_pieces_on_a_spare_host() {
+    let Some(lab) = lab(5) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("erasure:2+2", "h1,h2,h3,h4,h5", &["--spares", "2"]);
+    (0..2).for_each(|_| checkpoint(&job));
+    let is_in_pieces = |host: u32| {
+        let files = std::fs::read_dir(kept.disk(host).join("line-2")).expect("it is there").flatten();
+        let names: Vec<_> = files.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+        let whole = names.iter().any(|name| name.ends_with(".image") || name.ends_with(".memory"));
+        names.iter().any(|name| name.contains(".piece-")) && !whole
+    };
+    job.wait_until("whole images go", |_| (0..3).all(is_in_pieces));
+    let piece = kept.disk(2).join("line-2/host-2.piece-0");
+    let len = std::fs::metadata(&piece).expect("it is there").len();
+    let file = std::fs::File::options().write(true).open(&piece).expect("it can be opened");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 8], len / 2).expect("it can be written");
+    kept.lose_disk(1);
+    lab.cut_power("h2");
+    job.wait_for("went-back", 1);
+    job.wait_for("started", 6);
+    checkpoint(&job);
+    kept.end();
+    let ended = kept.is_right(job.wait()).said("the job goes back to checkpoint 2");
+    let ended = ended.said("piece 0 of the part of host 2 of checkpoint 2 counts as lost: it is torn in stripe ");
+    assert_eq!(ended.events("checkpoint-encoded").count(), 3, "{ended}");
+    let spare = ended.events("went-back").count() == 1 && ended.events("started").any(|record| record["host"] == "h4");
+    assert!(spare, "{ended}");
+}
+
+/// Each host has the manifest, in a directory of its own. So a job that lost its first host is resumed from another,
+/// with a chain of checkpoints.
+#[test]
+fn a_job_on_disks_of_hosts_is_resumed_from_any_host() {
+    for (level, hosts) in [("erasure:2+1", "h1,h2,h3,h4"), ("partner", "h1,h2,h3,h4")] {
+        resume_on_another_host(level, hosts);
+    }
+}
+
+fn resume_on_another_host(level: &str, hosts: &str) {
+    let Some(lab) = lab(4) else { return };
+    let kept = Kept { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
+    let job = kept.start(level, hosts, &["--spares", "1"]);
+    (0..3).for_each(|_| checkpoint(&job));
+    let run = |host: &str, words: &[&str]| {
+        let output = lab.on(host).args(words).output().expect("the host is up");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let of_job = format!("{IN_MEMORY}/{}", run("h1", &["ls", IN_MEMORY]).1.trim());
+    let manifest = format!("{of_job}/line-3/manifest.json");
+    job.wait_until("all have the manifest", |_| {
+        ["h1", "h2", "h3", "h4"].iter().all(|host| run(host, &["test", "-e", &manifest]).0 == Some(0))
+    });
+    // A host that the job runs on knows that it does.
+    let running = Job::resume(&kept.store).on_hosts(&lab, "h2,h1,h3").run().ended_with(2);
+    let _ = running.said("runs already, on h1: end it first");
+    job.signal(libc::SIGKILL);
+    let _ = job.wait();
+    let (program, ssh) = (redrt_tests::prefix().join("bin/redctl").display().to_string(), lab.ssh());
+    let words = [&*program, "checkpoint", "verify", &of_job, "--on-hosts", "--launcher-exec", &ssh];
+    let (code, said) = run("h2", &words);
+    assert!(code == Some(0) && said.matches("as it was written, on all hosts that keep it").count() > 1, "{said}");
+    lab.cut_power("h1");
+    // The host on which it is resumed has not heard of the last one, and one cannot be asked.
+    assert_eq!(run("h2", &["rm", "-r", &format!("{of_job}/line-3")]).0, Some(0));
+    kept.end();
+    let ended = Job::resume(&kept.store).on_hosts(&lab, "h2,h3,h4").limit(Duration::from_secs(120)).run();
+    kept.computed_right(ended).said("goes on from checkpoint 3");
+}
+
+/// With fewer hosts left than a part has pieces the checkpoint counts, and says what it survives; a job whose hosts are
+/// too few from the begin is refused.
+#[test]
+fn a_checkpoint_in_pieces_says_what_it_survives() {
+    let Some(lab) = lab(3) else { return };
+    let kept = Kept::new(&lab);
+    let job = kept.start("erasure:2+1", "h1,h2,h3", &[]);
+    checkpoint(&job);
+    kept.lose_disk(1);
+    lab.cut_power("h2");
+    job.wait_for("went-back", 1);
+    job.wait_for("started", 6);
+    checkpoint(&job);
+    kept.end();
+    let ended = kept.is_right(job.wait()).said("the job goes back to checkpoint 1");
+    let why = "its pieces are on 2 hosts, and should be on 3";
+    let ended = ended.said(&format!("checkpoint 2 survives the loss of 0 hosts together, not of 1: {why}"));
+    assert_eq!(ended.events("checkpoint-weakened").count(), 1, "{ended}");
+    let job = Job::new(2, &compile("until")).options(&["--checkpoint", "1h", "--checkpoint-level", "erasure:3+1"]);
+    let ended = job.on_hosts(&lab, "h1,h3").run().ended_with(2);
+    let ended =
+        ended.said("--checkpoint-level erasure:3+1: that needs 4 hosts, one for each piece, and the job has 2 hosts");
+    assert_eq!(ended.err.trim_end().lines().count(), 1, "{ended}");
 }
 
 /// `redrun` and a host are lost; the job is resumed on hosts that have all parts, and refused on fewer.

@@ -2,11 +2,10 @@
 
 mod attacks;
 mod checkpoints;
-mod comebacks;
 mod connections;
-mod council;
 mod dynamic;
 mod elsewhere;
+mod failovers;
 mod faults;
 mod journals;
 mod launch;
@@ -15,6 +14,7 @@ mod moves;
 mod objects;
 mod pool;
 mod programs;
+mod quorum;
 mod recovery;
 mod sick;
 mod single;

@@ -1,6 +1,6 @@
 //! Replicas are moved between hosts, hosts become free, come while the job runs, or are lent by a site's pool.
 
-use crate::comebacks::kill_root;
+use crate::failovers::kill_coordinator;
 use crate::nothing_left;
 use crate::pool::{Daemon, hosts_of, program, redctl, wait};
 use redrt_tests::lab::{lab, slurm_lab};
@@ -160,9 +160,9 @@ fn a_pool_lends_hosts_and_gets_them_back() {
     nothing_left(&lab, &ended);
 }
 
-/// The next root has the hosts that the killed one was lent, and gives them back.
+/// The next coordinator has the hosts that the killed one was lent, and gives them back.
 #[test]
-fn a_job_whose_root_was_killed_has_what_a_pool_has_lent_it() {
+fn a_job_whose_coordinator_was_killed_keeps_what_was_lent() {
     let Some(lab) = lab(5) else { return };
     let daemon = pool(&lab, &["h4:4"], &[]);
     let secret = lab.path("pool.secret");
@@ -172,7 +172,7 @@ fn a_job_whose_root_was_killed_has_what_a_pool_has_lent_it() {
     job.wait_until("recovery", |job| job.count("recovered") == job.count("replica-lost") && job.count("recovered") > 0);
     let mut killed = Vec::new();
     for _ in 0..2 {
-        kill_root(&lab, &job, &mut killed, 3);
+        kill_coordinator(&lab, &job, &mut killed, 3);
         // A lease that is not renewed would end within this time.
         std::thread::sleep(Duration::from_secs(4));
         assert!(states(&lab)[0].starts_with("h4 leased"), "{:?}", states(&lab));
@@ -183,7 +183,7 @@ fn a_job_whose_root_was_killed_has_what_a_pool_has_lent_it() {
     redctl(&lab, "h1", "h1", &admin, &["drain", "h4"]).expect("it is there");
     job.wait_for("host-free", 1);
     wait("it is given back", || is_so(states(&lab).iter().any(|host| host.starts_with("h4 drained")), &lab));
-    kill_root(&lab, &job, &mut killed, 3);
+    kill_coordinator(&lab, &job, &mut killed, 3);
     let ended = finish(&lab, job);
     wait("all are given back", || is_so(!states(&lab).iter().any(|host| host.contains(" leased")), &lab));
     assert_eq!(ended.events("came-back").count(), 3, "{ended}");

@@ -2,8 +2,8 @@
 
 use crate::elsewhere::{Left, see_end};
 use crate::{program, undisturbed};
-use redrt_tests::council::{OWN, roots_on};
 use redrt_tests::lab::slurm_lab;
+use redrt_tests::quorum::{OWN, coordinators_on};
 use redrt_tests::{Lab, prefix};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -111,7 +111,7 @@ fn a_node_may_be_lost() {
 
 /// Its daemons were started by srun, none of them on its host. MUNGE identifies their user.
 #[test]
-fn a_root_that_is_killed_within_an_allocation_comes_back() {
+fn a_coordinator_that_is_killed_within_an_allocation_comes_back() {
     let Some(lab) = slurm_lab(3) else { return };
     let [stop, out, audit] = ["stop", "out", "audit.jsonl"].map(|name| lab.path(name));
     let mut salloc = lab.on("ctl");
@@ -126,13 +126,15 @@ fn a_root_that_is_killed_within_an_allocation_comes_back() {
     };
     let mut killed = Vec::new();
     for number in 1..=3 {
-        let roots = roots_on(&lab, "ctl");
-        let root = *roots.iter().find(|root| !killed.contains(*root)).expect("it came back");
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(root), nix::sys::signal::Signal::SIGKILL).expect("it runs");
-        killed.push(root);
+        let coordinators = coordinators_on(&lab, "ctl");
+        let coordinator =
+            *coordinators.iter().find(|coordinator| !killed.contains(*coordinator)).expect("it came back");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(coordinator), nix::sys::signal::Signal::SIGKILL)
+            .expect("it runs");
+        killed.push(coordinator);
         let begin = Instant::now();
         while count("reattached") < 3 * number {
-            assert!(begin.elapsed() < Duration::from_secs(60), "root {number} has no hosts");
+            assert!(begin.elapsed() < Duration::from_secs(60), "coordinator {number} has no hosts");
             assert!(child.try_wait().expect("our child").is_none(), "the job has ended");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -146,9 +148,9 @@ fn a_root_that_is_killed_within_an_allocation_comes_back() {
     empty(&lab);
 }
 
-/// The root's srun is lost, and the batch script with it. Both streams are one file, which all hosts see.
+/// The coordinator's srun is lost, and the batch script with it. Both streams are one file, which all hosts see.
 #[test]
-fn a_root_comes_back_when_the_batch_node_is_lost() {
+fn a_coordinator_comes_back_when_the_batch_node_is_lost() {
     lose_batch_host(3, &[]);
 }
 
@@ -162,7 +164,7 @@ fn lose_batch_host(node_count: u32, options: &[&str]) {
     let Some(lab) = slurm_lab(node_count) else { return };
     let [stop, out, audit] = ["stop", "out", "audit.jsonl"].map(|name| lab.path(name).display().to_string());
     let program = redrt_tests::compile("until").display().to_string();
-    let all = ["--detachable", "--roots", "3", "-r", "2", "-n", "4", "--audit", &audit];
+    let all = ["--detachable", "--coordinators", "3", "-r", "2", "-n", "4", "--audit", &audit];
     let words = [&all[..], options, &[&program, &stop]].concat().join(" ");
     let mut sbatch = lab.on("ctl");
     sbatch.args(["sbatch", "--no-kill", &format!("-N{node_count}"), "--exclusive", "--output", &out, "--wrap"]);
@@ -170,7 +172,7 @@ fn lose_batch_host(node_count: u32, options: &[&str]) {
     assert!(well, "{said}");
     wait_for_text(Path::new(&out), "computing");
     crate::elsewhere::settle(&lab, "h1");
-    let (left, mut root) = Left::lose(&lab, "h1", "h2");
+    let (left, mut coordinator) = Left::lose(&lab, "h1", "h2");
     let events = |event: &str| {
         let log = std::fs::read_to_string(&audit).unwrap_or_default();
         log.matches(&format!("\"event\":\"{event}\"")).count()
@@ -184,7 +186,7 @@ fn lose_batch_host(node_count: u32, options: &[&str]) {
     std::fs::write(&stop, "").expect("it can be written");
     let (code, shown, said) = see_end(&left, &lab, "h2");
     assert_eq!((code, shown.as_str()), (Some(0), ""), "{said}");
-    assert_eq!(root.wait().expect("our child").code(), Some(0));
+    assert_eq!(coordinator.wait().expect("our child").code(), Some(0));
     let printed = std::fs::read_to_string(&out).unwrap_or_default();
     let count = |end: &str| printed.lines().filter(|line| line.ends_with(end)).count();
     assert_eq!((count("computing"), count(": right")), (1, 4), "{printed}");

@@ -19,7 +19,7 @@ fn sources_of(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// Sources of all crates.
-fn sources() -> Vec<PathBuf> {
+pub fn sources() -> Vec<PathBuf> {
     let mut files = Vec::new();
     for Crate { place, .. } in crates() {
         sources_of(&root().join(place), &mut files);

@@ -4,6 +4,7 @@ mod comments;
 mod dependencies;
 mod ends;
 mod methods;
+mod words;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -452,30 +453,30 @@ fn each_page_of_the_documentation_is_in_the_list_of_the_site() {
 }
 
 /// Crates that handle users' files.
-const WITH_PATHS: [&str; 4] = ["redrt/redrt-types", "redrt/redrt-wire", "line-store", "tools"];
+const WITH_PATHS: [&str; 4] = ["redrt/redrt-types", "redrt/redrt-wire", "checkpoint-store", "tools"];
 
 /// Places where a file name is taken for text: file, count, and the reason why that loses no name of a user's.
 const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("redrt/redrt-types/src/path_bytes.rs", 1, "a path that is text is shown as text, another as its bytes"),
-    ("line-store/src/place.rs", 2, "names of lines: redrt's own"),
-    ("line-store/src/store.rs", 5, "names of jobs, lines and their files: redrt's own"),
-    ("line-store/file-undo/src/directory.rs", 2, "names of logs, and of lengths of logs: redrt's own"),
-    ("line-store/file-undo/src/model.rs", 1, "of tests alone"),
-    ("line-store/file-undo/src/shared.rs", 1, "numbers of hosts"),
+    ("checkpoint-store/src/place.rs", 2, "names of checkpoints: redrt's own"),
+    ("checkpoint-store/src/store.rs", 5, "names of jobs, checkpoints and their files: redrt's own"),
+    ("checkpoint-store/file-undo/src/directory.rs", 2, "names of logs, and of lengths of logs: redrt's own"),
+    ("checkpoint-store/file-undo/src/model.rs", 1, "of tests alone"),
+    ("checkpoint-store/file-undo/src/shared.rs", 1, "numbers of hosts"),
     ("tools/job-options/src/arguments.rs", 2, "whether a word is an option; the word itself stays as it is"),
     ("tools/job-options/src/checkpoint.rs", 3, "numbers of jobs; a program that is named in an error"),
-    ("tools/job-options/src/choices.rs", 1, "whether a value begins with rankfile:file=; another is taken as it is"),
+    ("tools/job-options/src/choices.rs", 2, "how a value begins (rankfile:file=, erasure:); another is taken as it is"),
     ("tools/job-options/src/lib.rs", 3, "names of options and of parameters (--mca), and numbers of jobs"),
     ("tools/job-options/src/program.rs", 1, "whether a variable has a name of AWS's"),
     ("tools/audit-log/src/heads.rs", 1, "whether a file is named by a word"),
     ("tools/redstore/src/access.rs", 2, "names of objects: redrt's own; the name of a host, for people"),
     ("tools/redrtd/src/program.rs", 1, "a number"),
-    ("tools/placement/src/homes.rs", 1, "names of objects: redrt's own"),
+    ("tools/placement/src/homes.rs", 2, "names of files of a line: redrt's own"),
     ("tools/host-addresses/src/lib.rs", 1, "the name of a host"),
     ("tools/running-jobs/src/lib.rs", 5, "names that redrt has given to jobs"),
     ("tools/redctl/src/checkpoints/objects.rs", 1, "the number of a job"),
-    ("tools/redctl/src/checkpoints/parts.rs", 2, "names of lines and their files: redrt's own"),
-    ("tools/redctl/src/checkpoints.rs", 2, "shown to people"),
+    ("tools/redctl/src/checkpoints/parts.rs", 2, "names of checkpoints and their files: redrt's own"),
+    ("tools/redctl/src/checkpoints.rs", 3, "shown to people; names of pieces: redrt's own"),
     ("tools/redrtd/src/copying/flip/code.rs", 1, "compared with a name that has lost the same, and shown to people"),
     ("tools/redrtd/src/copying/flip/mod.rs", 1, "a number of a thread"),
     ("tools/redrtd/src/gpus.rs", 1, "devices of the kernel"),
@@ -483,19 +484,19 @@ const TAKEN_FOR_TEXT: &[(&str, usize, &str)] = &[
     ("tools/redrtd/src/sockets.rs", 1, "names of directories that daemons have made"),
     ("tools/redrtd/src/spawn.rs", 2, "names of variables that are known, and a number"),
     ("tools/host-processes/src/sweep.rs", 1, "a number of a process"),
-    ("tools/redrun/src/council.rs", 1, "the name of this host"),
+    ("tools/redrun/src/quorum.rs", 1, "the name of this host"),
     ("tools/redrun/src/fleet.rs", 1, "the name of this host"),
     ("tools/redrun/src/pools.rs", 1, "a number"),
     ("tools/redrun/src/run.rs", 1, "shown to people"),
     ("tools/redrun/src/targets.rs", 1, "names of files that redrun has made"),
     ("tools/redspared/src/keys.rs", 1, "names of users of the pool, which are text"),
     (
-        "tools/line-files/src/remote.rs",
+        "tools/checkpoint-files/src/remote.rs",
         5,
         "whether a path is a URL; numbers of jobs; what the library of object stores takes",
     ),
-    ("tools/root-terminal/src/client.rs", 1, "a flag and the number of a job"),
-    ("tools/line-files/src/undo.rs", 1, "numbers of hosts"),
+    ("tools/job-console/src/client.rs", 1, "a flag and the number of a job"),
+    ("tools/checkpoint-files/src/undo.rs", 1, "numbers of hosts"),
 ];
 
 /// Functions that take a name for text, and lose or refuse a name that is none.
@@ -536,14 +537,14 @@ fn names_of_users_are_taken_for_text_only_where_that_loses_none() {
 /// Fields with a file's name that are text: file, and the reason why that loses no name of a user's.
 const NAMED_BY_TEXT: [(&str, &str); 9] = [
     ("redrt/redrt-wire/src/event.rs", "shown to people"),
-    ("redrt/redrt-wire/src/line.rs", "files of a line: redrt's own names"),
+    ("redrt/redrt-wire/src/checkpoint.rs", "files of a checkpoint: redrt's own names"),
     ("redrt/redrt-wire/src/trace.rs", "shown to people"),
-    ("line-store/src/manifest.rs", "files of a line: redrt's own names"),
+    ("checkpoint-store/src/manifest.rs", "files of a checkpoint: redrt's own names"),
     ("tools/attribution/src/lib.rs", "shown to people"),
-    ("tools/redctl/src/checkpoints/parts.rs", "files of a line: redrt's own names"),
+    ("tools/redctl/src/checkpoints/parts.rs", "files of a checkpoint: redrt's own names"),
     ("tools/redctl/src/list.rs", "shown to people"),
-    ("tools/redrtd/src/copying/mod.rs", "files of a line: redrt's own names"),
-    ("tools/coordinator/src/determinism.rs", "a path that replicas took: words for people"),
+    ("tools/redrtd/src/copying/mod.rs", "files of a checkpoint: redrt's own names"),
+    ("tools/replication-manager/src/determinism.rs", "a path that replicas took: words for people"),
 ];
 
 /// Fields with paths in types for `serde`: it would refuse a path that is no text.

@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 const FILES_MAX: usize = 5;
 /// Number of inherent methods of a type.
 const METHODS_MAX: usize = 60;
-/// Number of fields of what carries out the decisions of a job's root.
+/// Number of fields of what carries out the decisions of a job's coordinator.
 const SHELL_FIELDS_MAX: usize = 15;
 
 /// Types with more: crate, type, files, methods. They may have fewer, and not more.
 const MORE: [(&str, &str, usize, usize); 8] = [
     ("quiesce", "Replica", 10, 131),
-    ("job-root", "Root", 7, 94),
+    ("job-coordinator", "Coordinator", 7, 96),
     ("quiesce", "Decisions", 2, 82),
     ("quiesce", "Simulation", 7, 82),
-    ("redrtd", "Daemon", 7, 75),
+    ("redrtd", "Daemon", 7, 77),
     ("redrun", "Fleet", 5, 73),
     ("redrt-window", "Window", 5, 71),
     ("quiesce", "Process", 4, 65),

@@ -34,20 +34,20 @@ std::arch::global_asm!(
 /// `mmap` for all code that is linked into this library. Anonymous memory without a wished address is mapped apart from
 /// the program's.
 unsafe extern "C" fn map(
-    wish: *mut c_void,
+    hint: *mut c_void,
     bytes: usize,
     protection: c_int,
     flags: c_int,
     fd: c_int,
     at: i64,
 ) -> *mut c_void {
-    let wish = if wish.is_null() && flags & libc::MAP_ANONYMOUS != 0 {
+    let hint = if hint.is_null() && flags & libc::MAP_ANONYMOUS != 0 {
         let address = NEXT.fetch_add(bytes.next_multiple_of(PAGE), Ordering::Relaxed);
         std::ptr::without_provenance_mut(address)
     } else {
-        wish
+        hint
     };
     // Not wrapped: the same function under another name.
     // SAFETY: - the duties of mmap are those of this function's caller; only a hint is added where it gave none.
-    unsafe { libc::mmap64(wish, bytes, protection, flags, fd, at) }
+    unsafe { libc::mmap64(hint, bytes, protection, flags, fd, at) }
 }

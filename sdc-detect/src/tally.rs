@@ -58,7 +58,7 @@ impl Tally {
 
     /// Notes the processor that a replica's vote was sent from.
     #[inline]
-    pub fn note_core(&mut self, replica: ReplicaIndex, core: Option<u16>) {
+    pub fn record_core(&mut self, replica: ReplicaIndex, core: Option<u16>) {
         if let Some(place) = self.cores.get_mut(usize::from(replica.0)) {
             *place = core.unwrap_or(NO_CORE);
         } else if let Some(vote) = self.more.iter_mut().find(|vote| vote.replica == replica) {

@@ -6,10 +6,11 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Number of seeds of a test: `REDRT_SEEDS` if it is set.
+/// Number of seeds of a test: `REDRT_SEEDS` if it is set. `scripts/test.sh --all` tries four times as many as `usual`.
 #[must_use]
 pub fn seed_count(usual: u64) -> u64 {
-    std::env::var("REDRT_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(usual)
+    let wanted = std::env::var("REDRT_SEEDS").ok().and_then(|count| count.parse().ok());
+    wanted.unwrap_or(if std::env::var_os("REDRT_ALL").is_some() { 4 * usual } else { usual })
 }
 
 /// Runs a seed. A panic is a failure like others.

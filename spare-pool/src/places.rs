@@ -122,7 +122,7 @@ impl<S: Spares> Places<S> {
         self.closed.remove(host);
         let before = self.slot_count(host);
         self.own.change(|pool| pool.add(Spare::new(host, before + count), now));
-        self.hear(now);
+        self.handle(now);
     }
 
     fn slot_count(&self, host: &str) -> u32 {
@@ -137,7 +137,7 @@ impl<S: Spares> Places<S> {
     pub fn remove(&mut self, host: &str, now: Duration) {
         self.closed.insert(host.to_owned());
         self.own.change(|pool| pool.remove(host, now));
-        self.hear(now);
+        self.handle(now);
     }
 
     /// Number of free places on the job's own hosts: on `host` alone if `is_only`, else on all others.
@@ -191,7 +191,7 @@ impl<S: Spares> Places<S> {
                 self.closed.insert(host);
             }
         }
-        self.hear(now);
+        self.handle(now);
     }
 
     fn pool(&mut self, origin: Origin) -> &mut dyn Spares {
@@ -204,7 +204,7 @@ impl<S: Spares> Places<S> {
     fn give_back(&mut self, number: u64, now: Duration, how: impl FnOnce(&mut dyn Spares, LeaseId)) {
         if let Some((origin, lease)) = self.held.remove(&number) {
             how(self.pool(origin), lease);
-            self.hear(now);
+            self.handle(now);
         }
     }
 
@@ -216,7 +216,7 @@ impl<S: Spares> Places<S> {
         let own = Request::new(self.job).apart_from(apart_from.clone()).excluding(excluded);
         self.waiting.insert(number, None);
         self.own.request(number, own.clone(), now);
-        self.hear(now);
+        self.handle(now);
         if !self.waiting.contains_key(&number) {
             return;
         }
@@ -233,7 +233,7 @@ impl<S: Spares> Places<S> {
         }
     }
 
-    fn hear(&mut self, now: Duration) {
+    fn handle(&mut self, now: Duration) {
         for origin in [Origin::Own, Origin::Site] {
             if origin == Origin::Site && self.site.is_none() {
                 continue;
@@ -280,7 +280,7 @@ impl<S: Spares> Places<S> {
         if let Some(site) = &mut self.site {
             site.work(now);
         }
-        self.hear(now);
+        self.handle(now);
         let late: Vec<_> = self
             .waiting
             .iter()

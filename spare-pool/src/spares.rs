@@ -80,7 +80,7 @@ impl Embedded {
     /// Changes the pool, such as its hosts, and queues the resulting messages.
     pub fn change<T>(&mut self, change: impl FnOnce(&mut Pool) -> T) -> T {
         let result = change(&mut self.pool);
-        self.hear();
+        self.handle();
         result
     }
 
@@ -90,7 +90,7 @@ impl Embedded {
         &self.pool
     }
 
-    fn hear(&mut self) {
+    fn handle(&mut self) {
         while let Some(output) = self.pool.poll_output() {
             match output {
                 Output::Granted(ticket, lease) => {
@@ -127,7 +127,7 @@ impl Spares for Embedded {
     fn request(&mut self, number: u64, request: Request, now: Duration) {
         let ticket = self.pool.request(request, now);
         self.numbers.insert(ticket, number);
-        self.hear();
+        self.handle();
     }
 
     fn withdraw(&mut self, number: u64, now: Duration) {
@@ -146,22 +146,22 @@ impl Spares for Embedded {
 
     fn succeeded(&mut self, lease: LeaseId, now: Duration) {
         self.pool.succeeded(lease, now);
-        self.hear();
+        self.handle();
     }
 
     fn release(&mut self, lease: LeaseId, now: Duration) {
         self.pool.release(lease, now);
-        self.hear();
+        self.handle();
     }
 
     fn failed(&mut self, lease: LeaseId, why: &str, now: Duration) {
         self.pool.failed(lease, why, now);
-        self.hear();
+        self.handle();
     }
 
     fn work(&mut self, now: Duration) {
         self.pool.advance(now);
-        self.hear();
+        self.handle();
     }
 
     fn poll_news(&mut self) -> Option<News> {

@@ -72,7 +72,7 @@ unsafe fn restore(slot: &Slot, block: *mut Block) {
         }
         let scheduling = slot.scheduling.as_ptr() as u64;
         if slot.scheduling[0] != 0 {
-            note(block, REFUSED_SCHEDULING, syscall(libc::SYS_sched_setattr, 0, scheduling, 0, 0));
+            record(block, REFUSED_SCHEDULING, syscall(libc::SYS_sched_setattr, 0, scheduling, 0, 0));
         }
         let mut policy = 0_i32;
         let mut nodes = [0_u64; NODE_COUNT_MAX / 64];
@@ -81,7 +81,7 @@ unsafe fn restore(slot: &Slot, block: *mut Block) {
         if slot.memory_policy >= 0 && (policy, nodes) != (slot.memory_policy, slot.memory_nodes) {
             let nodes = slot.memory_nodes.as_ptr() as u64;
             let set = syscall(libc::SYS_set_mempolicy, slot.memory_policy as u64, nodes, bits, 0);
-            note(block, REFUSED_MEMORY_POLICY, set);
+            record(block, REFUSED_MEMORY_POLICY, set);
         }
         // The kernel drops processors that this host lacks. If none is left, the thread may run anywhere.
         let affinity = slot.affinity.as_ptr() as u64;
@@ -94,7 +94,7 @@ unsafe fn restore(slot: &Slot, block: *mut Block) {
     }
     for (number, (setting, value)) in OF_THREAD.iter().zip(slot.settings).enumerate() {
         // SAFETY: - `block` is live, and its words are accessed by atomics only, as this function's callers guarantee.
-        unsafe { note(block, REFUSED_OF_THREAD + number as u32, setting.set(value)) };
+        unsafe { record(block, REFUSED_OF_THREAD + number as u32, setting.set(value)) };
     }
 }
 
@@ -102,7 +102,7 @@ unsafe fn restore(slot: &Slot, block: *mut Block) {
 ///
 /// # Safety
 /// `block` is live, and meanwhile its words are accessed by atomics only.
-unsafe fn note(block: *mut Block, number: u32, result: i64) {
+unsafe fn record(block: *mut Block, number: u32, result: i64) {
     if result >= 0 {
         return;
     }
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn agent_entry(block: *mut Block) -> ! {
     set_disposition(crate::abi::PARK_SIGNAL, &chained);
     if let Some(errno) = restore_timers(shared) {
         // SAFETY: - `block` is live, and threads of the copy access its words by atomics only.
-        unsafe { note(block, REFUSED_TIMER, errno) };
+        unsafe { record(block, REFUSED_TIMER, errno) };
     }
     restore_settings(shared);
     for info in &shared.pending[..shared.pending_count as usize] {
@@ -238,7 +238,7 @@ fn restore_settings(block: &mut Block) {
     for (number, (setting, value)) in OF_PROCESS.iter().zip(wanted).enumerate().take(OOM_SCORE) {
         let result = setting.set(value);
         // SAFETY: - `block` is live, and threads of the copy access its words by atomics only.
-        unsafe { note(block, REFUSED_OF_PROCESS + number as u32, result) };
+        unsafe { record(block, REFUSED_OF_PROCESS + number as u32, result) };
     }
 }
 

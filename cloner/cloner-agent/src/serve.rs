@@ -190,7 +190,7 @@ impl Session<'_> {
                 None => reply.status = -libc::ENOMEM,
             },
             Ask::Reset => self.block.timer_count = 0,
-            Ask::Timer => reply.status = self.note_timer(request),
+            Ask::Timer => reply.status = self.record_timer(request),
             Ask::Park => self.park(request.arg, reply),
             Ask::Collect if self.parked => collect::process(self.block),
             Ask::Collect => reply.status = -libc::EINVAL,
@@ -219,7 +219,7 @@ impl Session<'_> {
         }
     }
 
-    fn note_timer(&mut self, request: &Request) -> i32 {
+    fn record_timer(&mut self, request: &Request) -> i32 {
         let count = self.block.timer_count as usize;
         if count == TIMER_COUNT_MAX {
             return -libc::ENOSPC;

@@ -107,9 +107,9 @@ pub fn map_guarded(len: usize) -> Option<*mut u8> {
     const PAGE: usize = 4096;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
     let whole = (len + 2 * PAGE) as u64;
-    let wish = NEXT.fetch_add(whole.next_multiple_of(PAGE as u64), Ordering::Relaxed);
+    let hint = NEXT.fetch_add(whole.next_multiple_of(PAGE as u64), Ordering::Relaxed);
     // SAFETY: - the address is a hint only, so the kernel picks a free range and no existing memory is touched.
-    let base = unsafe { syscall6(libc::SYS_mmap, wish, whole, 0, flags, u64::MAX, 0) };
+    let base = unsafe { syscall6(libc::SYS_mmap, hint, whole, 0, flags, u64::MAX, 0) };
     if base < 0 {
         return None;
     }

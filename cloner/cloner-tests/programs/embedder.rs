@@ -27,7 +27,7 @@ thread_local! {
     static HELD: RefCell<Option<MutexGuard<'static, u64>>> = const { RefCell::new(None) };
 }
 
-fn note(event: &'static str) {
+fn record(event: &'static str) {
     RUNTIME.events.lock().unwrap().push(event);
 }
 
@@ -40,7 +40,7 @@ unsafe extern "C" fn before_cut(_: *mut c_void, _: u32, _: i32) -> i32 {
         return libc::EBUSY;
     }
     HELD.set(Some(RUNTIME.engine.lock().unwrap()));
-    note("before cut");
+    record("before cut");
     make_timer();
     0
 }
@@ -72,12 +72,12 @@ fn has_timer() -> bool {
 unsafe extern "C" fn at_cut(_: *mut c_void) {}
 
 unsafe extern "C" fn in_source_after(_: *mut c_void, well: i32) {
-    note(if well == 1 { "in source after" } else { "in source after a failure" });
+    record(if well == 1 { "in source after" } else { "in source after a failure" });
     drop(HELD.take());
 }
 
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
-    note("in copy after");
+    record("in copy after");
     let old = RUNTIME.transport.lock().unwrap().replace(TcpListener::bind("127.0.0.1:0").unwrap());
     // The descriptor does not exist in the copy, so the old value must not close it.
     let _ = old.map(IntoRawFd::into_raw_fd);

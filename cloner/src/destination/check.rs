@@ -172,7 +172,7 @@ mod tests {
         let areas = layout().areas;
         let kept: Vec<_> =
             areas.iter().map(|area| Kept { start: area.start, len: area.end - area.start, at: area.start }).collect();
-        let room = plan::Room::new(kept.len(), areas.len(), state);
+        let room = plan::PlanCapacity::new(kept.len(), areas.len(), state);
         let situation = Situation {
             kept: &kept,
             areas: &areas,

@@ -296,8 +296,8 @@ fn become_copy(
     let data_at = memory.hole(0, hole)?;
     let own_system_areas = own_system_areas()?;
     let kept_memory = memory.kept();
-    let room = plan::Room::new(kept_memory.len(), memory.layout().areas.len(), state);
-    let plan::Room { step_count, list_bytes } = room;
+    let room = plan::PlanCapacity::new(kept_memory.len(), memory.layout().areas.len(), state);
+    let plan::PlanCapacity { step_count, list_bytes } = room;
     if list_bytes as u64 > hole / 2 {
         return Err(io::Error::other("too many areas or threads for the restorer"));
     }

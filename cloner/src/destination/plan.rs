@@ -48,14 +48,14 @@ pub struct Situation<'a> {
 
 /// Size of the restorer's memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct PlanCapacity {
     /// Upper bound for the number of steps.
     pub step_count: usize,
     /// Bytes of code, steps and data together, in whole pages.
     pub list_bytes: usize,
 }
 
-impl Room {
+impl PlanCapacity {
     /// Computes the size for these numbers of pieces and areas.
     pub fn new(kept_count: usize, area_count: usize, state: &ProcessState) -> Self {
         let thread_count = state.threads.len();

@@ -247,7 +247,7 @@ fn clone_into(
     let begin = Instant::now();
     events(Event::Phase(Phase::Prepare));
     let mut source = Source::prepare(control, options, outputs, answers, chain)?;
-    source.steps.note("prepare");
+    source.steps.record("prepare");
     events(Event::Tracking(source.tracker.name()));
     if source.tracker.tracks() {
         events(Event::Phase(Phase::PreCopy));
@@ -256,7 +256,7 @@ fn clone_into(
             events(Event::Small);
             source.catch_up(events)?;
         }
-        source.steps.note("pre-copy");
+        source.steps.record("pre-copy");
     }
     // Checkpoints are cut at one moment in several processes, so preparation comes before the event that synchronizes
     // them: none waits for another's. A single clone may wait long for its cut, so it prepares afterwards.
@@ -304,7 +304,7 @@ impl Steps {
     }
 
     /// Books the time since the last call to `name`.
-    fn note(&mut self, name: &'static str) {
+    fn record(&mut self, name: &'static str) {
         let now = Instant::now();
         self.all.push((name, now - self.since));
         self.since = now;
@@ -478,7 +478,7 @@ impl<'a> Source<'a> {
         let expected_bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
         let room = Snapshot::prepare((expected_bytes + expected_bytes / 2 + (8 << 20)).min(SNAPSHOT_BYTES_MAX))
             .during(phase, Operation::HoldPages)?;
-        self.steps.note("before the cut");
+        self.steps.record("before the cut");
         Ok(room)
     }
 
@@ -488,9 +488,9 @@ impl<'a> Source<'a> {
         let control = self.control;
         let begin = Instant::now();
         let parked = control.park(self.options.purpose())?;
-        self.steps.note("cut: stop threads");
+        self.steps.record("cut: stop threads");
         events(Event::Stopped);
-        note_timers(control, phase)?;
+        record_timers(control, phase)?;
         let mut found = descriptors::gather(control, self.options.close_unsupported, true)
             .during(phase, Operation::ReadDescriptors)?;
         let mut reasons = attributes::refusals(control).during(phase, Operation::ReadProcess)?;
@@ -504,15 +504,15 @@ impl<'a> Source<'a> {
         if !reasons.is_empty() {
             return Err(Error::Refused { phase, reasons });
         }
-        self.steps.note("cut: descriptors");
+        self.steps.record("cut: descriptors");
         let parts = objects::parts(control, &plan, &open, true).during(phase, Operation::FindShared)?;
         // The trap: the agent's own memory is part of the image, and each request changes it. So pages are looked at
         // after the last request.
-        self.steps.note("cut: shared memory");
+        self.steps.record("cut: shared memory");
         wait_for_rest(control, phase)?;
-        self.steps.note("cut: come to rest");
+        self.steps.record("cut: come to rest");
         let mut picture = self.look(phase, false)?;
-        self.steps.note("cut: look at pages");
+        self.steps.record("cut: look at pages");
         objects::add_open(&mut picture.plan, &open).during(phase, Operation::FindShared)?;
         let parts = objects::within(parts, &picture.plan.layout.objects);
         self.objects.truncate(&picture.plan.layout.objects);
@@ -520,7 +520,7 @@ impl<'a> Source<'a> {
         let mut state =
             state::gather(control, &picture.mappings, found, &guarded).during(phase, Operation::ReadState)?;
         let thread_count = state.threads.len();
-        self.steps.note("cut: state");
+        self.steps.record("cut: state");
         if self.options.verify_memory {
             let all = send::pieces(&picture.look.populated, &areas_of(&picture.plan.watched));
             let shared = objects::hash(control, &parts, &open).during(phase, Operation::ReadShared)?;
@@ -541,12 +541,12 @@ impl<'a> Source<'a> {
             if let Some(bit) = self.options.flipped_bit {
                 snapshot.flip(bit);
             }
-            self.steps.note("cut: copy pages");
+            self.steps.record("cut: copy pages");
             shared = self.objects.changes(control, &parts, &open).during(phase, Operation::ReadShared)?;
             events(Event::Copied);
-            self.steps.note("cut: others are copied");
+            self.steps.record("cut: others are copied");
             parked.release().during(phase, Operation::Resume)?;
-            self.steps.note("cut: go on");
+            self.steps.record("cut: go on");
             downtime = begin.elapsed();
             Some(snapshot)
         };
@@ -579,9 +579,9 @@ impl<'a> Source<'a> {
         }
         self.end_round(true, phase)?;
         self.finish(state, phase)?;
-        self.steps.note("transfer");
+        self.steps.record("transfer");
         let pid = self.wait_for_copy(events)?;
-        self.steps.note("restore");
+        self.steps.record("restore");
         if let Some(parked) = held {
             downtime = begin.elapsed();
             parked.end();
@@ -628,7 +628,7 @@ impl<'a> Source<'a> {
         events(Event::Phase(phase));
         if let Some(answers) = &mut self.answers {
             match reply(answers, phase)? {
-                Reply::Staged => self.steps.note("destination verifies"),
+                Reply::Staged => self.steps.record("destination verifies"),
                 other => return Err(unexpected(phase, other)),
             }
         }
@@ -677,12 +677,12 @@ fn read_maps(control: &Control, phase: Phase) -> Result<Vec<Mapping>, Error> {
 
 /// Has the agent record the POSIX timers of the stopped process. Only `/proc` lists them all, and while the program
 /// runs one might be made or deleted.
-fn note_timers(control: &Control, phase: Phase) -> Result<(), Error> {
+fn record_timers(control: &Control, phase: Phase) -> Result<(), Error> {
     // A kernel without `/proc/PID/timers` was built without checkpoint support, which would be needed to restore
     // timers.
     let timers = control.proc_text("timers").map(|text| state::timers(&text)).unwrap_or_default();
     for timer in &timers {
-        control.note_timer(timer).during(phase, Operation::NoteTimers)?;
+        control.record_timer(timer).during(phase, Operation::NoteTimers)?;
     }
     if timers.is_empty() { Ok(()) } else { control.collect().during(phase, Operation::AskAgent) }
 }

@@ -1,5 +1,6 @@
 //! One configuration, with its expected figures.
 
+use super::levels::Level;
 use serde::Serialize;
 
 /// Effect of wrong data in one replica.
@@ -30,9 +31,8 @@ pub enum Source {
 pub enum SavedBy {
     /// The program saves the data that it needs.
     Program,
-    /// The runtime saves the whole job, in a directory that all hosts share. Other levels and partial checkpoints are
-    /// not modelled.
-    Runtime,
+    /// The runtime saves the whole job, at this level.
+    Runtime(Level),
 }
 
 /// A configuration and its figures.
@@ -46,6 +46,9 @@ pub struct Row {
     pub hosts: u32,
     /// Origin of checkpoints; `None` without checkpoints.
     pub saved_by: Option<SavedBy>,
+    /// Expected number of times that hosts are lost with all parts of their checkpoints; `None` without checkpoints of
+    /// the runtime.
+    pub checkpoints_lost: Option<f64>,
     /// Work between checkpoints in seconds; `None` without checkpoints.
     pub checkpoint_interval_s: Option<f64>,
     /// Work before the first checkpoint in seconds; `None` without checkpoints.
@@ -62,10 +65,11 @@ pub struct Row {
     pub interrupted: f64,
     /// Probability of missing the deadline; `None` without a deadline, or if too long to simulate.
     pub late: Option<f64>,
-    /// Memory of all processes in bytes; `None` if unknown.
+    /// Memory of all processes in bytes, with checkpoints that are in memory; `None` if unknown.
     pub memory_bytes: Option<f64>,
     /// Disk space in bytes for the checkpoints that are kept and the one being written. The program's own count as two
-    /// of one replica of each rank, those of the runtime as three of all replicas. `None` if unknown.
+    /// of one replica of each rank, those of the runtime as three, in as many copies as their level has. `None` if
+    /// unknown.
     pub disk_bytes: Option<f64>,
     /// Effect of wrong data in one replica.
     pub corruption: Corruption,
@@ -84,8 +88,9 @@ impl Row {
         if self.spares > 0 {
             words.push(format!("--spares {}", self.spares));
         }
-        if self.saved_by == Some(SavedBy::Runtime) {
+        if let Some(SavedBy::Runtime(level)) = self.saved_by {
             words.extend(self.checkpoint_words());
+            words.extend((level != Level::Shared).then(|| format!("--checkpoint-level {}", level.name())));
         }
         Self { command: words.join(" "), ..self }
     }

@@ -16,7 +16,7 @@
 //! ```
 //! The trap is a leader that has not come to the moment: it may still make the reading there, and then its reading
 //! holds. So a follower waits until it knows that its leader is past the moment, from the leader's decisions or because
-//! the leader says so ([`Decisions::note_apart`]). That would delay a collection by the follower's lead. So an asker
+//! the leader says so ([`Decisions::record_apart`]). That would delay a collection by the follower's lead. So an asker
 //! that has made a reading alone once, in this process or in the leader, is *apart*: its readings are not awaited any
 //! more, and are taken only where they are known already.
 //!
@@ -87,7 +87,7 @@ impl Decisions {
         let taken = found.and_then(|at| times.waiting.remove(at));
         times.passed = taken.as_ref().map_or(times.passed, |item| times.passed.max(item.end()));
         let waiting = times.waiting.len() as u64;
-        passed.into_iter().for_each(|asker| _ = self.note_apart(asker));
+        passed.into_iter().for_each(|asker| _ = self.record_apart(asker));
         if self.lag.asked(stream, waiting) {
             self.tell_lag(outputs);
         }
@@ -96,7 +96,7 @@ impl Decisions {
         }
         let asker = question.arguments;
         if is_past || self.has_outcome_after(question) {
-            Timed::Alone { is_news: self.note_apart(asker) }
+            Timed::Alone { is_news: self.record_apart(asker) }
         } else if self.is_deciding() {
             Timed::MustDecide
         } else if self.apart.contains_key(&asker) {
@@ -113,7 +113,7 @@ impl Decisions {
     }
 
     /// Marks an asker as apart. Returns true if it was not.
-    pub(crate) fn note_apart(&mut self, asker: u64) -> bool {
+    pub(crate) fn record_apart(&mut self, asker: u64) -> bool {
         self.apart.len() < APART_MAX && self.apart.insert(asker, ()).is_none()
     }
 
@@ -135,7 +135,7 @@ impl Decisions {
         let mut passed = Vec::new();
         times.pass_times((place.calls, 0), |asker| passed.push(asker));
         let waiting = times.waiting.len() as u64;
-        passed.into_iter().for_each(|asker| _ = self.note_apart(asker));
+        passed.into_iter().for_each(|asker| _ = self.record_apart(asker));
         if self.lag.asked(stream, waiting) {
             self.tell_lag(outputs);
         }

@@ -188,7 +188,7 @@ impl Job {
             Operation::Tell { place, stream, calls } => {
                 let place = self.place(place);
                 let Some(machine) = &mut self.machines[place] else { return };
-                machine.note_place(Place { thread: u64::from(stream % 3), calls: u64::from(calls), kind: 0 });
+                machine.record_place(Place { thread: u64::from(stream % 3), calls: u64::from(calls), kind: 0 });
                 machine.state_waits();
                 self.carry_out(place);
             }

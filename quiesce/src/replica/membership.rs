@@ -62,7 +62,7 @@ impl Replica {
                 self.change_paths(lost, newcomers);
             }
         }
-        self.note_sources();
+        self.record_sources();
         self.yield_withheld();
         self.transmit_stable();
         outcome

@@ -357,7 +357,7 @@ impl Replica {
             Frame::DecisionSync { first, items } => decisions.handle_sync(from.index, first, items, outputs),
             _ => unreachable!("{frame:?} is about a channel"),
         };
-        self.note_sources();
+        self.record_sources();
         self.retract_served();
         self.transmit_stable();
         self.check_ends();

@@ -13,7 +13,7 @@
 //! A replica makes a claim in three cases: when an outcome was decided for another question than its own; when it asks
 //! for a change that others can see, which waits for a majority ([`Replica::is_backed`]); and when it waits and is
 //! asked for its questions ([`Replica::state_waits`]). A sibling that receives a claim answers with its own question at
-//! that position, or with the statement that its thread has passed the place ([`Replica::note_place`]), as soon as
+//! that position, or with the statement that its thread has passed the place ([`Replica::record_place`]), as soon as
 //! either is known. No timeout is involved.
 
 use super::Replica;
@@ -101,7 +101,7 @@ impl Paths {
     }
 
     /// Records a question. Returns true if it is new.
-    fn note_asking(&mut self, key: DecisionKey, question: Question) -> bool {
+    fn record_asking(&mut self, key: DecisionKey, question: Question) -> bool {
         if self.asks(key) == Some(question) {
             return false;
         }
@@ -249,7 +249,7 @@ impl Replica {
     }
 
     /// Returns true if siblings ask if a thread of this process has passed a place. Answer with
-    /// [`Replica::note_place`].
+    /// [`Replica::record_place`].
     #[must_use]
     #[inline]
     pub fn has_questions(&self) -> bool {
@@ -286,7 +286,7 @@ impl Replica {
 
     /// Notes that a thread of this process is here, and not in the midst of a question. Answers siblings that ask about
     /// that.
-    pub fn note_place(&mut self, here: Place) {
+    pub fn record_place(&mut self, here: Place) {
         let asked = self.paths.heard.clone();
         for statement in asked {
             let key = statement.key;
@@ -298,7 +298,7 @@ impl Replica {
                 continue;
             }
             if self.is_before(key) {
-                self.note_decided(key.stream, here);
+                self.record_decided(key.stream, here);
                 continue;
             }
             let has_passed = here.is_past(&place) && self.passed(key.stream) <= key.index;
@@ -316,7 +316,7 @@ impl Replica {
     }
 
     /// Notes the place of a thread. It may be past the place where the leader asked for this process's next outcome.
-    fn note_decided(&mut self, stream: StreamId, here: Place) {
+    fn record_decided(&mut self, stream: StreamId, here: Place) {
         let key = DecisionKey { stream, index: self.passed(stream) };
         if self.said(key).is_none()
             && self.asks(key).is_none()
@@ -326,7 +326,7 @@ impl Replica {
         }
     }
 
-    /// Threads of this process that have not asked for an outcome that is known. Call [`Replica::note_passed`] with
+    /// Threads of this process that have not asked for an outcome that is known. Call [`Replica::record_passed`] with
     /// their places now and then.
     #[must_use]
     pub fn threads_behind(&self) -> Vec<u64> {
@@ -336,10 +336,10 @@ impl Replica {
     /// Notes that a thread of this process is here, and not in the midst of a question. The trap: it may have passed
     /// the place where the leader asked for an outcome, and never ask again. Then nothing else would show that paths
     /// have parted.
-    pub fn note_passed(&mut self, here: Place) {
+    pub fn record_passed(&mut self, here: Place) {
         // Threads may end at another reading of a clock in each replica.
         if here.calls != Place::ENDED {
-            self.note_decided(StreamId::Thread(here.thread), here);
+            self.record_decided(StreamId::Thread(here.thread), here);
         }
     }
 
@@ -452,7 +452,7 @@ impl Replica {
         if !is_voted && !has_strays && self.paths.heard.is_empty() && self.decisions.is_deciding() {
             return;
         }
-        let is_new = self.paths.note_asking(key, question);
+        let is_new = self.paths.record_asking(key, question);
         let differs = |other: &Statement| other.key == key && other.claim != Claim::Asks(question);
         let is_contradicted = is_new && (is_voted || self.paths.heard.iter().any(differs));
         if is_contradicted || has_strays && self.said(key) != Some(Claim::Asks(question)) {
@@ -488,7 +488,7 @@ impl Replica {
 
     /// Handles a question for whose outcome another question was decided.
     fn contradict(&mut self, key: DecisionKey, question: Question, decided: Decided) -> Lookup {
-        let is_new = self.paths.note_asking(key, question);
+        let is_new = self.paths.record_asking(key, question);
         // It may have asked before it knew of the decision, and have received a sibling's claim of a dispute.
         let has_said = self.said(key) == Some(Claim::Asks(question));
         if is_new || !has_said || self.paths.dispute(key).is_none_or(|it| it.decided.is_none()) {

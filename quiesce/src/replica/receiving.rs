@@ -45,7 +45,7 @@ impl Replica {
         let is_final = self.protocol == Protocol::Hash;
         let is_new_vote = !slot.tally.claimed().contains(from.index);
         slot.tally.record(from.index, digest, is_final);
-        slot.tally.note_core(from.index, core);
+        slot.tally.record_core(from.index, core);
         match slot.phase {
             Phase::Announced => {
                 slot.phase = Phase::Incomplete { supplier: from.index };
@@ -89,7 +89,7 @@ impl Replica {
         let far_ahead = |end| Breach::FarAhead { context, sequence, end };
         let Some(slot) = inbox.admit(sequence).map_err(far_ahead)? else { return Ok(()) };
         slot.tally.record(from.index, digest, true);
-        slot.tally.note_core(from.index, core);
+        slot.tally.record_core(from.index, core);
         let is_judged = match slot.phase {
             Phase::Announced => false,
             Phase::Complete { .. } => true,

@@ -21,8 +21,8 @@ impl Replica {
 
     /// Notes the leader's statement that it is past a reading for which this process waits. Returns true if the asker
     /// was not known to be apart before.
-    pub fn note_apart(&mut self, question: Question) -> bool {
-        self.decisions.note_apart(question.arguments)
+    pub fn record_apart(&mut self, question: Question) -> bool {
+        self.decisions.record_apart(question.arguments)
     }
 
     /// Drops the leader's readings before this place, which the thread has reached.

@@ -21,7 +21,7 @@ impl Replica {
     /// follows as [`Output::WildcardDecided`](crate::Output::WildcardDecided), or this process decides.
     pub fn post_wildcard(&mut self, context: ContextId, index: u64, question: Question) -> Option<u32> {
         let source = self.decisions.post(key_of(context, index), question, &mut self.outputs);
-        self.note_sources();
+        self.record_sources();
         source
     }
 
@@ -49,7 +49,7 @@ impl Replica {
     }
 
     /// Acts on sources that were taken, or were decided for other receives.
-    pub(super) fn note_sources(&mut self) {
+    pub(super) fn record_sources(&mut self) {
         for (key, taken_from) in self.decisions.news_of_sources() {
             if let Some(by) = taken_from {
                 self.paths.decided_anew(key, by);
@@ -229,7 +229,7 @@ mod tests {
         all[1..].iter_mut().for_each(Replica::state_waits);
         assert_eq!(speak(&mut all), (ReplicaSet::EMPTY, vec![]));
         assert_eq!(all[0].questions().collect::<Vec<_>>(), [0, 0]);
-        all[0].note_place(Place { thread: 0, calls: u64::MAX, kind: 9 });
+        all[0].record_place(Place { thread: 0, calls: u64::MAX, kind: 9 });
         assert_eq!(speak(&mut all).0, ReplicaSet::only(ReplicaIndex(0)));
     }
 

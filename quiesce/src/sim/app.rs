@@ -356,7 +356,7 @@ impl Process {
             }
             Some(other) => panic!("{} decided {other:?} for MPI_Cancel", self.me()),
             None => {
-                self.note_hindrance(index, question);
+                self.record_hindrance(index, question);
                 return Some(Progress::Blocked);
             }
         }

@@ -92,7 +92,7 @@ impl Simulation {
         }
         self.begin_hold();
         if self.random.below(6) == 0 {
-            self.hear_reports();
+            self.handle_reports();
         }
         if self.random.below(20) == 0 {
             self.end_arbitrations();
@@ -130,7 +130,7 @@ impl Simulation {
         }
     }
 
-    fn hear_reports(&mut self) {
+    fn handle_reports(&mut self) {
         for place in 0..self.processes.len() {
             let heard = std::mem::take(&mut self.state().heard[place]);
             let reports: Vec<_> = self.processes[place].reports.iter().skip(heard).cloned().collect();
@@ -150,29 +150,29 @@ impl Simulation {
                 }
             }
         }
-        self.hear_paths();
+        self.handle_paths();
     }
 
     /// Handles reports on paths. Returns true if there were any.
-    pub(super) fn hear_paths(&mut self) -> bool {
+    pub(super) fn handle_paths(&mut self) -> bool {
         let Some(arbitration) = &mut self.arbitration else { return false };
         let reports = std::mem::take(&mut arbitration.unheard_paths);
         let is_new = !reports.is_empty();
         for (by, report) in reports.into_iter().filter(|(by, _)| self.view.is_live(*by)).collect::<Vec<_>>() {
-            self.hear_path(by, report);
+            self.handle_path(by, report);
         }
         is_new
     }
 
     fn condemn(&mut self, culprit: ReplicaId) {
-        self.note_named(culprit);
+        self.record_named(culprit);
         let state = self.state();
         state.condemned.insert(culprit);
         state.judged.insert(culprit.rank);
         state.has_named = true;
     }
 
-    fn hear_path(&mut self, by: ReplicaId, report: PathReport) {
+    fn handle_path(&mut self, by: ReplicaId, report: PathReport) {
         let rank = by.rank;
         let is_in = |replica: ReplicaId| {
             let member = self.view.member(replica);
@@ -192,7 +192,7 @@ impl Simulation {
             // The reporter did not know of copies that stand ready. They have been let in, or will be.
             PathFinding::Undecidable if have_joined => {}
             PathFinding::Undecidable if self.joins.iter().any(is_fit) => self.let_in(rank),
-            PathFinding::Undecidable => self.note_open_path(),
+            PathFinding::Undecidable => self.record_open_path(),
         }
     }
 
@@ -321,7 +321,7 @@ impl Simulation {
     }
 
     /// Records a loss, for the checks at the end.
-    pub(super) fn note_loss(&mut self, replica: ReplicaId) {
+    pub(super) fn record_loss(&mut self, replica: ReplicaId) {
         if let Some(arbitration) = &mut self.arbitration
             && !arbitration.condemned.contains(&replica)
         {

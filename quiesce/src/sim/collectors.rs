@@ -32,7 +32,7 @@ impl Process {
                 Timed::Alone { .. } => self.alone_count += 1,
                 // It asks how far its leader is, and learns that the leader has passed this moment.
                 Timed::Wait => {
-                    self.replica.note_apart(question);
+                    self.replica.record_apart(question);
                     self.alone_count += 1;
                 }
             }

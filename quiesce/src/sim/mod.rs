@@ -8,9 +8,9 @@ mod app;
 mod arbitration;
 mod broken;
 mod check;
+mod checkpoints;
 mod collectors;
 mod joins;
-mod lines;
 #[cfg(test)]
 mod model;
 mod paths;
@@ -50,7 +50,7 @@ simulation_kit::named! {
         /// its memory corrupted, before or after it was copied. Any process dies at any time.
         Arbitration,
         /// Images are taken of one replica of each rank, and all go on from them. Replicas die before and after.
-        Lines,
+        Checkpoints,
         /// One replica's program makes one call more, or less, or another, or goes on with other data. A replica may
         /// die.
         Path,
@@ -110,7 +110,7 @@ pub struct Summary {
     /// Members of `retired` that were the only replicas of their ranks, and whose copies took their parts.
     pub moved: u64,
     /// Number of checkpoints that were taken.
-    pub lines: u64,
+    pub checkpoints: u64,
     /// Number of returns of all processes to a checkpoint.
     pub returns: u64,
     /// Number of mismatches reported.

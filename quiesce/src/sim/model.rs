@@ -550,6 +550,7 @@ fn all_to_all_survives_any_death() {
 }
 
 #[test]
+#[ignore = "scripts/test.sh --all: it takes 25 s of processor time; seeds of the simulator play it"]
 fn wildcard_choices_survive_the_leader() {
     assert_right("service", service(&[1, 1, 2], 1, false, None));
 }

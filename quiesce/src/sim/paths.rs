@@ -124,7 +124,7 @@ impl Process {
     /// Tells siblings the place of its thread, if they ask.
     pub(super) fn answer_questions(&mut self) {
         if self.replica.has_questions() {
-            self.replica.note_place(self.app.place());
+            self.replica.record_place(self.app.place());
             self.drain();
         }
     }
@@ -138,13 +138,13 @@ impl Process {
     pub(super) fn state_waits(&mut self) {
         self.replica.state_waits();
         self.replica.ask_overdue();
-        self.note_passed();
+        self.record_passed();
     }
 
     /// Notes the place of its thread, which may have passed the leader's.
-    pub(super) fn note_passed(&mut self) {
+    pub(super) fn record_passed(&mut self) {
         if !self.replica.threads_behind().is_empty() {
-            self.replica.note_passed(self.app.place());
+            self.replica.record_passed(self.app.place());
         }
         self.drain();
     }
@@ -175,7 +175,7 @@ impl Simulation {
             let ended = match &report.finding {
                 PathFinding::Outvoted(culprits) => *culprits,
                 PathFinding::Undecidable => {
-                    self.note_open_path();
+                    self.record_open_path();
                     report.parted
                 }
                 PathFinding::Disputed => ReplicaSet::EMPTY,
@@ -232,13 +232,13 @@ impl Simulation {
             if self.may_lose(victim) {
                 self.lose(victim, false);
             } else {
-                self.note_open_path();
+                self.record_open_path();
             }
         }
     }
 
     /// Checks that a replica which is named, for its messages or its path, is corrupt.
-    pub(super) fn note_named(&mut self, culprit: ReplicaId) {
+    pub(super) fn record_named(&mut self, culprit: ReplicaId) {
         let is_sound = !self.process(culprit).is_tainted;
         if let Some(watch) = self.paths.as_mut().filter(|_| is_sound) {
             watch.wrong.get_or_insert(Broken::SoundOutvoted { by: culprit, replica: culprit });
@@ -246,7 +246,7 @@ impl Simulation {
     }
 
     /// Records that the verdict is undecidable, so that the run has served its purpose.
-    pub(super) fn note_open_path(&mut self) {
+    pub(super) fn record_open_path(&mut self) {
         self.paths.iter_mut().for_each(|watch| watch.is_open = true);
     }
 

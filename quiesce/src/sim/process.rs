@@ -259,7 +259,7 @@ impl Process {
                     _ => None,
                 };
                 let arrival = self.replica.handle(from, frame);
-                let arrival = self.note(arrival).unwrap_or(Arrival::Nothing);
+                let arrival = self.record(arrival).unwrap_or(Arrival::Nothing);
                 if let Some((message, envelope)) = offered {
                     self.take_offer(arrival, message, envelope, (from, eager, handle));
                 }
@@ -290,12 +290,12 @@ impl Process {
 
     pub(super) fn apply_view(&mut self, view: View) {
         let applied = self.replica.apply_view(view);
-        self.note(applied);
-        self.note_passed();
+        self.record(applied);
+        self.record_passed();
     }
 
     /// Records a refusal as a failure, since no replica of the simulator sends an impossible frame.
-    fn note<T>(&mut self, handled: Result<T, ProtocolError>) -> Option<T> {
+    fn record<T>(&mut self, handled: Result<T, ProtocolError>) -> Option<T> {
         let by = self.me();
         match handled {
             Ok(value) => Some(value),
@@ -431,7 +431,7 @@ impl Process {
         self.replica.count_ballots(DecisionKey { stream: StreamId::Thread(0), index }, question)
     }
 
-    pub(super) fn note_hindrance(&mut self, index: u64, question: Question) {
+    pub(super) fn record_hindrance(&mut self, index: u64, question: Question) {
         self.is_hindered |= self.replica.is_hindered(DecisionKey { stream: StreamId::Thread(0), index }, question);
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Rest {
 impl Simulation {
     /// Records the view and newly corrupt replicas, and ends named replicas.
     pub(super) fn watch_rest(&mut self) {
-        self.note_view();
+        self.record_view();
         let Some(rest) = &mut self.rest else { return };
         let mut found = Vec::new();
         for process in self.processes.iter().filter(|process| process.is_tainted) {
@@ -65,7 +65,7 @@ impl Simulation {
     }
 
     /// Records the view if it is new, since two may be made between two events.
-    pub(super) fn note_view(&mut self) {
+    pub(super) fn record_view(&mut self) {
         if let Some(rest) = &mut self.rest
             && rest.views.last().is_none_or(|view| view.number < self.view.number)
         {

@@ -3,8 +3,8 @@
 use super::app::{Part, Progress};
 use super::arbitration::{Arbitration, PLACES};
 use super::broken::Broken;
+use super::checkpoints::Checkpoints;
 use super::joins::{Join, with_free_places};
-use super::lines::Lines;
 use super::paths::{Departure, PathWatch};
 use super::process::{Control, Packet, Process};
 use super::program::{PhaseKinds, generate, with_times};
@@ -54,7 +54,7 @@ pub(super) struct Simulation {
     /// Present where copies wait to judge.
     pub(super) arbitration: Option<Arbitration>,
     /// Present where checkpoints are taken.
-    pub(super) lines: Option<Lines>,
+    pub(super) checkpoints: Option<Checkpoints>,
     /// The progress of each process, and the event of its latest change, where that is watched.
     pub(super) stands: (Vec<usize>, u64),
     /// Present where memory is corrupted at rest.
@@ -171,7 +171,7 @@ impl Simulation {
         let deaths_left = match faults {
             Faults::Deaths => 1 + random.below(4),
             Faults::Collectors => random.below(4),
-            Faults::Lines => random.below(4),
+            Faults::Checkpoints => random.below(4),
             Faults::Resets => random.below(3),
             Faults::Clones => random.below(6),
             Faults::Wire | Faults::Path => random.below(2),
@@ -180,7 +180,7 @@ impl Simulation {
             _ => 0,
         };
         let joins_left = match faults {
-            Faults::Deaths | Faults::Resets | Faults::Lines | Faults::Collectors => random.below(4),
+            Faults::Deaths | Faults::Resets | Faults::Checkpoints | Faults::Collectors => random.below(4),
             Faults::Arbitration | Faults::PathArbitration => random.below(4),
             Faults::Clones | Faults::Rest => 2 + random.below(6),
             _ => 0,
@@ -204,7 +204,7 @@ impl Simulation {
             cut_count: 0,
             is_about_clones: faults == Faults::Clones,
             arbitration,
-            lines: (faults == Faults::Lines).then(|| Lines::new(seed)),
+            checkpoints: (faults == Faults::Checkpoints).then(|| Checkpoints::new(seed)),
             stands: (Vec::new(), 0),
             rest: (faults == Faults::Rest).then(Rest::default),
             paths: departing.map(PathWatch::new),
@@ -229,7 +229,7 @@ impl Simulation {
                 self.kill();
             }
             self.break_connections();
-            self.take_lines();
+            self.take_checkpoints();
             self.advance_joins();
             self.arbitrate();
             self.end_withholding();
@@ -237,7 +237,7 @@ impl Simulation {
             let events = self.events();
             let ends = events.is_empty() && self.joins.is_empty() && !self.is_holding();
             if self.stands_still() || ends {
-                if self.hear_paths() || self.ask_for_waits() || self.retire_stray() || self.give_up_arbiters() {
+                if self.handle_paths() || self.ask_for_waits() || self.retire_stray() || self.give_up_arbiters() {
                     continue;
                 }
                 break;
@@ -492,7 +492,7 @@ impl Simulation {
         self.processes[place].fenced = fenced;
         self.processes[place].alive = fenced;
         self.say(|| format!("{victim}  {}", if fenced { "fenced" } else { "dies" }));
-        self.note_loss(victim);
+        self.record_loss(victim);
         self.view = self.view.without(&[victim]);
         self.tell(&Control::View(self.view.clone()));
         if !fenced {
@@ -520,7 +520,7 @@ impl Simulation {
 
     /// Sends a control message to all processes. Copies receive none before a view contains them.
     pub(super) fn tell(&mut self, control: &Control) {
-        self.note_view();
+        self.record_view();
         for process in self.processes.iter_mut().filter(|process| process.alive) {
             // A process that goes on from a checkpoint gets messages from its first view on.
             if !process.is_new() || self.view.is_live(process.me()) || !process.controls.is_empty() {

@@ -4,8 +4,8 @@
 mod tcp;
 
 use clap::{Parser, ValueEnum};
-use redrt_tests::council::{Council, OWN};
 use redrt_tests::lab::lab;
+use redrt_tests::quorum::{OWN, Quorum};
 use redrt_tests::{Job, Lab, Running, compile, compile_source};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,13 +27,13 @@ struct Arguments {
 
 #[derive(ValueEnum, Clone, Copy)]
 enum What {
-    /// From the start of redrun to its end, for a program that only begins and ends; in turn with a root that can come
-    /// back, and with three roots.
+    /// From the start of redrun to its end, for a program that only begins and ends; in turn with a coordinator that
+    /// can come back, and with three coordinators.
     Launch,
     /// From a death to its record in the audit log of redrun.
     Detect,
     /// From a request to end a replica (`redctl kill`) to the record of its loss, with one decision between; with a
-    /// root that can come back, and with three roots.
+    /// coordinator that can come back, and with three coordinators.
     Decide,
     /// Messages between two hosts, beside Open MPI and MPICH.
     Tcp,
@@ -140,8 +140,8 @@ fn detect(count: usize) -> Option<()> {
 fn decisions(lab: &Lab, options: &[&str], times: &mut Vec<f64>) {
     const RANK_COUNT: u32 = 8;
     let job = start(lab, RANK_COUNT, options);
-    if options.contains(&"--roots") {
-        Council::of(lab, &job, 8).wait_until_complete();
+    if options.contains(&"--coordinators") {
+        Quorum::of(lab, &job, 8).wait_until_complete();
     }
     for number in 0..RANK_COUNT {
         let at = now_us();
@@ -157,11 +157,11 @@ fn decide(count: usize) -> Option<()> {
     let (mut one, mut three) = (Vec::new(), Vec::new());
     while three.len() < count {
         decisions(&lab, &["--detachable"], &mut one);
-        decisions(&lab, &["--detachable", "--roots", "3"], &mut three);
+        decisions(&lab, &["--detachable", "--coordinators", "3"], &mut three);
     }
     heading("a replica is ended after");
     summary("--detachable", one);
-    summary("--detachable --roots 3", three);
+    summary("--detachable --coordinators 3", three);
     Some(())
 }
 
@@ -177,15 +177,16 @@ fn launch(count: usize, processes: &[u32]) -> Option<()> {
                 let job = Job::new(*rank_count, &program).on_hosts(&lab, hosts).options(options);
                 job.environment(OWN.0, OWN.1).run().ended_well().took.as_secs_f64() * 1000.0
             };
-            let kinds: [&[&str]; 3] = [&["-q"], &["-q", "--detachable"], &["-q", "--detachable", "--roots", "3"]];
+            let kinds: [&[&str]; 3] =
+                [&["-q"], &["-q", "--detachable"], &["-q", "--detachable", "--coordinators", "3"]];
             let mut times = kinds.map(|_| Vec::new());
             for _ in 0..count {
                 kinds.iter().zip(&mut times).for_each(|(options, times)| times.push(run(options)));
             }
-            let [plain, detachable, three_roots] = times;
+            let [plain, detachable, three_coordinators] = times;
             summary(&format!("{rank_count} processes, {name}"), plain);
             summary("  --detachable", detachable);
-            summary("  --detachable --roots 3", three_roots);
+            summary("  --detachable --coordinators 3", three_coordinators);
         }
     }
     Some(())

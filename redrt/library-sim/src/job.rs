@@ -1,8 +1,8 @@
 //! `redrun` and the daemons of a simulated job: its members, the messages to each of them and their times, its losses.
 
 mod asking;
+mod checkpoint;
 mod leaving;
-mod line;
 pub mod signals;
 
 use super::Mutation;
@@ -31,7 +31,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 simulation_kit::named! {
-    /// Faults of which a run is about. Losses and lines are there without them.
+    /// Faults of which a run is about. Losses and checkpoints are there without them.
     pub enum Faults {
         /// The program of one process leaves the path of its siblings.
         Path,
@@ -47,7 +47,7 @@ pub struct Shape {
     pub degree: Option<u16>,
     /// Kind of the program.
     pub kind: Option<Kind>,
-    /// True if no process and no connection is lost, and no line is taken.
+    /// True if no process and no connection is lost, and no checkpoint is taken.
     pub is_undisturbed: bool,
 }
 
@@ -102,9 +102,9 @@ pub struct Summary {
     pub breaks: u64,
     /// Number of times that two hosts were cut off from each other.
     pub parts: u64,
-    /// Number of lines that were taken.
-    pub lines: u64,
-    /// Number of times that the job went back to a line.
+    /// Number of checkpoints that were taken.
+    pub checkpoints: u64,
+    /// Number of times that the job went back to a checkpoint.
     pub returns: u64,
     /// Number of signals that programs got.
     pub signals: u64,
@@ -120,7 +120,7 @@ pub struct Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, events, losses, breaks, parts, lines, returns, signals, left, open, rank_count, degree } =
+        let Self { kind, events, losses, breaks, parts, checkpoints, returns, signals, left, open, rank_count, degree } =
             self;
         let kind = kind.map(|kind| format!("{kind:?}")).unwrap_or_default();
         write!(
@@ -128,7 +128,7 @@ impl fmt::Display for Summary {
             "{kind} on {rank_count} x {degree}, {events} events, {losses} losses, {breaks} connections broken, \
              {parts} hosts parted, "
         )?;
-        write!(f, "{lines} lines, {returns} returns, {signals} signals, {left} left the path")?;
+        write!(f, "{checkpoints} checkpoints, {returns} returns, {signals} signals, {left} left the path")?;
         if *open > 0 { write!(f, ", left open") } else { Ok(()) }
     }
 }
@@ -160,6 +160,8 @@ impl std::error::Error for Failure {}
 /// Limit on events, above the need of any run. Programs that poll for one another's messages make the longest runs: 2.2
 /// million events at most in a million seeds.
 const EVENTS_MAX: u64 = 10_000_000;
+/// The same for a job with a planted bug, of which another seed may end sooner.
+const EVENTS_MAX_PLANTED: u64 = 400_000;
 /// After this number of events, a process that has left the path of its siblings stands still, while others poll for
 /// its messages.
 const EVENTS_LAGGING: u64 = 200_000;
@@ -183,7 +185,7 @@ pub(super) struct Member {
     is_due: bool,
     /// View in which the process called `MPI_Finalize`.
     pub(super) finalizing: Option<redrt_types::ViewNumber>,
-    /// True if the process goes on from a line and has not received the cards of the others yet.
+    /// True if the process goes on from a checkpoint and has not received the cards of the others yet.
     pub(super) awaits_cards: bool,
     /// Time of the latest message that is scheduled for the process: messages keep their order.
     told_ns: u64,
@@ -195,9 +197,9 @@ pub(super) struct SimulatedJob {
     pub(super) members: Vec<Member>,
     pub(super) cards: Vec<Card>,
     pub(super) is_released: bool,
-    /// True if lines are taken. Some are taken just when a message is sent to all.
-    pub(super) takes_lines: bool,
-    /// Processes that wait for a line, and the numbers of their questions.
+    /// True if checkpoints are taken. Some are taken just when a message is sent to all.
+    pub(super) takes_checkpoints: bool,
+    /// Processes that wait for a checkpoint, and the numbers of their questions.
     pub(super) askers: Vec<(ProcessIndex, u64)>,
     pub(super) signal_count: u64,
     /// The departure of a process from the path of its siblings, if the run has one.
@@ -225,14 +227,14 @@ fn run(seed: u64, setup: &Setup<LibrarySimulator>) -> Result<Summary, Failure> {
     }
     let plan = program::Plan { seed: random.number(), kind };
     let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
-    let lines = if options.is_undisturbed || random.chance(50) { 0 } else { 1 + random.below(3) };
+    let checkpoints = if options.is_undisturbed || random.chance(50) { 0 } else { 1 + random.below(3) };
     let breaks = if options.is_undisturbed || degree == 1 || random.chance(70) { 0 } else { 1 + random.below(3) };
-    let parts = !options.is_undisturbed && degree > 1 && lines == 0 && random.chance(70);
+    let parts = !options.is_undisturbed && degree > 1 && checkpoints == 0 && random.chance(70);
     redrt_process::simulation::install(&super::SIMULATION);
     let leaves = (is_about_paths && degree > 1).then(|| Leaves::any(seed, rank_count * u32::from(degree), rank_count));
-    let mut job = SimulatedJob::new(random, (rank_count, degree), plan, lines > 0, (setup, leaves));
+    let mut job = SimulatedJob::new(random, (rank_count, degree), plan, checkpoints > 0, (setup, leaves));
     job.plan_faults(losses, breaks, parts);
-    job.plan_lines(lines);
+    job.plan_checkpoints(checkpoints);
     if degree > 1 {
         job.plan_signals(seed);
     }
@@ -249,7 +251,7 @@ impl SimulatedJob {
         random: Random,
         (rank_count, degree): (u32, u16),
         plan: program::Plan,
-        takes_lines: bool,
+        takes_checkpoints: bool,
         (setup, leaves): (&Setup<LibrarySimulator>, Option<Leaves>),
     ) -> Self {
         let mutation = setup.mistake;
@@ -276,7 +278,7 @@ impl SimulatedJob {
         let member = |replica: ReplicaId| {
             let at = shape.process(replica);
             let faults = leaves.map(|leaves| leaves.faults(at)).unwrap_or_default();
-            let welcome = Welcome { faults, ..welcome(&shape, &view, replica, compared, takes_lines) };
+            let welcome = Welcome { faults, ..welcome(&shape, &view, replica, compared, takes_checkpoints) };
             let cards = cards.clone();
             let begin = move || {
                 let network: Arc<dyn Network> = Arc::new(Simulated);
@@ -284,10 +286,10 @@ impl SimulatedJob {
                 if let Some(mutation) = mutation {
                     PLANTED.get_or_init(|| mutation);
                 }
-                let hear = move |message: &FromAgent| {
+                let handle = move |message: &FromAgent| {
                     world::with_current(|world| world.tell(at, message));
                 };
-                init_simulated(welcome, cards, Control::simulated(Box::new(hear)));
+                init_simulated(welcome, cards, Control::simulated(Box::new(handle)));
                 // No program begins before all processes have joined.
                 actor::sleep(None);
                 if let Some(leaves) = leaves {
@@ -317,7 +319,7 @@ impl SimulatedJob {
             members,
             cards,
             is_released: false,
-            takes_lines,
+            takes_checkpoints,
             askers: Vec::new(),
             signal_count: 0,
             leaves,
@@ -380,7 +382,8 @@ impl SimulatedJob {
         while self.members.iter().any(|member| !member.is_lost && member.output.is_none()) {
             let Some(event) = self.world().next() else { return Err(Wrong::Stalled { state: self.state() }) };
             self.summary.events += 1;
-            if self.summary.events > EVENTS_MAX || self.world().now_ns > TIME_MAX_NS {
+            let limit = if self.mutation.is_some() { EVENTS_MAX_PLANTED } else { EVENTS_MAX };
+            if self.summary.events > limit || self.world().now_ns > TIME_MAX_NS {
                 return Err(Wrong::Endless { state: self.state() });
             }
             self.world().say(|| format!("{event:?}"));
@@ -393,7 +396,7 @@ impl SimulatedJob {
             self.happen(event)?;
             let told = std::mem::take(&mut self.world().told);
             for (process, message) in told {
-                self.hear(process, message)?;
+                self.handle(process, message)?;
             }
             if self.is_open() {
                 break;
@@ -450,8 +453,8 @@ impl SimulatedJob {
         match event {
             Event::Run(process, sleeps) if self.member(process).sleeps == sleeps => return self.let_run(process),
             Event::Run(..) => {}
-            Event::Line(goes_back) => drop(self.line(goes_back)?),
-            Event::Asked => self.asked_line()?,
+            Event::Checkpoint(goes_back) => drop(self.checkpoint(goes_back)?),
+            Event::Asked => self.asked_checkpoint()?,
             Event::Signal => self.send_signal(),
             Event::Opened(id) => {
                 let (name, to, is_open) = {
@@ -501,7 +504,7 @@ impl SimulatedJob {
                     member.awaits_cards &= !is_known;
                     member.actor.act(|| {
                         let job = runtime::job().expect("it is in the job");
-                        redrt_membership::agent::heed(job, job.control.expect("it has a daemon"), *message);
+                        redrt_membership::agent::follow(job, job.control.expect("it has a daemon"), *message);
                     });
                     self.wake(process);
                 }
@@ -602,9 +605,9 @@ impl SimulatedJob {
             self.tell(ProcessIndex(number as u32), message(&view));
         }
         let mut world = self.world();
-        if self.takes_lines && world.random.chance(30) {
+        if self.takes_checkpoints && world.random.chance(30) {
             let now_ns = world.now_ns;
-            world.plan(now_ns, Event::Line(false));
+            world.plan(now_ns, Event::Checkpoint(false));
         }
     }
 
@@ -617,9 +620,9 @@ impl SimulatedJob {
     }
 
     /// Handles a message of a process to its daemon.
-    fn hear(&mut self, process: ProcessIndex, message: FromAgent) -> Result<(), Wrong> {
+    fn handle(&mut self, process: ProcessIndex, message: FromAgent) -> Result<(), Wrong> {
         let replica = self.member(process).replica;
-        let Some(message) = self.hear_of_paths(process, message)? else { return Ok(()) };
+        let Some(message) = self.handle_paths(process, message)? else { return Ok(()) };
         match message {
             FromAgent::Finalizing { view, .. } => {
                 self.member(process).finalizing = Some(view);
@@ -630,8 +633,8 @@ impl SimulatedJob {
                     self.tell_all(|_| ToAgent::Release);
                 }
             }
-            FromAgent::Dynamic(number, Request::Checkpoint) if self.takes_lines => {
-                self.asks_for_line(process, number);
+            FromAgent::Dynamic(number, Request::Checkpoint) if self.takes_checkpoints => {
+                self.asks_for_checkpoint(process, number);
             }
             FromAgent::Suspect { peer, host_is_silent: true } => {
                 let peer = redrt_types::World::uniform(self.summary.rank_count, self.summary.degree).process(peer);

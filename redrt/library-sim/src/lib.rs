@@ -1,6 +1,6 @@
 //! A whole job in one process of the system, from one seed. The real library runs in each of the job's processes, over
 //! a network that delays frames, keeps the order of each pair only, fills up and breaks. Processes are lost at any
-//! step, and the job goes back to lines.
+//! step, and the job goes back to checkpoints.
 //!
 //! Real: the API, communicators, collectives, windows, decisions, engine and protocol. Simulated: the network and time
 //! (`world`), `redrun` and the daemons (`job`), and the programs (`program`), which compute the results that MPI

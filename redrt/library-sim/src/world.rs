@@ -40,9 +40,9 @@ pub enum Event {
     Unanswered(ProcessIndex, ProcessIndex, Arc<AtomicBool>),
     /// `redrun` asks all processes if they wait.
     Asks,
-    /// A line is taken; with `true` the job goes back to it.
-    Line(bool),
-    /// A line is taken, if a process waits for one that it has asked for.
+    /// A checkpoint is taken; with `true` the job goes back to it.
+    Checkpoint(bool),
+    /// A checkpoint is taken, if a process waits for one that it has asked for.
     Asked,
     /// The user sends a signal to the job.
     Signal,
@@ -95,7 +95,7 @@ pub struct World {
     pub parted: Vec<Parted>,
     /// Number of signals that programs got.
     pub raised_count: u64,
-    /// Number of lines that were taken: changes of files since the latest one must be recorded.
+    /// Number of checkpoints that were taken: changes of files since the latest one must be recorded.
     pub line_count: u64,
     /// Content of each rank's file.
     pub files: BTreeMap<u32, u64>,
@@ -192,8 +192,8 @@ impl World {
         told
     }
 
-    /// Goes back to a line: drops connections with all that is in flight, messages of daemons, and planned losses, each
-    /// of which might hit the last replica of a rank.
+    /// Goes back to a checkpoint: drops connections with all that is in flight, messages of daemons, and planned
+    /// losses, each of which might hit the last replica of a rank.
     pub fn forget(&mut self) {
         let is_told = |event: &Event| matches!(event, Event::Told(..) | Event::Missed(_) | Event::Lost(_));
         self.events.retain(|event| !event.is_of_network() && !is_told(event));

@@ -51,14 +51,14 @@ pub enum Wrong {
         /// Rank of the replicas.
         rank: u32,
     },
-    /// A process that is to be part of a line is within a call.
-    #[error("{replica} cannot be held for a line")]
+    /// A process that is to be part of a checkpoint is within a call.
+    #[error("{replica} cannot be held for a checkpoint")]
     NotHeld {
         /// Process that is within a call.
         replica: ReplicaId,
     },
     /// All are held and the network does not become quiet.
-    #[error("what is on its way does not arrive, and a line waits for it")]
+    #[error("what is on its way does not arrive, and a checkpoint waits for it")]
     NotQuiet,
     /// An image is not accepted.
     #[error("process {} cannot be restored: {error}", .process.0)]

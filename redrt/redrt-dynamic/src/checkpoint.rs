@@ -1,14 +1,14 @@
-//! `redrt_checkpoint`: the program asks for a line at a moment that suits it.
+//! `redrt_checkpoint`: the program asks for a checkpoint at a moment that suits it.
 //!
 //! ```text
 //! all ranks      rank 0, its leader        redrun
-//!   barrier  ──▶   ── Checkpoint ────────▶   takes a line, which has all processes in the midst of this call
+//!   barrier  ──▶   ── Checkpoint ────────▶   takes a checkpoint, which has all processes in the midst of this call
 //!                  ◀─ taken, or not ──────   when the processes go on
 //!   ◀── bcast ──   an outcome, as others
 //! ```
-//! A process that goes on from an image of such a line gets no answer: the image shows that the line was taken. A
-//! replica that becomes the leader meanwhile, or is a copy, asks again, since the answer goes to the process that
-//! asked. Then a second line may be taken.
+//! A process that goes on from an image of such a checkpoint gets no answer: the image shows that the checkpoint was
+//! taken. A replica that becomes the leader meanwhile, or is a copy, asks again, since the answer goes to the process
+//! that asked. Then a second checkpoint may be taken.
 
 use super::redrun::Question;
 use redrt_abi::handle::CommHandle;
@@ -26,11 +26,11 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Result: the line is taken. Its images are copied, and will be written.
+/// Result: the checkpoint is taken. Its images are copied, and will be written.
 const TAKEN: c_int = 0;
-/// Result: this job takes no lines.
+/// Result: this job takes no checkpoints.
 pub const NONE: c_int = 1;
-/// Result: no line was taken now; `redrun` has reported the reason.
+/// Result: no checkpoint was taken now; `redrun` has reported the reason.
 const NOT_TAKEN: c_int = 2;
 
 process_local! {
@@ -42,7 +42,7 @@ process_local! {
     static IS_RESTORED: AtomicBool = AtomicBool::new(false);
 }
 
-/// Takes a line. Collective over all ranks.
+/// Takes a checkpoint. Collective over all ranks.
 pub fn checkpoint() -> c_int {
     let is_saved = runtime::job().is_some_and(|job| job.control.is_some() && job.welcome.options.is_saved);
     let Ok(world) = comm::resolve(CommHandle::WORLD) else { return NONE };
@@ -98,11 +98,11 @@ pub fn has_asked() -> bool {
 }
 
 /// Records that this process goes on from its image. Allocates no memory.
-pub fn note_restored() {
-    IS_RESTORED.store(!mutation::is_planted(Mutation::LineUntold), Ordering::SeqCst);
+pub fn record_restored() {
+    IS_RESTORED.store(!mutation::is_planted(Mutation::CheckpointUnsent), Ordering::SeqCst);
 }
 
-/// Wakes a process that asks for a line, once all processes of the job are known again.
+/// Wakes a process that asks for a checkpoint, once all processes of the job are known again.
 pub fn go_on() {
     if IS_ASKING.load(Ordering::SeqCst) {
         engine::cell().tell_waiting();

@@ -204,13 +204,13 @@ fn meet(stream: TcpStream, secret: &Secret, mine: &Terms, side: Side) -> io::Res
     let mut stream = Limited::new(&stream, Instant::now() + STEP_TIME_MAX);
     match side {
         Side::Accepting => {
-            let theirs = hear(&mut stream, &mut cipher)?;
+            let theirs = receive(&mut stream, &mut cipher)?;
             tell(&mut stream, &mut cipher, mine)?;
             Ok(theirs)
         }
         Side::Connecting(_) => {
             tell(&mut stream, &mut cipher, mine)?;
-            hear(&mut stream, &mut cipher)
+            receive(&mut stream, &mut cipher)
         }
     }
 }
@@ -221,7 +221,7 @@ fn tell(stream: &mut impl Write, cipher: &mut Cipher, terms: &Terms) -> io::Resu
     stream.write_all(&sealed)
 }
 
-fn hear(stream: &mut impl Read, cipher: &mut Cipher) -> io::Result<Terms> {
+fn receive(stream: &mut impl Read, cipher: &mut Cipher) -> io::Result<Terms> {
     let mut frames = FrameReader::default();
     loop {
         if let Some(terms) = frames.next().map_err(io::Error::other)? {

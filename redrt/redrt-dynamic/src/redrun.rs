@@ -1,4 +1,4 @@
-//! Questions of a process to `redrun`: to start a job, to take a line, and for names of ports.
+//! Questions of a process to `redrun`: to start a job, to take a checkpoint, and for names of ports.
 
 use redrt_abi::error::{Error, Result};
 use redrt_abi::fail;
@@ -51,7 +51,7 @@ impl Question {
 }
 
 /// Stores an answer of `redrun`, and wakes the thread that waits for it.
-pub fn heed(number: u64, answer: Answer) {
+pub fn follow(number: u64, answer: Answer) {
     ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, answer);
     engine::cell().tell_waiting();
 }

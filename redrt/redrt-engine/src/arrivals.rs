@@ -187,7 +187,7 @@ impl Arrivals {
     pub(super) fn incomplete(&self) -> impl Iterator<Item = String> + '_ {
         let matched = self.messages.iter().map(|(_, message)| message).filter(|message| {
             let receives = message.receive.is_some() && !message.is_shadow;
-            receives && matches!(message.data, Data::Placed | Data::Landing(_))
+            receives && matches!(message.data, Data::Placed | Data::RendezvousBuffer(_))
         });
         matched.map(|message| {
             let what = if message.verified { "the payload" } else { "the digests of other replicas" };
@@ -212,7 +212,7 @@ impl Arrivals {
         self.messages.retain(|_, message| !message.is_shadow);
         for (_, message) in &mut self.messages {
             message.pull = None;
-            if matches!(message.data, Data::Remote(..) | Data::Landing(_)) {
+            if matches!(message.data, Data::Remote(..) | Data::RendezvousBuffer(_)) {
                 message.data = Data::Awaited;
             }
         }
@@ -222,7 +222,7 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrt_transport::LandingId;
+    use redrt_transport::RendezvousBufferId;
     use redrt_transport::frame::Rendezvous;
 
     const FROM: [ProcessIndex; 2] = [ProcessIndex(3), ProcessIndex(4)];
@@ -251,15 +251,17 @@ mod tests {
     fn only_shadows_of_a_process_go_with_it() {
         let mut arrivals = Arrivals::default();
         let rendezvous = Rendezvous { length: 8, address: 0, offer: 1 };
-        let pull = |landing, from| Some(Pull { landing: LandingId(landing), from, start: 0 });
+        let pull = |rendezvous_buffer, from| {
+            Some(Pull { rendezvous_buffer: RendezvousBufferId(rendezvous_buffer), from, start: 0 })
+        };
         arrivals.insert(shadow(Data::Remote(FROM[0], rendezvous), None));
-        arrivals.insert(shadow(Data::Landing(None), pull(1, FROM[0])));
-        let other = arrivals.insert(shadow(Data::Landing(None), pull(2, FROM[1])));
-        let mut first = shadow(Data::Landing(None), pull(3, FROM[0]));
+        arrivals.insert(shadow(Data::RendezvousBuffer(None), pull(1, FROM[0])));
+        let other = arrivals.insert(shadow(Data::RendezvousBuffer(None), pull(2, FROM[1])));
+        let mut first = shadow(Data::RendezvousBuffer(None), pull(3, FROM[0]));
         first.is_shadow = false;
         let first = arrivals.insert(first);
         let given_up = arrivals.drop_shadows_of(FROM[0]);
-        assert_eq!(given_up.iter().map(|pull| pull.landing).collect::<Vec<_>>(), [LandingId(1)]);
+        assert_eq!(given_up.iter().map(|pull| pull.rendezvous_buffer).collect::<Vec<_>>(), [RendezvousBufferId(1)]);
         assert!(arrivals.message(other).pull.is_some() && arrivals.message(first).pull.is_some());
         assert_eq!(arrivals.messages.len(), 2);
     }

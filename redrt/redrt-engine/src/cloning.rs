@@ -8,9 +8,9 @@
 //! protocol have been carried out. In a copy the program's threads wait at the gate until the view that has it; frames
 //! are taken from then on (`quiesce`'s join).
 //!
-//! A line is a set of images from which all processes go on ([`Cell::hold_for_line`]). Where messages are numbered,
-//! each process loaded from a line is such a copy. Where they are not, the whole job must be at rest, and each process
-//! goes on as itself.
+//! A checkpoint is a set of images from which all processes go on ([`Cell::hold_for_checkpoint`]). Where messages are
+//! numbered, each process loaded from a checkpoint is such a copy. Where they are not, the whole job must be at rest,
+//! and each process goes on as itself.
 
 use super::link::{Identity, Links};
 use super::{Cell, Engine};
@@ -104,11 +104,11 @@ impl Cell {
         }
     }
 
-    /// Holds the engine for an image of a line, together with all other processes of the job, until all images are
-    /// taken. `None` in a process that does not know its place yet. A copy that has not heard from its leader may be
-    /// held: it has all decisions, since nobody joins a running job while a line is taken, and replicas that went back
-    /// to a line share one image.
-    pub fn hold_for_line(&self) -> Option<Held<'_>> {
+    /// Holds the engine for an image of a checkpoint, together with all other processes of the job, until all images
+    /// are taken. `None` in a process that does not know its place yet. A copy that has not heard from its leader may
+    /// be held: it has all decisions, since nobody joins a running job while a checkpoint is taken, and replicas that
+    /// went back to a checkpoint share one image.
+    pub fn hold_for_checkpoint(&self) -> Option<Held<'_>> {
         self.is_wanted.store(true, Ordering::Relaxed);
         let mut engine = self.lock_at_any_time();
         self.is_wanted.store(false, Ordering::Relaxed);
@@ -197,8 +197,8 @@ impl Held<'_> {
         cell.wake();
     }
 
-    /// Runs in a process without siblings that goes on from an image of a line, as all processes of its job do: frames
-    /// that were sent and not taken are still in the rings.
+    /// Runs in a process without siblings that goes on from an image of a checkpoint, as all processes of its job do:
+    /// frames that were sent and not taken are still in the rings.
     pub fn become_restored(&mut self, identity: Identity, shares_core: bool) -> io::Result<()> {
         self.cell.sleeper.become_process(&identity, shares_core)?;
         let engine = &mut *self.engine;

@@ -153,7 +153,7 @@ pub fn identity(rank: VirtualRank) -> Identity {
 }
 
 /// Takes in the identity of a process of another job that opened a link. `None` when too many are known.
-pub fn note(job: u64, process: ProcessIndex) -> Option<ForeignNumber> {
+pub fn record(job: u64, process: ProcessIndex) -> Option<ForeignNumber> {
     let unknown = Contact { job, tree: job, process, address: None, secret: Secret::new([0; 32]) };
     enter(unknown)
 }

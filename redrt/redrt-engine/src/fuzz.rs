@@ -13,7 +13,7 @@ use super::{Engine, Setup};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use quiesce::{Call, Claim, Decided, DecisionItem, DecisionKey, Frame, Outcome, Place, Question, Service, StreamId};
-use redrt_transport::frame::{FLAG_DIGEST, Fragment, Grant, Header, Kind, Rendezvous, Whereabouts};
+use redrt_transport::frame::{ClearToSend, FLAG_DIGEST, Fragment, Header, Kind, Rendezvous, Whereabouts};
 use redrt_transport::shm::Segment;
 use redrt_types::{
     ContextId, Incarnation, ProcessIndex, ReplicaId, ReplicaIndex, SeqNum, View, ViewNumber, VirtualRank, World,
@@ -325,7 +325,7 @@ fn send_corrupt(engine: &mut Engine, to: ProcessIndex, frame: Corrupt) {
     // Lengths are right, so that the contents are examined.
     let length = match kind {
         Kind::Offer => Some(Rendezvous::BYTES),
-        Kind::Grant => Some(Grant::BYTES),
+        Kind::ClearToSend => Some(ClearToSend::BYTES),
         Kind::Data => Some(body.len().max(Fragment::BYTES)),
         Kind::Whereabouts if !body.is_empty() => Some(Whereabouts::BYTES),
         Kind::Done | Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Moved => Some(0),

@@ -345,7 +345,7 @@ impl Engine {
             self.outgoing.gone(&mut self.requests, outgoing);
         }
         self.links.wake_relieved();
-        self.heed_broken();
+        self.follow_broken();
         while let Some(process) = self.links.next_scribbled() {
             self.refuse(Some(process), &Fault::Ring);
         }

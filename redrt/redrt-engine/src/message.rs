@@ -4,7 +4,7 @@ use super::matching::ContextIndex;
 use super::outgoing::OutgoingId;
 use super::request::RequestId;
 use quiesce::MessageId;
-use redrt_transport::LandingId;
+use redrt_transport::RendezvousBufferId;
 use redrt_transport::frame::Rendezvous;
 use redrt_transport::memory::Scratch;
 use redrt_types::{ProcessIndex, ReplicaId, ViewNumber};
@@ -19,7 +19,7 @@ pub enum Data {
     /// In the buffer of this process's own send.
     Local(OutgoingId),
     /// Under way to the receive's buffer (`None`) or to staging memory.
-    Landing(Option<Scratch>),
+    RendezvousBuffer(Option<Scratch>),
     /// In the receive's buffer.
     Placed,
     /// To be offered again to this copy by a sender.
@@ -56,11 +56,11 @@ pub struct Message {
 
 /// A payload that was asked for and is arriving.
 pub struct Pull {
-    /// The landing it was granted.
-    pub landing: LandingId,
+    /// The rendezvous buffer it was granted.
+    pub rendezvous_buffer: RendezvousBufferId,
     /// The process that pushes it.
     pub from: ProcessIndex,
-    /// Address of the landing.
+    /// Address of the rendezvous buffer.
     pub start: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Payloads that are kept: their way to receivers, and back to the program when nobody needs them any more.
 //!
 //! ```text
-//!   keep ──▶ transmit_offer ──▶ [grant ──▶ pushed in pieces] ──▶ release: the request completes
+//!   keep ──▶ transmit_offer ──▶ [clear-to-send ──▶ pushed in pieces] ──▶ release: the request completes
 //!                                                            └─▶ give_back: only newcomers may ask from now on
 //! ```
 
@@ -12,7 +12,7 @@ use super::payload::Payload;
 use super::refusal::Fault;
 use super::request::{Requests, Status};
 use super::send::{SendArguments, Sent};
-use redrt_transport::frame::{Grant, Header, Kind, Rendezvous};
+use redrt_transport::frame::{ClearToSend, Header, Kind, Rendezvous};
 use redrt_transport::network::Source;
 use redrt_types::{Digest, ProcessIndex, VirtualRank};
 use sdc_detect::Element;
@@ -114,7 +114,8 @@ impl Outgoings {
         outgoing.ok_or(Fault::Offer(id.0))
     }
 
-    /// Pushes the payload of an offer to its receiver, which grants a landing. `rank` is that of the receiver.
+    /// Pushes the payload of an offer to its receiver, which grants a rendezvous buffer. `rank` is that of the
+    /// receiver.
     ///
     /// With replication the payload goes to several replicas, and may have to go again; it stays until all have
     /// acknowledged it.
@@ -122,14 +123,14 @@ impl Outgoings {
         &mut self,
         links: &mut Links,
         (from, rank): (ProcessIndex, VirtualRank),
-        grant: Grant,
+        clear_to_send: ClearToSend,
         is_replicated: bool,
     ) -> Result<(), Fault> {
-        let id = OutgoingId(grant.offer);
+        let id = OutgoingId(clear_to_send.offer);
         let outgoing = self.offered_to(rank, id)?;
         let length = outgoing.payload.len() as u64;
-        if grant.length != length {
-            return Err(Fault::GrantLength { wanted: grant.length, length });
+        if clear_to_send.length != length {
+            return Err(Fault::ClearToSendLength { wanted: clear_to_send.length, length });
         }
         if outgoing.granted && !is_replicated {
             return Err(Fault::Offer(id.0));
@@ -139,7 +140,7 @@ impl Outgoings {
         if let Some(injection) = self.injection().filter(|_| is_injected) {
             payload = injection.pushed(id.0, payload);
         }
-        links.push(from, payload, grant.landing, id, !is_replicated);
+        links.push(from, payload, clear_to_send.rendezvous_buffer, id, !is_replicated);
         Ok(())
     }
 

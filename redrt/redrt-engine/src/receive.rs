@@ -10,10 +10,10 @@ use super::replication::incoming::Whole;
 use super::request::{Operation, RequestId, Requests, Status};
 use super::{Engine, contact};
 use quiesce::matching::{Arrived, Pattern, Posted};
-use redrt_transport::frame::{FLAG_DIGEST, Fragment, FrameError, Grant, Header, Kind, Rendezvous};
+use redrt_transport::frame::{ClearToSend, FLAG_DIGEST, Fragment, FrameError, Header, Kind, Rendezvous};
 use redrt_transport::network::{Received, Source};
 use redrt_transport::shm::Inbox;
-use redrt_transport::{Body, LandingId};
+use redrt_transport::{Body, RendezvousBufferId};
 use redrt_types::{Digest, ProcessIndex, Tag, World};
 
 /// Longest message to oneself that is copied instead of waiting in the application's buffer.
@@ -83,7 +83,7 @@ impl Engine {
                 let receiver = &mut self.links.receivers()[at];
                 let from = receiver.name.from;
                 // A link is closed only here, when the frame in its buffer is no longer used.
-                let fault = match receiver.next(self.fetches.landings()) {
+                let fault = match receiver.next(self.fetches.rendezvous_buffers()) {
                     Received::Frame(header, Kind::Moved, ..) if header.flags == 0 => {
                         if !self.links.moved(at) {
                             self.refuse(Some(from), &Fault::Misplaced(Kind::Moved));
@@ -93,8 +93,8 @@ impl Engine {
                     Received::Frame(header, kind, digest, body) => {
                         self.handle_frame(from, kind, &header, digest, body).err()
                     }
-                    Received::Landed(landing, count) => {
-                        self.landed(landing, count);
+                    Received::Landed(rendezvous_buffer, count) => {
+                        self.landed(rendezvous_buffer, count);
                         None
                     }
                     Received::Nothing => break,
@@ -142,7 +142,7 @@ impl Engine {
         if is_message && header.source >= rank_count {
             return Err(Fault::Source { source_rank: header.source, rank_count });
         }
-        if self.is_replicated() && !matches!(kind, Kind::Grant | Kind::Data | Kind::Done) {
+        if self.is_replicated() && !matches!(kind, Kind::ClearToSend | Kind::Data | Kind::Done) {
             return self.handle_replicated(from, kind, header, digest, body.bytes());
         }
         let is_none = FrameError::Body { kind, length: header.body_bytes() as u32 };
@@ -152,21 +152,21 @@ impl Engine {
                 let rendezvous = Rendezvous::from_bytes(body.bytes()).ok_or(is_none)?;
                 self.arrive_offer(from, header, rendezvous);
             }
-            Kind::Grant => {
-                let grant = Grant::from_bytes(body.bytes()).ok_or(is_none)?;
+            Kind::ClearToSend => {
+                let clear_to_send = ClearToSend::from_bytes(body.bytes()).ok_or(is_none)?;
                 // Its death may have ended the need for this payload, and nothing is kept for it.
                 let is_dead = self.view().is_some_and(|view| !view.is_live(self.world.replica(from)));
                 if !is_dead {
                     let is_replicated = self.is_replicated();
                     let rank = contact::rank_of(&self.world, is_replicated, from);
-                    self.outgoing.granted(&mut self.links, (from, rank), grant, is_replicated)?;
+                    self.outgoing.granted(&mut self.links, (from, rank), clear_to_send, is_replicated)?;
                 }
             }
             Kind::Data => {
                 let fragment = Fragment::from_bytes(body.bytes()).ok_or(is_none)?;
                 let bytes = body.skip(Fragment::BYTES);
                 self.fetches.write(from, &fragment, bytes.bytes())?;
-                self.landed(LandingId(fragment.landing), bytes.bytes().len());
+                self.landed(RendezvousBufferId(fragment.rendezvous_buffer), bytes.bytes().len());
             }
             Kind::Done if self.is_replicated() => return Err(Fault::Misplaced(kind)),
             Kind::Done => {
@@ -197,7 +197,7 @@ impl Engine {
             Arrived::Queued => {
                 let message = Message::new(context, header.source, header.tag, bytes.len() as u64);
                 self.arrivals.insert(Message { data: Data::Bytes(bytes.into()), ..message });
-                self.requests.note_queued(self.waiters.any());
+                self.requests.record_queued(self.waiters.any());
             }
         }
     }
@@ -215,7 +215,7 @@ impl Engine {
             }
             Arrived::Queued => {
                 self.arrivals.insert(message);
-                self.requests.note_queued(self.waiters.any());
+                self.requests.record_queued(self.waiters.any());
             }
         }
     }
@@ -327,7 +327,9 @@ impl Engine {
                 self.requests.place(receive, &bytes, &message);
             }
             Data::Awaited => message.data = Data::Awaited,
-            Data::Landing(_) | Data::Placed => unreachable!("a payload is placed only after its message was matched"),
+            Data::RendezvousBuffer(_) | Data::Placed => {
+                unreachable!("a payload is placed only after its message was matched")
+            }
         }
     }
 
@@ -356,11 +358,11 @@ impl Engine {
         match self.fetches.fetch(&mut self.links, &wanted, hashing) {
             Fetched::NoMemory => self.faults.push((from, Fault::Memory(rendezvous.length))),
             Fetched::Asked { staged, pull } => {
-                self.arrivals.message(key).data = Data::Landing(staged);
+                self.arrivals.message(key).data = Data::RendezvousBuffer(staged);
                 self.arrivals.message(key).pull = Some(Box::new(pull));
             }
             Fetched::Whole { staged, start, hashed } => {
-                self.arrivals.message(key).data = Data::Landing(staged);
+                self.arrivals.message(key).data = Data::RendezvousBuffer(staged);
                 if self.replication.is_none() {
                     say_done(&mut self.links, from, rendezvous.offer);
                 }
@@ -369,10 +371,10 @@ impl Engine {
         }
     }
 
-    /// Takes in that bytes of a landing have arrived.
-    fn landed(&mut self, landing: LandingId, count: usize) {
-        if let Some(key) = self.fetches.advance(landing, count) {
-            let pull = self.arrivals.message(key).pull.take().expect("it has a landing");
+    /// Takes in that bytes of a rendezvous buffer have arrived.
+    fn landed(&mut self, rendezvous_buffer: RendezvousBufferId, count: usize) {
+        if let Some(key) = self.fetches.advance(rendezvous_buffer, count) {
+            let pull = self.arrivals.message(key).pull.take().expect("it has a rendezvous buffer");
             self.payload_in_place(key, pull.from, pull.start as *mut u8, None);
         }
     }
@@ -385,21 +387,21 @@ impl Engine {
             let message = self.arrivals.remove(key);
             let receive = message.receive.expect("the message was matched");
             return match &message.data {
-                Data::Landing(Some(bytes)) => self.requests.place(receive, bytes.bytes(), &message),
+                Data::RendezvousBuffer(Some(bytes)) => self.requests.place(receive, bytes.bytes(), &message),
                 _ => self.requests.complete_receive(receive, message.length, &message),
             };
         };
         let tag = message.tag;
         if message.is_shadow {
             let message = self.arrivals.remove(key);
-            let Data::Landing(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
+            let Data::RendezvousBuffer(Some(bytes)) = &message.data else { unreachable!("a shadow is staged") };
             let (replica, whole) = (self.world.replica(from), Whole { from, tag, bytes: bytes.bytes(), hashed });
             self.replication().compare_shadow(replica, id, &whole);
             return self.carry_out();
         }
         let receive = message.receive.expect("the message was matched");
         match std::mem::replace(&mut message.data, Data::Placed) {
-            Data::Landing(Some(bytes)) => {
+            Data::RendezvousBuffer(Some(bytes)) => {
                 self.requests.copy_to(receive, bytes.bytes());
                 self.payload_complete(id, key, &Whole { from, tag, bytes: bytes.bytes(), hashed });
             }
@@ -419,7 +421,7 @@ impl Engine {
 impl Requests {
     /// Takes note of an unmatched message: a thread that does not poll may wait for it in a probe.
     #[inline]
-    pub(super) fn note_queued(&mut self, others_wait: bool) {
+    pub(super) fn record_queued(&mut self, others_wait: bool) {
         if others_wait {
             self.completions += 1;
         }

@@ -6,8 +6,8 @@
 
 use quiesce::{Breach, ProtocolError};
 use redrt_transport::frame::{FrameError, Kind};
-use redrt_transport::landing::LandingError;
 use redrt_transport::network::Rubbish;
+use redrt_transport::rendezvous_buffer::RendezvousBufferError;
 use redrt_types::ReplicaId;
 
 /// The fault of a frame, in words that follow on the sender's name.
@@ -18,7 +18,7 @@ pub enum Fault {
     Frame(#[from] FrameError),
     /// Fragments for a place that they may not go to.
     #[error(transparent)]
-    Landing(#[from] LandingError),
+    RendezvousBuffer(#[from] RendezvousBufferError),
     /// A contradiction to known facts, or to an earlier statement of a replica.
     #[error("{breach}")]
     Protocol {
@@ -52,7 +52,7 @@ pub enum Fault {
     Offer(u64),
     /// A request for more or fewer bytes than offered.
     #[error("asks for {wanted} bytes of a payload of {length}")]
-    GrantLength {
+    ClearToSendLength {
         /// Bytes requested.
         wanted: u64,
         /// Bytes offered.
@@ -82,7 +82,7 @@ impl From<Rubbish> for Fault {
     fn from(rubbish: Rubbish) -> Self {
         match rubbish {
             Rubbish::Frame(error) => Self::Frame(error),
-            Rubbish::Landing(error) => Self::Landing(error),
+            Rubbish::RendezvousBuffer(error) => Self::RendezvousBuffer(error),
         }
     }
 }

@@ -1,19 +1,19 @@
 //! Large payloads, on the side of their receiver. It reads them from the sender's memory where it may; else it grants a
-//! landing and the sender pushes fragments.
+//! rendezvous buffer and the sender pushes fragments.
 //!
 //! ```text
 //!   Engine::pull ──▶ Fetches::fetch ──▶ Whole: in place, maybe hashed
-//!                                  ├──▶ Asked: a landing is granted ──fragments──▶ advance: in place
+//!                                  ├──▶ Asked: a rendezvous buffer is granted ──fragments──▶ advance: in place
 //!                                  └──▶ NoMemory: the length is impossible
 //! ```
 
 use super::link::Links;
 use super::message::Pull;
 use super::payload::Target;
-use redrt_transport::frame::{Fragment, Grant, Header, Kind, Rendezvous};
-use redrt_transport::landing::LandingError;
+use redrt_transport::frame::{ClearToSend, Fragment, Header, Kind, Rendezvous};
 use redrt_transport::memory::Scratch;
-use redrt_transport::{LandingId, Landings, direct};
+use redrt_transport::rendezvous_buffer::RendezvousBufferError;
+use redrt_transport::{RendezvousBufferId, RendezvousBuffers, direct};
 use redrt_types::{Digest, ProcessIndex};
 use sdc_detect::DigestStream;
 use std::io;
@@ -59,15 +59,15 @@ pub(super) enum Fetched {
 /// The payloads that this process fetches.
 #[derive(Default)]
 pub(super) struct Fetches {
-    landings: Landings,
+    rendezvous_buffers: RendezvousBuffers,
     /// True once this host has refused to read another process's memory.
     is_refused: bool,
 }
 
 impl Fetches {
-    /// The landings, for a link that writes bytes straight to them.
-    pub fn landings(&mut self) -> &mut Landings {
-        &mut self.landings
+    /// The rendezvous buffers, for a link that writes bytes straight to them.
+    pub fn rendezvous_buffers(&mut self) -> &mut RendezvousBuffers {
+        &mut self.rendezvous_buffers
     }
 
     /// Allows another attempt to read from a sender's memory: this host may permit what the last one refused.
@@ -98,11 +98,12 @@ impl Fetches {
             return Fetched::Whole { staged, start, hashed };
         }
         // SAFETY: - start is the receive's buffer, lent until it completes, or `staged`, which the message keeps; both
-        // outlive the landing, which is removed when the payload is complete or given up.
-        let landing = unsafe { self.landings.insert(start, length, *key, *from) };
-        let grant = Grant { offer: rendezvous.offer, landing: landing.0, length: rendezvous.length };
-        links.send(*from, Header::new(Kind::Grant, 0), None, &grant.to_bytes());
-        Fetched::Asked { staged, pull: Pull { landing, from: *from, start: start as usize } }
+        // outlive the rendezvous buffer, which is removed when the payload is complete or given up.
+        let rendezvous_buffer = unsafe { self.rendezvous_buffers.insert(start, length, *key, *from) };
+        let clear_to_send =
+            ClearToSend { offer: rendezvous.offer, rendezvous_buffer: rendezvous_buffer.0, length: rendezvous.length };
+        links.send(*from, Header::new(Kind::ClearToSend, 0), None, &clear_to_send.to_bytes());
+        Fetched::Asked { staged, pull: Pull { rendezvous_buffer, from: *from, start: start as usize } }
     }
 
     /// Reads the payload from its sender's memory and spreads it over the receive's buffer piece by piece. Returns the
@@ -122,7 +123,7 @@ impl Fetches {
             let address = rendezvous.address.wrapping_add(offset as u64);
             // SAFETY: - a part of our own memory, which nobody else knows.
             if let Err(error) = unsafe { direct::read(pid, address, part.start(), part.len()) } {
-                self.note_refusal(&error);
+                self.record_refusal(&error);
                 return None;
             }
             // SAFETY: - the application lent the buffer until the receive completes, and it has not.
@@ -132,19 +133,24 @@ impl Fetches {
     }
 
     /// Writes a fragment that has come in a frame.
-    pub fn write(&mut self, from: ProcessIndex, fragment: &Fragment, bytes: &[u8]) -> Result<(), LandingError> {
-        self.landings.write(from, LandingId(fragment.landing), fragment.offset, bytes)
+    pub fn write(
+        &mut self,
+        from: ProcessIndex,
+        fragment: &Fragment,
+        bytes: &[u8],
+    ) -> Result<(), RendezvousBufferError> {
+        self.rendezvous_buffers.write(from, RendezvousBufferId(fragment.rendezvous_buffer), fragment.offset, bytes)
     }
 
-    /// Takes in that `count` bytes of a landing have arrived. Returns the number of the message if its payload is whole
-    /// now.
-    pub fn advance(&mut self, landing: LandingId, count: usize) -> Option<usize> {
-        self.landings.advance(landing, count)
+    /// Takes in that `count` bytes of a rendezvous buffer have arrived. Returns the number of the message if its
+    /// payload is whole now.
+    pub fn advance(&mut self, rendezvous_buffer: RendezvousBufferId, count: usize) -> Option<usize> {
+        self.rendezvous_buffers.advance(rendezvous_buffer, count)
     }
 
     /// Gives up a payload that was asked for.
     pub fn give_up(&mut self, pull: &Pull) {
-        self.landings.remove(pull.landing);
+        self.rendezvous_buffers.remove(pull.rendezvous_buffer);
     }
 
     /// Process id for reading a payload directly; `None` where that is not possible.
@@ -152,7 +158,7 @@ impl Fetches {
         if self.is_refused || rendezvous.address == 0 { None } else { links.local_pid(from) }
     }
 
-    fn note_refusal(&mut self, error: &io::Error) {
+    fn record_refusal(&mut self, error: &io::Error) {
         // Reading is not permitted here, or across process-id namespaces: do not try again. Other errors, such as a
         // wrong address, do not count: the sender can push without the address.
         let is_refusal = |code| matches!(code, libc::EPERM | libc::EACCES | libc::ENOSYS);
@@ -180,7 +186,7 @@ impl Fetches {
         match read {
             Ok(hashed) => Some(hashed),
             Err(error) => {
-                self.note_refusal(&error);
+                self.record_refusal(&error);
                 None
             }
         }

@@ -223,13 +223,13 @@ impl Replication {
 
     /// Counts a test that found nothing. Siblings and partners may wait for batched frames: returns true now and then,
     /// to have these sent.
-    pub(super) fn note_idle_poll(&mut self) -> bool {
+    pub(super) fn record_idle_poll(&mut self) -> bool {
         self.outcomes.idle_polls += 1;
         self.outcomes.idle_polls >= IDLE_POLLS_PER_FLUSH
     }
 
     /// Counts such a flush. Returns true now and then, to have sockets checked that are only written to.
-    pub(super) fn note_idle_flush(&mut self) -> bool {
+    pub(super) fn record_idle_flush(&mut self) -> bool {
         self.idle_flushes = (self.idle_flushes + 1) % FLUSHES_PER_LOOK;
         self.idle_flushes == 0
     }

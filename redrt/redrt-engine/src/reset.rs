@@ -2,9 +2,9 @@
 //! module `link::reset` for the begin of a new connection, and `quiesce::Replica::reset` for the frames that both ends
 //! then exchange.
 //!
-//! Payloads under way have landings here that will never be filled. They are given up when the offer comes again, as
-//! after the loss of a supplier. Further copies, which are only compared, are dropped at once. At r = 1 there is no log
-//! to send anything again from, and the job ends with that reason.
+//! Payloads under way have rendezvous buffers here that will never be filled. They are given up when the offer comes
+//! again, as after the loss of a supplier. Further copies, which are only compared, are dropped at once. At r = 1 there
+//! is no log to send anything again from, and the job ends with that reason.
 
 use super::Engine;
 use super::link::{Admitted, LinkEvent};
@@ -40,7 +40,7 @@ impl Engine {
     }
 
     /// Handles all links that have broken since. The other end of one may be dead, which a view will say, or alive.
-    pub(super) fn heed_broken(&mut self) {
+    pub(super) fn follow_broken(&mut self) {
         let opened_again = self.is_replicated();
         while let Some(event) = self.links.next_event(opened_again) {
             match event {

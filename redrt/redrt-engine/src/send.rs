@@ -82,7 +82,7 @@ impl Engine {
         let way = self.outgoing.way_of(length, arguments.synchronous);
         let SendArguments { context, source, to, tag, payload, element, .. } = arguments;
         if let Some(traffic) = &mut self.traffic {
-            traffic.note(to, length);
+            traffic.record(to, length);
         }
         let payload = if way.is_eager() { payload.into_owned() } else { payload };
         let digest = self.replication().digest(Tag(tag), payload.bytes());
@@ -116,7 +116,7 @@ impl Engine {
     #[inline]
     fn send_plain(&mut self, arguments: SendArguments) -> Sent {
         if let Some(traffic) = &mut self.traffic {
-            traffic.note(arguments.to, arguments.payload.len());
+            traffic.record(arguments.to, arguments.payload.len());
         }
         let to = contact::sole_process(arguments.to);
         let mut header = Header::new(Kind::Eager, arguments.context);

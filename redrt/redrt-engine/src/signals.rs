@@ -81,9 +81,9 @@ pub enum Raise {
 impl Cell {
     /// Takes in a signal of the user. Its number is higher than those of earlier signals. [`Cell::help_others`] does
     /// the rest, until [`Cell::are_signals_agreed`].
-    pub fn hear_signal(&self, number: u64, signal: i32) {
+    pub fn handle_signal(&self, number: u64, signal: i32) {
         let mut engine = self.lock_at_any_time();
-        engine.signals.hear(number, signal);
+        engine.signals.handle(number, signal);
         engine.agree_on_signals();
         engine.flush();
         self.stir(&mut engine);
@@ -93,7 +93,7 @@ impl Cell {
     }
 
     /// Takes in a signal where replicas need not make the same calls: it comes at the next call.
-    pub fn hear_signal_alone(&self, signal: i32) {
+    pub fn handle_signal_alone(&self, signal: i32) {
         self.lock_at_any_time().signals.decided(signal, 0);
     }
 
@@ -116,14 +116,14 @@ impl Signals {
     }
 
     /// Takes in a signal of the user, unless it was announced already.
-    fn hear(&mut self, number: u64, signal: i32) {
+    fn handle(&mut self, number: u64, signal: i32) {
         if Some(number) > self.announced {
             self.heard.insert(number, signal);
         }
     }
 
     /// Takes in that an outcome of this stream is decided.
-    pub(super) fn hear_decision(&mut self, stream: StreamId) {
+    pub(super) fn handle_decision(&mut self, stream: StreamId) {
         self.is_told |= stream == StreamId::Signals;
     }
 

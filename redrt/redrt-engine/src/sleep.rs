@@ -139,7 +139,7 @@ impl Sleeper {
     pub fn new(identity: &Identity, shares_core: bool) -> io::Result<Self> {
         let name = wake_name(identity);
         let bound = doorbell::bind(name)?;
-        descriptors::note(bound.as_raw_fd());
+        descriptors::record(bound.as_raw_fd());
         let socket = doorbell::install(bound);
         let shared_word = AtomicPtr::new(word_of(identity.segment, identity.me));
         let (own_word, alert) = (AtomicU32::new(seen::AWAKE), AtomicBool::new(is_alert(shares_core)));

@@ -2,23 +2,42 @@
 //!
 //! With `redrun --check-determinism` a ring of the latest stacks is kept. `redrun` asks for them when a message or a
 //! path differs between replicas. Otherwise only a call under way has a stack.
+//!
+//! So are the stacks of the steps that threads make in their order (`thread-order`): of two replicas in which a thread
+//! sent different things, they show the last lock that it took alike.
 
 use libc::{c_int, c_void};
 use quiesce::DecisionKey;
-use redrt_wire::trace::{Frame, Sending, Trace};
+use redrt_process::process_local;
+use redrt_wire::trace::{Frame, LockEvent, Sending, Trace};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Number of innermost frames kept, the library's own included.
 const FRAMES_MAX: usize = 40;
-/// Number of messages remembered, and of outcomes.
+/// Number of messages remembered, of outcomes, and of steps of threads.
 const TRACES_MAX: usize = 8192;
+/// Length of a thread's name in the kernel, its end included.
+const NAME_BYTES: usize = 16;
+
+process_local! {
+    /// True where stacks are recorded.
+    static IS_RECORDING: AtomicBool = AtomicBool::new(false);
+    /// The latest steps of all threads. Nothing else is locked while this is.
+    static LOCK_EVENTS: Mutex<LockEvents> = const { Mutex::new(LockEvents { next: 0, latest: VecDeque::new() }) };
+}
 
 /// The addresses of a stack, innermost first.
 #[derive(Clone, Copy)]
 struct Stack {
     time_ns: u64,
+    thread: u64,
+    name: [u8; NAME_BYTES],
+    /// Number of lock events before this, of all threads.
+    events_before: u64,
     count: usize,
     addresses: [usize; FRAMES_MAX],
 }
@@ -57,10 +76,15 @@ pub fn is_in_function(address: usize) -> bool {
 }
 
 impl Stack {
-    const NONE: Self = Self { time_ns: 0, count: 0, addresses: [0; FRAMES_MAX] };
+    const NONE: Self =
+        Self { time_ns: 0, thread: 0, name: [0; NAME_BYTES], events_before: 0, count: 0, addresses: [0; FRAMES_MAX] };
 
-    /// Records the stack of this thread.
-    fn note_here(&mut self) {
+    /// Records the stack of this thread, which has this number.
+    fn record_here(&mut self, thread: u64) {
+        self.thread = thread;
+        // SAFETY: - the kernel writes a name of at most NAME_BYTES bytes, its end included.
+        let _ = unsafe { libc::prctl(libc::PR_GET_NAME, self.name.as_mut_ptr()) };
+        self.events_before = lock_events().next;
         let time = SystemTime::now().duration_since(UNIX_EPOCH);
         self.time_ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         self.count = 0;
@@ -74,21 +98,83 @@ impl Stack {
 
     /// The stack with files and offsets. `maps` is the text of `/proc/self/maps`.
     fn located(&self, maps: &str) -> Trace {
-        let frames = self.addresses[..self.count].iter().map(|address| place(*address as u64, maps)).collect();
-        Trace { time_ns: self.time_ns, frames }
+        let name = self.name.split(|byte| *byte == 0).next().unwrap_or_default();
+        Trace {
+            time_ns: self.time_ns,
+            frames: self.frames(maps),
+            thread: self.thread,
+            thread_name: String::from_utf8_lossy(name).into_owned(),
+            lock_events: lock_events().before(self, maps),
+        }
     }
+
+    fn frames(&self, maps: &str) -> Vec<Frame> {
+        self.addresses[..self.count].iter().map(|address| place(*address as u64, maps)).collect()
+    }
+}
+
+/// Ring of the latest steps in the order of threads, each with its number in its thread.
+struct LockEvents {
+    /// Number of all so far.
+    next: u64,
+    latest: VecDeque<(u64, Stack)>,
+}
+
+fn lock_events() -> MutexGuard<'static, LockEvents> {
+    LOCK_EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LockEvents {
+    /// The latest of the stack's thread that came before the stack.
+    fn before(&self, stack: &Stack, maps: &str) -> Vec<LockEvent> {
+        let is_before =
+            |event: &&(u64, Stack)| event.1.thread == stack.thread && event.1.events_before < stack.events_before;
+        let latest = self.latest.iter().rev().filter(is_before).take(Trace::LOCK_EVENTS_MAX);
+        let mut events: Vec<_> =
+            latest.map(|(number, stack)| LockEvent { number: *number, frames: stack.frames(maps) }).collect();
+        events.reverse();
+        events
+    }
+}
+
+/// Records that this thread has made a step in the order of threads, its operation of this number.
+#[inline]
+pub fn record_lock_event(thread: u64, number: u64) {
+    if IS_RECORDING.load(Ordering::Relaxed) {
+        record_stack_of_lock_event(thread, number);
+    }
+}
+
+#[cold]
+fn record_stack_of_lock_event(thread: u64, number: u64) {
+    let mut stack = Stack::NONE;
+    stack.record_here(thread);
+    let mut events = lock_events();
+    stack.events_before = events.next;
+    events.next += 1;
+    if events.latest.len() == TRACES_MAX {
+        events.latest.pop_front();
+    }
+    events.latest.push_back((number, stack));
+}
+
+/// The position of this thread's latest step in the order of threads; `None` if it is not known any more.
+pub fn latest_lock_event(thread: u64, maps: &str) -> Option<Trace> {
+    let latest = lock_events().latest.iter().rfind(|(_, stack)| stack.thread == thread).map(|(_, stack)| *stack)?;
+    // The step itself is among the events.
+    Some(Stack { events_before: latest.events_before + 1, ..latest }.located(maps))
 }
 
 /// Ring of the latest stacks, by key.
 struct Ring<K>(VecDeque<(K, Stack)>);
 
 impl<K: PartialEq> Ring<K> {
-    fn note(&mut self, key: K) {
+    fn record(&mut self, key: K, thread: u64) {
         let mut noted = match self.0.len() {
             TRACES_MAX => self.0.pop_front().expect("it is full").1,
             _ => Stack::NONE,
         };
-        noted.note_here();
+        noted.record_here(thread);
         self.0.push_back((key, noted));
     }
 
@@ -107,17 +193,18 @@ pub struct Traces {
 impl Traces {
     /// Starts with empty rings.
     pub fn begin() -> Self {
+        IS_RECORDING.store(true, Ordering::Relaxed);
         Self { messages: Ring(VecDeque::with_capacity(TRACES_MAX)), outcomes: Ring(VecDeque::new()) }
     }
 
-    /// Records that this thread sends a message.
-    pub fn note(&mut self, sending: Sending) {
-        self.messages.note(sending);
+    /// Records that this thread, of this number, sends a message.
+    pub fn record(&mut self, sending: Sending, thread: u64) {
+        self.messages.record(sending, thread);
     }
 
-    /// Records that this thread decides an outcome, or takes one.
-    pub fn note_outcome(&mut self, key: DecisionKey) {
-        self.outcomes.note(key);
+    /// Records that this thread, of this number, decides an outcome, or takes one.
+    pub fn record_outcome(&mut self, key: DecisionKey, thread: u64) {
+        self.outcomes.record(key, thread);
     }
 
     /// The stack of this send, if it is still in the ring. `maps` is the text of `/proc/self/maps`.
@@ -136,10 +223,10 @@ pub fn maps() -> String {
     std::fs::read_to_string("/proc/self/maps").unwrap_or_default()
 }
 
-/// The stack of the calling thread.
-pub fn here(maps: &str) -> Trace {
+/// The stack of the calling thread, which has this number.
+pub fn here(thread: u64, maps: &str) -> Trace {
     let mut stack = Stack::NONE;
-    stack.note_here();
+    stack.record_here(thread);
     stack.located(maps)
 }
 
@@ -206,7 +293,7 @@ mod tests {
     fn the_latest_messages_are_remembered_with_their_stacks() {
         let mut traces = Traces::begin();
         for number in 0..=TRACES_MAX as u64 {
-            traces.note(sending(number));
+            traces.record(sending(number), 0);
         }
         let maps = maps();
         assert_eq!(traces.find(&sending(0), &maps), None);
@@ -215,15 +302,36 @@ mod tests {
         let own = std::env::current_exe().expect("this program is a file").display().to_string();
         assert!(trace.frames.iter().any(|frame| frame.file == own), "{trace:?}");
     }
+
+    /// A send is found with the steps that its thread made before it, and with no later ones.
+    #[test]
+    fn a_threads_steps_are_remembered_up_to_a_send() {
+        let mut traces = Traces::begin();
+        // Other tests of this process record steps of no thread of these numbers.
+        for (thread, number) in [(71, 1), (72, 4), (71, 3)] {
+            record_lock_event(thread, number);
+        }
+        traces.record(sending(1), 71);
+        record_lock_event(71, 9);
+        let maps = maps();
+        let trace = traces.find(&sending(1), &maps).expect("it is among the latest");
+        let numbers = |trace: &Trace| trace.lock_events.iter().map(|event| event.number).collect::<Vec<_>>();
+        assert_eq!((trace.thread, numbers(&trace)), (71, vec![1, 3]));
+        assert!(trace.lock_events.iter().all(|event| event.frames.len() > 2) && !trace.thread_name.is_empty());
+        let latest = latest_lock_event(71, &maps).expect("it has made steps");
+        assert_eq!((latest.thread, numbers(&latest)), (71, vec![1, 3, 9]));
+        assert_eq!(latest_lock_event(73, &maps), None);
+    }
+
     /// An outcome that is being asked for has a stack.
     #[test]
     fn outcomes_are_remembered_beside_messages() {
         let mut traces = Traces::begin();
         let key = |index| DecisionKey { stream: StreamId::Thread(0), index };
-        traces.note_outcome(key(3));
+        traces.record_outcome(key(3), 0);
         let maps = maps();
         assert_eq!(traces.find_outcome(&key(4), &maps), None);
         assert!(traces.find_outcome(&key(3), &maps).is_some_and(|trace| trace.frames.len() > 2));
-        assert!(here(&maps).frames.len() > 2);
+        assert!(here(0, &maps).frames.len() > 2);
     }
 }

@@ -16,7 +16,7 @@ impl Traffic {
 
     /// Counts a message of this many bytes.
     #[cold]
-    pub fn note(&mut self, to: VirtualRank, bytes: usize) {
+    pub fn record(&mut self, to: VirtualRank, bytes: usize) {
         if let Some((messages, sum)) = self.0.get_mut(to.0 as usize) {
             *messages += 1;
             *sum += bytes as u64;

@@ -414,9 +414,9 @@ impl Cell {
             static COUNT: AtomicU32 = AtomicU32::new(0);
         }
         let mut engine = self.lock();
-        if engine.replication.as_mut().is_some_and(|replication| replication.note_idle_poll()) {
+        if engine.replication.as_mut().is_some_and(|replication| replication.record_idle_poll()) {
             engine.flush();
-            if engine.replication().note_idle_flush() {
+            if engine.replication().record_idle_flush() {
                 engine.links.look_at_senders();
             }
         }
@@ -565,7 +565,7 @@ impl Cell {
         let mut engine = self.lock_at_any_time();
         engine.links.opened(opened);
         engine.links.pump();
-        engine.heed_broken();
+        engine.follow_broken();
         drop(engine);
         self.wake();
     }
@@ -576,7 +576,7 @@ impl Cell {
         let opened_again = engine.is_replicated();
         if engine.links.break_silent(opened_again) {
             // Handled at once: the program may be outside of MPI for long, and others wait for its earlier messages.
-            engine.heed_broken();
+            engine.follow_broken();
             drop(engine);
             self.wake();
         }

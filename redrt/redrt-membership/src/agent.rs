@@ -10,6 +10,7 @@ use redrt_runtime::mutation::{self, Mutation};
 use redrt_runtime::undo;
 use redrt_runtime::{Job, abort, job, leave, threads, workers};
 use redrt_wire::control::{Determinism, FromAgent, ToAgent};
+use redrt_wire::trace::TracePoint;
 use std::io;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -34,7 +35,7 @@ process_local! {
     static LIFE: AtomicU32 = AtomicU32::new(0);
 }
 
-/// Number of this process's life. The present coordinator does not have reports of earlier lives.
+/// Number of this process's life. The present replication manager does not have reports of earlier lives.
 pub fn life() -> u32 {
     LIFE.load(Ordering::Acquire)
 }
@@ -59,12 +60,12 @@ pub fn start(job: &'static Job, listener: Option<TcpListener>) -> io::Result<()>
 }
 
 fn listen_to_daemon(control: &Control) {
-    let heed_in_job = |message| {
+    let follow_in_job = |message| {
         if let Some(job) = job() {
-            heed(job, control, message);
+            follow(job, control, message);
         }
     };
-    control.serve(help_others, heed_in_job);
+    control.serve(help_others, follow_in_job);
     if !is_released() {
         leave::say_if_closed(control);
         // The daemon has ended, and the job with it: no process may stay behind.
@@ -88,7 +89,7 @@ fn help_others() -> i32 {
 }
 
 /// Acts on a message of the daemon.
-pub fn heed(job: &Job, control: &Control, message: ToAgent) {
+pub fn follow(job: &Job, control: &Control, message: ToAgent) {
     let cell = engine::cell();
     match message {
         ToAgent::View(view) => {
@@ -135,32 +136,35 @@ pub fn heed(job: &Job, control: &Control, message: ToAgent) {
             // in the counts of the next wave, so the job is not mistaken for one in which nothing moves.
             cell.tell_paths();
         }
-        ToAgent::Scrub(message) => redrt_runtime::scrub::heed(message, job.welcome.me.rank),
-        ToAgent::Trace(sending) => {
+        ToAgent::Scrub(message) => redrt_runtime::scrub::follow(message, job.welcome.me.rank),
+        ToAgent::Trace(point) => {
             let maps = engine::traces::maps();
-            let trace = cell.lock().traces().and_then(|traces| traces.find(&sending, &maps));
+            let trace = match point {
+                TracePoint::Send(sending) => cell.lock().traces().and_then(|traces| traces.find(&sending, &maps)),
+                TracePoint::Thread(thread) => engine::traces::latest_lock_event(thread, &maps),
+            };
             // If the daemon is gone, so is the job.
-            let _ = control.send(&FromAgent::Trace(sending, trace));
+            let _ = control.send(&FromAgent::Trace(point, trace));
         }
         ToAgent::Signal { number, signal } => {
             // Without agreement on polls, replicas do not make the same calls.
             let is_agreed = job.welcome.options.determinism == Determinism::Full;
             if is_agreed && !mutation::is_planted(Mutation::SignalByItself) {
-                cell.hear_signal(number, signal);
+                cell.handle_signal(number, signal);
                 IS_SIGNALLED.store(!cell.are_signals_agreed(), Ordering::Relaxed);
             } else {
-                cell.hear_signal_alone(signal);
+                cell.handle_signal_alone(signal);
             }
         }
-        ToAgent::Dynamic(number, answer) => dynamic::heed(number, answer),
+        ToAgent::Dynamic(number, answer) => dynamic::follow(number, answer),
         ToAgent::Held(held) => IS_HELD.store(held, Ordering::Relaxed),
         ToAgent::Release => {
             debug!(target: "runtime", "the job may be left");
             RELEASED.store(true, Ordering::Release);
             cell.wake();
         }
-        // The line was given up before this process was held for it.
-        ToAgent::LineGoes(_) => {}
+        // The checkpoint was given up before this process was held for it.
+        ToAgent::CheckpointGoes(_) => {}
         ToAgent::ChangesSince(place) => undo::begin_here(&place),
         ToAgent::NoFlip => faults::end_standstill(),
         ToAgent::Welcome(_) | ToAgent::Place(_) => {}

@@ -19,15 +19,16 @@ use redrt_runtime::clock;
 use redrt_runtime::control::{Control, Hushed};
 use redrt_runtime::faults;
 use redrt_runtime::links::{self, listening};
+use redrt_runtime::preload::NoExchange;
 use redrt_runtime::undo::{self, Still};
 use redrt_runtime::{Job, job, set_job, workers};
 use redrt_sync::fence;
 use redrt_transport::descriptors;
 use redrt_transport::shm::Segment;
 use redrt_window::pages::{self, Table};
+use redrt_wire::checkpoint::UndoPlace;
 use redrt_wire::control::{CLONER_FD_VARIABLE, CopyPlace, FromAgent, SharedMemory, ToAgent, Welcome};
 use redrt_wire::lack::Lack;
-use redrt_wire::line::UndoPlace;
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::io;
@@ -42,6 +43,8 @@ const FAILED: i32 = 72;
 struct Stillness {
     hushed: Hushed<'static>,
     held: Held<'static>,
+    /// No thread has made a call on a descriptor that siblings do not know of.
+    recorded: NoExchange,
     settled: MutexGuard<'static, ()>,
     closed: MutexGuard<'static, ()>,
     /// No thread changes a file.
@@ -65,9 +68,9 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
     let (Some(control), Ok(text)) = (job.control, std::env::var(CLONER_FD_VARIABLE)) else { return Ok(()) };
     let Ok(listener) = text.parse::<i32>() else { return Ok(()) };
     super::close_on_exec(listener)?;
-    descriptors::note(control.fd());
+    descriptors::record(control.fd());
     if let Some(memory) = job.welcome.shared_memory {
-        descriptors::note(memory.fd);
+        descriptors::record(memory.fd);
     }
     let run = move || {
         let hooks = Hooks {
@@ -104,12 +107,13 @@ fn control(context: *mut c_void) -> &'static Control {
 
 unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd) -> i32 {
     let (deaf, closed) = (control(context).deafen(), links::closed());
-    let is_for_line = purpose == CUT_FOR_SUCCESSOR;
-    if is_for_line && engine::contact::are_met() {
+    let is_for_checkpoint = purpose == CUT_FOR_SUCCESSOR;
+    if is_for_checkpoint && engine::contact::are_met() {
         return libc::EOPNOTSUPP;
     }
-    let held = if is_for_line { engine::cell().hold_for_line() } else { engine::cell().hold() };
+    let held = if is_for_checkpoint { engine::cell().hold_for_checkpoint() } else { engine::cell().hold() };
     let Some(mut held) = held else { return libc::EBUSY };
+    let recorded = NoExchange::begin();
     // Siblings get the order of locks first: an image with operations that they never receive would not fit them.
     held.tell(redrt_runtime::locks::tell_in);
     let Some(unchanging) = undo::still() else {
@@ -117,11 +121,12 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
         return libc::EBUSY;
     };
     let mut hushed = deaf.hush();
-    let come = if is_for_line { come_to_rest(&mut hushed, &mut held, Some(asker)).map(Some) } else { Ok(None) };
+    let come = if is_for_checkpoint { come_to_rest(&mut hushed, &mut held, Some(asker)).map(Some) } else { Ok(None) };
     let (settled, windows) = (descriptors::settled(), pages::still());
     // One process's image cannot contain memory that is shared: other processes go on changing it.
-    let refusal = come.as_ref().err().copied().or((!is_for_line && windows.has_any()).then_some(libc::EOPNOTSUPP));
-    let stillness = Stillness { hushed, held, settled, closed, unchanging, windows };
+    let refusal =
+        come.as_ref().err().copied().or((!is_for_checkpoint && windows.has_any()).then_some(libc::EOPNOTSUPP));
+    let stillness = Stillness { hushed, held, recorded, settled, closed, unchanging, windows };
     if let Some(refusal) = refusal {
         go_on(stillness);
         return refusal;
@@ -129,7 +134,7 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     if let Ok(Some(place)) = &come {
         undo::begin(place);
     }
-    clock::note_cut();
+    clock::record_cut();
     HELD.set(Some(ManuallyDrop::new(stillness)));
     0
 }
@@ -139,9 +144,9 @@ const ARRIVAL_INTERVAL_MS: i32 = 1;
 
 /// Waits until no message is in flight between any two processes of the job. Other messages of the daemon are put
 /// aside. Returns the place of the records of changes from now on. Fails with the error number for the cloner if the
-/// line is given up.
+/// checkpoint is given up.
 ///
-/// The trap: the daemon may have given up the line before this process was hushed. Then the listening thread has
+/// The trap: the daemon may have given up the checkpoint before this process was hushed. Then the listening thread has
 /// handled that message, without effect. But the daemon also ends the `asker`, the process that asked for the image.
 fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> Result<UndoPlace, i32> {
     let mut is_quiet = false;
@@ -156,13 +161,13 @@ fn come_to_rest(hushed: &mut Hushed, held: &mut Held, asker: Option<RawFd>) -> R
         match hushed.receive_within(limit_ms, asker) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return Err(libc::ECANCELED),
             Ok(None) => {}
-            Ok(Some(ToAgent::LineGoes(Some(place)))) if is_quiet => {
+            Ok(Some(ToAgent::CheckpointGoes(Some(place)))) if is_quiet => {
                 if held.needs_rest() {
                     held.settle();
                 }
                 return Ok(place);
             }
-            Ok(Some(ToAgent::LineGoes(_))) => return Err(libc::ECANCELED),
+            Ok(Some(ToAgent::CheckpointGoes(_))) => return Err(libc::ECANCELED),
             Ok(Some(other)) => hushed.put_aside(other),
             Err(_) => return Err(libc::EPIPE),
         }
@@ -176,52 +181,52 @@ unsafe extern "C" fn in_source_after(_: *mut c_void, _: i32) {
 }
 
 fn go_on(stillness: Stillness) {
-    let Stillness { hushed, held, settled, closed, unchanging, windows } = stillness;
-    drop((settled, closed, unchanging, windows));
+    let Stillness { hushed, held, recorded, settled, closed, unchanging, windows } = stillness;
+    drop((recorded, settled, closed, unchanging, windows));
     held.resume();
-    heed_all(hushed.end());
+    follow_all(hushed.end());
 }
 
 /// Handles the messages that the daemon has sent during the cut.
-fn heed_all(said: Vec<ToAgent>) {
+fn follow_all(said: Vec<ToAgent>) {
     if let Some((job, control)) = job().and_then(|job| Some((job, job.control?))) {
-        said.into_iter().for_each(|message| super::agent::heed(job, control, message));
+        said.into_iter().for_each(|message| super::agent::follow(job, control, message));
     }
 }
 
-/// Lets a simulated process that is held for a line go on: it receives the daemon's message for that, the first
+/// Lets a simulated process that is held for a checkpoint go on: it receives the daemon's message for that, the first
 /// `before` messages of `said` before it, and the others after it.
 #[cfg(any(test, feature = "simulation"))]
 pub fn go_on_simulated(mut held: Held<'static>, place: UndoPlace, said: &[ToAgent], before: usize) {
     let control = job().and_then(|job| job.control).expect("it has a daemon");
     let mut hushed = control.deafen().hush();
     let (first, last) = said.split_at(before);
-    first.iter().chain([&ToAgent::LineGoes(Some(place))]).chain(last).for_each(|message| hushed.hear(message));
-    // If the line was given up, the process goes on in the same way.
+    first.iter().chain([&ToAgent::CheckpointGoes(Some(place))]).chain(last).for_each(|message| hushed.handle(message));
+    // If the checkpoint was given up, the process goes on in the same way.
     if let Ok(place) = come_to_rest(&mut hushed, &mut held, None) {
         undo::begin(&place);
     }
     held.resume();
-    heed_all(hushed.end());
+    follow_all(hushed.end());
 }
 
 unsafe extern "C" fn in_copy_after(_: *mut c_void) {
     let Some(stillness) = HELD.take().map(ManuallyDrop::into_inner) else { return };
-    let Stillness { mut hushed, mut held, settled, closed, unchanging, windows } = stillness;
+    let Stillness { mut hushed, mut held, recorded, settled, closed, unchanging, windows } = stillness;
     // No other thread runs yet.
-    drop((settled, closed, unchanging, windows));
+    drop((recorded, settled, closed, unchanging, windows));
     if let Err(error) = become_copy(&mut hushed, &mut held) {
         complain(&error);
     }
     drop(held);
-    heed_all(hushed.end());
+    follow_all(hushed.end());
 }
 
 /// Writes the error and ends the process, without the standard library's lock on the stream, which a stopped thread may
 /// hold.
 fn complain(error: &io::Error) -> ! {
     let line = format!("redrt: a copy cannot take its place: {error}\n");
-    // SAFETY: - line is valid for reads of its length; _exit takes a number and does not return.
+    // SAFETY: - checkpoint is valid for reads of its length; _exit takes a number and does not return.
     unsafe {
         libc::write(2, line.as_ptr().cast(), line.len());
         libc::_exit(FAILED)
@@ -269,7 +274,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     redrt_runtime::locks::become_copy();
     fence::register();
     // In an unreplicated world no process would send the contents of the host's shared memory again: they are in the
-    // line.
+    // checkpoint.
     let goes_on_in_place = is_restored && !welcome.world.is_replicated();
     let segment = welcome.shared_memory.map(|memory| match goes_on_in_place {
         true => map_again(memory),
@@ -279,7 +284,7 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
     let listener = listening::open_again(welcome.listen)?;
     let (identity, shares_core) = (super::identity(&welcome, segment), super::shares_core(&welcome));
     if is_restored {
-        dynamic::checkpoint::note_restored();
+        dynamic::checkpoint::record_restored();
     }
     match goes_on_in_place {
         true => held.become_restored(identity, shares_core)?,
@@ -292,11 +297,11 @@ fn become_copy(hushed: &mut Hushed, held: &mut Held) -> io::Result<()> {
         pages::restore(now)?;
         hushed.send(&FromAgent::Shares(pages::neighbors()))?;
     }
-    // A restored process in its own place keeps its epoch: files are as they were at the line, and a change that was
-    // about to be made is still to be made. If the process makes it and dies, its siblings notice that another process
-    // has made it.
+    // A restored process in its own place keeps its epoch: files are as they were at the checkpoint, and a change that
+    // was about to be made is still to be made. If the process makes it and dies, its siblings notice that another
+    // process has made it.
     if !is_restored || me != before.welcome.me {
-        descriptors::note_copy();
+        descriptors::record_copy();
     }
     match undo {
         Some(place) if is_restored => undo::begin_here(&place),

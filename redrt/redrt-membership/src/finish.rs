@@ -25,7 +25,8 @@ pub fn end() {
             engine.flush();
         }
         let view = engine.view().map_or(job.welcome.view.number, |view| view.number);
-        // After a return to a line the job's coordinator is a new one, without the reports of the previous life.
+        // After a return to a checkpoint the job's replication manager is a new one, without the reports of the
+        // previous life.
         let life = if mutation::is_planted(Mutation::FinalizingOnce) { 0 } else { agent::life() };
         if engine.is_settled() && said != Some((view, life)) {
             engine.flush();

@@ -34,8 +34,8 @@ use redrt_transport::{descriptors, direct};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, VirtualRank, World};
 use redrt_wire::card::{Card, EarlyThread};
 use redrt_wire::control::{
-    CONTROL_FD_VARIABLE, Determinism, FromAgent, OnSdc, Options, Protocol, ToAgent, Transport, Verification, Welcome,
-    WelcomeError,
+    CONTROL_FD_VARIABLE, Determinism, FromAgent, OnSdc, Options, Protocol, Threads, ToAgent, Transport, Verification,
+    Welcome, WelcomeError,
 };
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
@@ -219,23 +219,24 @@ pub fn join_simulated(welcome: Welcome, cards: Vec<Card>, control: Control) -> &
     job
 }
 
-/// Holds a simulated process for a line. `None` if it has no place in the job yet.
+/// Holds a simulated process for a checkpoint. `None` if it has no place in the job yet.
 #[cfg(any(test, feature = "simulation"))]
 pub fn hold_simulated() -> Option<engine::cloning::Held<'static>> {
-    engine::cell().hold_for_line()
+    engine::cell().hold_for_checkpoint()
 }
 
-/// Lets a simulated process that is held for a line go on from it, with this incarnation, in a job that has gone back
-/// to the line. Changes of files are recorded at `place` from now on. Fails if the engine cannot be restored.
+/// Lets a simulated process that is held for a checkpoint go on from it, with this incarnation, in a job that has gone
+/// back to the checkpoint. Changes of files are recorded at `place` from now on. Fails if the engine cannot be
+/// restored.
 #[cfg(any(test, feature = "simulation"))]
 pub fn restore_simulated(
     mut held: engine::cloning::Held<'static>,
     incarnation: redrt_types::Incarnation,
-    place: &redrt_wire::line::UndoPlace,
+    place: &redrt_wire::checkpoint::UndoPlace,
 ) -> io::Result<()> {
     agent::begin_anew();
     redrt_runtime::undo::begin_here(place);
-    redrt_dynamic::checkpoint::note_restored();
+    redrt_dynamic::checkpoint::record_restored();
     let before = redrt_runtime::job().expect("it is in a job");
     let welcome = Welcome { incarnation, ..before.welcome.clone() };
     let (identity, me) = (identity(&welcome, None), welcome.me);
@@ -307,7 +308,6 @@ fn close_on_exec(fd: RawFd) -> std::io::Result<()> {
 }
 
 fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), JoinError> {
-    let early_threads = preload::hold_early_threads();
     control.send(&FromAgent::Hello)?;
     let mut welcome = match control.receive()? {
         ToAgent::Welcome(welcome) => *welcome,
@@ -316,6 +316,9 @@ fn meet(control: &Control) -> Result<(Welcome, Vec<Card>, Option<TcpListener>), 
     welcome.check().map_err(JoinError::Inconsistent)?;
     let needs_tcp = welcome.options.transport != Transport::Shm;
     let listener = if needs_tcp { Some(listening::open(welcome.listen)?) } else { None };
+    let has_siblings = welcome.world.degree(welcome.me.rank) > 1;
+    let orders_threads = has_siblings && welcome.options.threads == Threads::Order;
+    let early_threads = if orders_threads { preload::hold_early_threads() } else { Vec::new() };
     control.send(&FromAgent::Ready(Card { early_threads, ..card(&welcome, listener.as_ref())? }))?;
     loop {
         match control.receive()? {
@@ -394,7 +397,7 @@ fn map_segment(welcome: &Welcome) -> Result<Option<Segment>, JoinError> {
     let shared = |source| JoinError::SharedMemory { host: welcome.host.clone(), source };
     if let Some(windows) = welcome.windows {
         close_on_exec(windows).map_err(shared)?;
-        descriptors::note(windows);
+        descriptors::record(windows);
     }
     match (welcome.options.transport, &welcome.shared_memory) {
         (Transport::Tcp, _) | (_, None) => Ok(None),

@@ -20,13 +20,13 @@
 mod early;
 mod giving_up;
 
-pub use early::{EarlyThreads, Opening, know_early, note_taken, without_lock};
+pub use early::{EarlyThreads, Opening, know_early, record_taken, without_lock};
 
 use crate::real::next;
 use crate::turn::{
     DECIDED, DROPPED, ENDED, ENTERS, FORCES, MAY, MAY_TAKE, PARTED, RESUMES, SEMAPHORE, STARVES, TAKEN, TIMED_OUT,
 };
-use crate::{real, state};
+use crate::{processes, real, state};
 use libc::{c_int, clockid_t, pthread_mutex_t, timespec};
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -177,7 +177,7 @@ pub fn is_inside() -> bool {
 }
 
 /// Records a new mutex, if it is one of the interpreter's.
-pub fn note_mutex(mutex: *mut pthread_mutex_t) {
+pub fn record_mutex(mutex: *mut pthread_mutex_t) {
     if state::is_active() && is_in_interpreter(mutex as usize) {
         for place in &MUTEXES {
             let taken = place.compare_exchange(std::ptr::null_mut(), mutex, Ordering::AcqRel, Ordering::Acquire);
@@ -195,7 +195,7 @@ fn is(mutex: *mut pthread_mutex_t, which: usize) -> bool {
 
 /// Sends an event to the library, if the threads of this process are ordered and the caller is the program.
 fn tell(event: c_int, argument: c_int) -> c_int {
-    if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() || early::is_open() {
+    if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() || early::is_open() || processes::share() {
         return 0;
     }
     let answer = state::ask_library(|hooks| match hooks.turn {
@@ -222,9 +222,10 @@ fn is_known_version() -> bool {
 }
 
 /// Records the creation of a thread that begins with `start`.
-pub fn note_thread(start: usize) {
+pub fn record_thread(start: usize) {
     if !HAS_THREADS.load(Ordering::Relaxed) && BEGIN.load(Ordering::Acquire) != 0 && has_made(start) {
         HAS_THREADS.store(true, Ordering::Relaxed);
+        processes::orders_threads();
     }
 }
 
@@ -253,7 +254,7 @@ pub fn event_count() -> u32 {
 
 /// Makes threads that wait for semaphores look again.
 pub fn stir() {
-    note_event();
+    record_event();
 }
 
 /// True if the calling thread has run in the interpreter, whose threads are ordered.
@@ -316,7 +317,7 @@ fn lock_taken() {
 }
 
 /// Counts an event that ends waits for semaphores, and wakes the waiters.
-fn note_event() {
+fn record_event() {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     if WAITERS.load(Ordering::SeqCst) > 0 {
         real::wake_all(&EVENTS);
@@ -514,7 +515,7 @@ pub fn before_lock(mutex: *mut pthread_mutex_t) -> bool {
 pub fn after_lock(mutex: *mut pthread_mutex_t, gives_up: bool) {
     if gives_up {
         IS_HELD.store(false, Ordering::Relaxed);
-        note_event();
+        record_event();
     } else if is(mutex, SWITCH) {
         lock_taken();
     }
@@ -528,7 +529,7 @@ pub fn after_lock(mutex: *mut pthread_mutex_t, gives_up: bool) {
 pub unsafe extern "C" fn sem_post(semaphore: *mut c_void) -> c_int {
     let result = next!(sem_post(semaphore => *mut c_void) -> c_int, -1);
     if HAS_THREADS.load(Ordering::Relaxed) {
-        note_event();
+        record_event();
     }
     result
 }

@@ -31,6 +31,7 @@ mod interpreter;
 mod lock_events;
 mod numbers;
 mod ordered;
+mod processes;
 mod random;
 mod real;
 mod spared;

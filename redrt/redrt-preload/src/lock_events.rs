@@ -40,12 +40,20 @@ pub const BEGUN: c_int = 12;
 /// within the question, and no longer than others can go on without it.
 pub const SLEEPS: c_int = 13;
 
+/// The program shares a semaphore with a child: threads are not ordered any more.
+pub const SHARES: c_int = 14;
+
 /// An answer: the operation needs no decision. 0 means that locks are not ordered.
 pub const FREE: u64 = 1;
 /// An answer: the operation follows the leader's. The call's result is in the upper half.
 pub const DECIDED: u64 = 2;
 /// With [`DECIDED`], and in reports: the lock is taken.
 pub const TAKES: u64 = 4;
+
+/// An answer: the leader's thread has ended without this operation. Only where the thread [`MAY_CANCEL`].
+pub const ENDED: u64 = 8;
+/// With [`BEFORE`]: the thread may be cancelled in this call.
+pub const MAY_CANCEL: u64 = 16;
 
 /// One operation of a thread.
 #[repr(C)]
@@ -56,7 +64,7 @@ pub struct LockOperation {
     pub last_thread: u64,
     /// That thread's operation, or 0.
     pub last_number: u64,
-    /// [`TAKES`] or 0.
+    /// [`TAKES`], [`MAY_CANCEL`] or 0.
     pub flags: u64,
     /// Result of the call.
     pub result: c_int,

@@ -48,6 +48,21 @@ macro_rules! next {
 }
 pub(crate) use next;
 
+/// `PTHREAD_CANCEL_DISABLE` of the C library.
+pub const CANCEL_DISABLE: libc::c_int = 1;
+
+/// Sets whether the calling thread may be cancelled ([`CANCEL_DISABLE`]). Returns the former state.
+pub fn set_cancellation(state: libc::c_int) -> libc::c_int {
+    unsafe extern "C" {
+        /// Declared here because the crate `libc` lacks it.
+        fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+    }
+    let mut before = 0;
+    // SAFETY: - before is valid for writing. The state is one that the C library has, or has returned.
+    unsafe { pthread_setcancelstate(state, &raw mut before) };
+    before
+}
+
 /// The calling thread's `errno`.
 pub fn errno() -> i32 {
     // SAFETY: __errno_location returns the address of the calling thread's errno, always valid.

@@ -1,8 +1,9 @@
 //! Facts about the job, the library's hooks, and state of each thread.
 
+use crate::lock_events::LockOperation;
 use crate::{Hooks, real};
 use std::cell::Cell;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 /// Set once, by the first caller; all threads would set the same.
@@ -172,10 +173,14 @@ pub fn ask_library<T>(ask: impl FnOnce(&Hooks) -> T) -> Option<T> {
     Some(in_hook(|| ask(hooks)))
 }
 
-/// Runs a function of the MPI library, whose own calls are real.
+/// Runs a function of the MPI library, whose own calls are real. A thread that is cancelled meanwhile goes on until the
+/// program's next cancellation point: it may make progress for all threads of the process, and hold the library's
+/// locks.
 pub fn in_hook<T>(run: impl FnOnce() -> T) -> T {
     IN_HOOK.set(true);
+    let before = real::set_cancellation(real::CANCEL_DISABLE);
     let answer = run();
+    real::set_cancellation(before);
     IN_HOOK.set(false);
     answer
 }
@@ -183,6 +188,16 @@ pub fn in_hook<T>(run: impl FnOnce() -> T) -> T {
 /// True when the MPI library answers.
 pub fn library_answers() -> bool {
     !HOOKS.load(Ordering::Acquire).is_null()
+}
+
+/// Asks the library about locks of the program (`lock_events`); 0 without an answer.
+pub fn ask_of_locks(event: c_int, operation: &LockOperation) -> u64 {
+    let answer = ask_library(|hooks| match hooks.lock {
+        // SAFETY: the function is valid by the contract of redrt_preload_install.
+        Some(lock) => unsafe { lock(event, operation) },
+        None => 0,
+    });
+    answer.unwrap_or(0)
 }
 
 /// Marks the calling thread as the library's own, or not; returns the former mark.

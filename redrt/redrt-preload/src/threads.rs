@@ -91,7 +91,7 @@ pub unsafe extern "C" fn pthread_create(
     };
     let internal = state::is_internal();
     if let Some(start) = start.filter(|_| !internal) {
-        crate::interpreter::note_thread(start as usize);
+        crate::interpreter::record_thread(start as usize);
     }
     let is_ordered = !internal && crate::ordered::creates_thread(numbers::number());
     let order = CREATED.get();

@@ -208,14 +208,14 @@ pub unsafe extern "C" fn clock_nanosleep(
         let sleep = |real: *const timespec| {
             // SAFETY: null or valid for reading, as `until` passes it.
             let left = unsafe { real.as_ref() }.map(|real| to_ns(real).saturating_sub(real::clock_ns(clock)));
-            if left.is_some_and(ordered::sleep) { 0 } else { sleep(real) }
+            if left.is_some_and(ordered::sleep) { 0 } else { ordered::sleep_early(|| sleep(real)) }
         };
         return until(Family::of(clock), request, sleep, |result| result == 0);
     }
     if asked.map(to_ns).is_some_and(ordered::sleep) {
         return 0;
     }
-    let result = sleep(request);
+    let result = ordered::sleep_early(|| sleep(request));
     if result == 0 {
         // SAFETY: null or valid for reading, by contract.
         unsafe { advance_by(request) };
@@ -233,7 +233,8 @@ pub unsafe extern "C" fn nanosleep(request: *const timespec, remain: *mut timesp
     if unsafe { request.as_ref() }.map(to_ns).is_some_and(ordered::sleep) {
         return 0;
     }
-    let result = next!(nanosleep(request => *const timespec, remain => *mut timespec) -> c_int, -1);
+    let sleep = || next!(nanosleep(request => *const timespec, remain => *mut timespec) -> c_int, -1);
+    let result = ordered::sleep_early(sleep);
     if result == 0 {
         // SAFETY: null or valid for reading, by contract.
         unsafe { advance_by(request) };
@@ -247,7 +248,7 @@ pub extern "C" fn usleep(microseconds: libc::useconds_t) -> c_int {
     if ordered::sleep(i64::from(microseconds) * 1000) {
         return 0;
     }
-    let result = next!(usleep(microseconds => libc::useconds_t) -> c_int, -1);
+    let result = ordered::sleep_early(|| next!(usleep(microseconds => libc::useconds_t) -> c_int, -1));
     if result == 0 {
         advance(i64::from(microseconds) * 1000);
     }
@@ -260,7 +261,7 @@ pub extern "C" fn sleep(seconds: u32) -> u32 {
     if ordered::sleep(i64::from(seconds) * 1_000_000_000) {
         return 0;
     }
-    let left = next!(sleep(seconds => u32) -> u32, seconds);
+    let left = ordered::sleep_early(|| next!(sleep(seconds => u32) -> u32, seconds));
     advance(i64::from(seconds - left.min(seconds)) * 1_000_000_000);
     left
 }

@@ -38,7 +38,7 @@ process_local! {
 }
 
 /// Records the clocks. Called when an image of this process is about to be taken.
-pub fn note_cut() {
+pub fn record_cut() {
     for (clock, noted) in AT_CUT_NS.iter().enumerate() {
         noted.store(shown_ns(clock as c_int).cast_signed(), Ordering::Relaxed);
     }

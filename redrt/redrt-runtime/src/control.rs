@@ -45,10 +45,10 @@ impl Control {
         Self { daemon: Daemon::Process(stream), writer: Mutex::new(()), reader: Mutex::default() }
     }
 
-    /// Connects to a simulated daemon, whose side of `send` is `hear`.
+    /// Connects to a simulated daemon, whose side of `send` is `handle`.
     #[cfg(any(test, feature = "simulation"))]
-    pub fn simulated(hear: Box<dyn Fn(&FromAgent) + Send + Sync>) -> Self {
-        Self { daemon: Daemon::Simulated(hear), writer: Mutex::new(()), reader: Mutex::default() }
+    pub fn simulated(handle: Box<dyn Fn(&FromAgent) + Send + Sync>) -> Self {
+        Self { daemon: Daemon::Simulated(handle), writer: Mutex::new(()), reader: Mutex::default() }
     }
 
     fn stream(&self) -> &UnixStream {
@@ -74,8 +74,8 @@ impl Control {
         match &self.daemon {
             Daemon::Process(stream) => (&mut &*stream).write_all(&frame::encode(message)),
             #[cfg(any(test, feature = "simulation"))]
-            Daemon::Simulated(hear) => {
-                hear(message);
+            Daemon::Simulated(handle) => {
+                handle(message);
                 Ok(())
             }
         }
@@ -100,9 +100,9 @@ impl Control {
         }
     }
 
-    /// Receives messages and passes them to `heed` until the stream ends. Returns the error that ended it. `idle` is
+    /// Receives messages and passes them to `follow` until the stream ends. Returns the error that ended it. `idle` is
     /// called before each wait, and returns the limit of the wait in milliseconds; -1 for none.
-    pub fn serve(&self, mut idle: impl FnMut() -> i32, mut heed: impl FnMut(ToAgent)) -> io::Error {
+    pub fn serve(&self, mut idle: impl FnMut() -> i32, mut follow: impl FnMut(ToAgent)) -> io::Error {
         loop {
             if !self.wait_readable(idle()) {
                 continue;
@@ -125,7 +125,7 @@ impl Control {
             }
             loop {
                 match frames.next() {
-                    Ok(Some(message)) => heed(message),
+                    Ok(Some(message)) => follow(message),
                     Ok(None) => break,
                     Err(error) => return io::Error::other(error),
                 }
@@ -214,7 +214,7 @@ impl Hushed<'_> {
 
     /// Puts a message of a simulated daemon in the buffer, as if it had been read.
     #[cfg(any(test, feature = "simulation"))]
-    pub fn hear(&mut self, message: &ToAgent) {
+    pub fn handle(&mut self, message: &ToAgent) {
         self.reader.push(&frame::encode(message));
     }
 }
@@ -222,18 +222,18 @@ impl Hushed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redrt_wire::line::{Generation, UndoPlace};
+    use redrt_wire::checkpoint::{Generation, UndoPlace};
 
     fn text(messages: &[ToAgent]) -> String {
         format!("{messages:?}")
     }
 
     #[test]
-    fn messages_read_with_the_last_of_a_line_are_heeded_in_order() {
+    fn messages_read_with_a_checkpoints_last_are_handled_in_order() {
         let (here, mut daemon) = UnixStream::pair().unwrap();
         let control = Control::new(here);
         let place = UndoPlace::beside("/store/line-1".as_ref(), Generation(1), false);
-        let said = [ToAgent::Held(true), ToAgent::LineGoes(Some(place)), ToAgent::Held(false), ToAgent::Release];
+        let said = [ToAgent::Held(true), ToAgent::CheckpointGoes(Some(place)), ToAgent::Held(false), ToAgent::Release];
         let mut bytes: Vec<u8> = said.iter().flat_map(frame::encode).collect();
         // The last message arrives in two parts.
         let late = bytes.split_off(bytes.len() - 3);
@@ -249,7 +249,8 @@ mod tests {
         assert_eq!(text(&control.deafen().hush().end()), text(&[]));
     }
 
-    /// The message that gives the line up may have been handled before this process was hushed for the line.
+    /// The message that gives the checkpoint up may have been handled before this process was hushed for the
+    /// checkpoint.
     #[test]
     fn one_whose_asker_has_gone_waits_for_no_word_of_the_daemon() {
         let ((here, mut daemon), (asked, asker)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());

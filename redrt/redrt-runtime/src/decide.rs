@@ -349,7 +349,7 @@ fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64>
 /// and is woken for that ([`Cell::tell_waiting`]). A replica that becomes the leader meanwhile does the same.
 pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
     let cell = engine::cell();
-    if !needs_decisions(false) || mutation::is_planted(Mutation::LineByItself) {
+    if !needs_decisions(false) || mutation::is_planted(Mutation::CheckpointByItself) {
         return cell.wait_for(|_| find());
     }
     let found = number(cell, |_| find());
@@ -413,7 +413,7 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
             return false;
         }
         if let Some(since_ns) = waits_since.take() {
-            engine.agree(|sphere| sphere.note_change_waited(monotonic_ns() - since_ns));
+            engine.agree(|sphere| sphere.record_change_waited(monotonic_ns() - since_ns));
         }
         true
     };

@@ -11,18 +11,21 @@
 //! A leader sends the operations of its threads before each MPI call and each change of a file, and every millisecond
 //! while there are any. A follower's thread waits with an operation until the leader's has arrived.
 
+mod ending;
+
+pub use ending::finish;
+
 use crate::lock_events::{
-    ADOPTS, AHEAD, BEFORE, BEGINS, BEGUN, DECIDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES, LockOperation,
-    MADE, MATTERS, PARTED, REPEATED, SLEEPS, TAKES,
+    ADOPTS, AHEAD, BEFORE, BEGINS, BEGUN, DECIDED, ENDED, ENTERS, EXCHANGED, FOLLOWED, FREE, Found, LEAVES,
+    LockOperation, MADE, MATTERS, MAY_CANCEL, PARTED, REPEATED, SHARES, SLEEPS, TAKES,
 };
 use crate::{preload, threads, turns, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_abi::MPI_THREAD_MULTIPLE;
 use redrt_engine::reading::{Awaited, Patience};
-use redrt_engine::{Engine, Locked, Outlook};
+use redrt_engine::{Engine, Locked, Outlook, traces};
 use redrt_process::clock::monotonic_ns;
 use redrt_wire::control::Threads;
-use redrt_wire::event::Parting;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -57,29 +60,6 @@ process_local! {
 /// Locks the order. It comes after the engine in the order of locks.
 fn order() -> MutexGuard<'static, Option<Order>> {
     ORDER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends the order: threads run unordered from now on. Called in `MPI_Finalize`, and where replicas have parted.
-pub fn finish() {
-    if IS_ON.swap(false, Ordering::AcqRel) {
-        let cell = redrt_engine::cell();
-        let mut engine = cell.lock();
-        tell_in(&mut engine);
-        if let Some(order) = &mut *order() {
-            order.end();
-        }
-        // An empty batch means that this process no longer orders its threads.
-        if engine.agree(|sphere| sphere.is_deciding())
-            && let Some(outcome) = outcome(&Batch::default())
-        {
-            engine.agree(|sphere| sphere.answer(STREAM, QUESTION, outcome));
-            engine.flush();
-        }
-        // Later batches of the leader no longer put this process behind.
-        engine.agree(|sphere| sphere.end_thread(STREAM));
-        drop(engine);
-        cell.wake();
-    }
 }
 
 /// Makes a copy follow, in whatever role its source was.
@@ -157,7 +137,7 @@ fn tell_now_and_then() {
     }
 }
 
-fn note_untold() {
+fn record_untold() {
     if !NOTES.is_untold.swap(true, Ordering::SeqCst) {
         let mut is_idle = IS_IDLE.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *is_idle, false) {
@@ -225,6 +205,16 @@ fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
         order.lead();
     }
     let step = order.next_by(thread, || held(engine));
+    if step == Step::Over {
+        ending::close(engine, None);
+    }
+    if step == Step::Wait
+        && let Some(ended) = order.ended_before(thread)
+    {
+        ending::part_in(engine, order, Some(ended));
+        wake_waiting();
+        return Some(0);
+    }
     if order.takes_sleepers() {
         preload::stir_waiters();
     }
@@ -234,6 +224,7 @@ fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
 fn answer(step: Step) -> Option<u64> {
     match step {
         Step::Wait => None,
+        Step::Over => Some(0),
         Step::Free => Some(FREE),
         Step::Decided { takes, result } => {
             Some(DECIDED | if takes { TAKES } else { 0 } | u64::from(result.cast_unsigned()) << 32)
@@ -282,8 +273,8 @@ impl Behind {
 const YIELDS_MAX: u32 = 64;
 
 /// Waits until a thread may make its next operation. Returns the answer for the preloaded library; 0 if threads are no
-/// longer ordered.
-fn before(thread: u64) -> u64 {
+/// longer ordered. Where the thread `may_cancel` its wait, the answer may be that the leader's has done so.
+fn before(thread: u64, may_cancel: bool) -> u64 {
     for _ in 0..YIELDS_MAX {
         match &mut *order() {
             None => break,
@@ -310,7 +301,14 @@ fn before(thread: u64) -> u64 {
         if let Some(answer) = next(engine, order, thread) {
             return Outlook::Done(answer);
         }
-        has_parted = match order.awaited_by(thread) {
+        let behind_by = order.awaited_by(thread);
+        // Nothing of the leader's thread is left to be repeated: it may have been cancelled in this wait.
+        let may_be_over = behind_by.is_none() || may_cancel && !order.has_next(thread);
+        let prospects = may_be_over.then(|| engine.agree(|sphere| patience.awaited_operation(sphere, thread)));
+        if may_cancel && matches!(prospects, Some(Awaited::Ended)) {
+            return Outlook::Done(ENDED);
+        }
+        has_parted = match behind_by {
             Some(awaited) => {
                 let now = monotonic_ns();
                 let behind = match &mut behind {
@@ -326,13 +324,13 @@ fn before(thread: u64) -> u64 {
                 cell.set_alarm(engine, behind.next_ns);
                 will_not_come
             }
-            None => matches!(engine.agree(|sphere| patience.awaited_operation(sphere, thread)), Awaited::Never),
+            None => matches!(prospects, Some(Awaited::Never | Awaited::Ended)),
         };
         if has_parted { Outlook::Done(0) } else { Outlook::Asleep }
     });
     NOTES.waiting.fetch_sub(1, Ordering::SeqCst);
     if has_parted {
-        part();
+        ending::part();
     }
     answer
 }
@@ -378,15 +376,18 @@ pub fn takes_turn(engine: &mut Engine, context: u64) -> bool {
     let Some(order) = &mut *known else { return true };
     match next(engine, order, thread) {
         None => return false,
+        Some(0) => {}
         Some(FREE) => {
-            let _ = order.record_on(context, thread);
+            let made = order.record_on(context, thread);
             drop(known);
+            traces::record_lock_event(thread, made.number);
             NOTES.is_untold.store(true, Ordering::SeqCst);
             tell_in(engine);
         }
         Some(_) => {
-            let _ = order.follow_on(context, thread);
+            let made = order.follow_on(context, thread);
             drop(known);
+            traces::record_lock_event(thread, made.number);
             wake_waiting();
         }
     }
@@ -401,7 +402,7 @@ pub fn engine_in_turn(context: u64) -> Locked<'static> {
     if orders_channels() {
         while !takes_turn(&mut engine, context) {
             drop(engine);
-            before(threads::number());
+            before(threads::number(), false);
             engine = cell.lock();
         }
     }
@@ -427,12 +428,6 @@ impl Drop for Waiting {
     }
 }
 
-/// Reports that threads of this process and of its leader have parted, and ends the order.
-fn part() {
-    finish();
-    redrt_engine::cell().lock().agree(|sphere| sphere.report_divergence(Parting::Locks));
-}
-
 /// Copies the findings of the leader's call, which a thread is about to repeat.
 fn copy_found(thread: u64, found: &mut Found) {
     found.length = 0;
@@ -449,6 +444,12 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
     match event {
         BEGINS => return begin(),
         SLEEPS => return sleep(operation.thread, operation.last_number),
+        SHARES => {
+            if applies() {
+                ending::leave_to_children();
+            }
+            return 0;
+        }
         _ => {}
     }
     if !IS_ON.load(Ordering::Acquire) {
@@ -458,7 +459,7 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
     match event {
         ENTERS => enter(thread),
         BEFORE => {
-            let answer = before(thread);
+            let answer = before(thread, operation.flags & MAY_CANCEL != 0);
             // SAFETY: - null, or valid for writes during the call: the address of a local variable of the preloaded
             //           library, which nothing else uses meanwhile.
             if let Some(found) = unsafe { operation.found.as_mut() }.filter(|_| answer & DECIDED != 0) {
@@ -484,14 +485,14 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
         }
         BEGUN => {
             if order().as_ref().is_some_and(Order::leads) {
-                note_untold();
+                record_untold();
                 tell();
             }
             0
         }
         MATTERS => {
             if order().as_ref().is_some_and(Order::leads) {
-                note_untold();
+                record_untold();
             } else {
                 wake_waiting();
             }
@@ -503,11 +504,13 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
             let last = Operation { thread: operation.last_thread, number: operation.last_number };
             let after = if last.number != 0 { vec![last] } else { Vec::new() };
             let made = order.record(thread, after, operation.flags & TAKES != 0, operation.result);
-            note_untold();
+            record_untold();
+            traces::record_lock_event(thread, made.number);
             made.number
         }
         FOLLOWED => {
             let made = order().as_mut().map_or(0, |order| order.follow(thread).number);
+            traces::record_lock_event(thread, made);
             wake_waiting();
             made
         }
@@ -517,16 +520,18 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
             let mut order = order();
             let Some(order) = order.as_mut().filter(|order| order.leads()) else { return 0 };
             let made = order.record_outcome(DESCRIPTORS, thread, operation.result, found);
-            note_untold();
+            record_untold();
+            traces::record_lock_event(thread, made.number);
             made.number
         }
         REPEATED => {
             let made = order().as_mut().map_or(0, |order| order.follow_on(DESCRIPTORS, thread).number);
+            traces::record_lock_event(thread, made);
             wake_waiting();
             made
         }
         PARTED => {
-            part();
+            ending::part();
             0
         }
         _ => 0,

@@ -39,22 +39,22 @@ pub enum Mutation {
     ProbeByItself,
     /// A receive is cancelled without asking siblings.
     CancelByItself,
-    /// A line is cut while messages without numbers are in flight.
-    LineUnquiet,
-    /// A line has any replica of a rank, instead of the one that has made the rank's changes outside.
-    LineOfFollowers,
+    /// A checkpoint is cut while messages without numbers are in flight.
+    CheckpointUnquiet,
+    /// A checkpoint has any replica of a rank, instead of the one that has made the rank's changes outside.
+    CheckpointOfFollowers,
     /// Siblings of saved processes are not told to begin new records of changes.
-    SiblingsUntold,
+    SiblingsUnsent,
     /// Messages that a daemon sends together with the one to go on are lost.
     ReadTogetherLost,
-    /// A process that goes on from a line does not report again that it is in `MPI_Finalize`.
+    /// A process that goes on from a checkpoint does not report again that it is in `MPI_Finalize`.
     FinalizingOnce,
-    /// A job that goes back to a line does not send its view again.
+    /// A job that goes back to a checkpoint does not send its view again.
     ViewUnsaid,
-    /// A process that has asked for a line, and goes on from it, assumes that it was not taken.
-    LineUntold,
-    /// Each replica asks for a line by itself.
-    LineByItself,
+    /// A process that has asked for a checkpoint, and goes on from it, assumes that it was not taken.
+    CheckpointUnsent,
+    /// Each replica asks for a checkpoint by itself.
+    CheckpointByItself,
     /// Each replica raises a signal by itself, at its next call.
     SignalByItself,
     /// A follower that has reported its place goes on before the call of a signal is decided.
@@ -83,14 +83,14 @@ simulation_kit::named! {
     TestByItself,
     ProbeByItself,
     CancelByItself,
-    LineUnquiet,
-    LineOfFollowers,
-    SiblingsUntold,
+    CheckpointUnquiet,
+    CheckpointOfFollowers,
+    SiblingsUnsent,
     ReadTogetherLost,
     FinalizingOnce,
     ViewUnsaid,
-    LineUntold,
-    LineByItself,
+    CheckpointUnsent,
+    CheckpointByItself,
     SignalByItself,
     SignalUnwaited,
     SilenceUnheard,

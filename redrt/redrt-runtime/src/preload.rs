@@ -18,6 +18,7 @@ type SpareFunction = extern "C" fn(c_int, bool);
 type NumberFunction = extern "C" fn() -> u64;
 type StirFunction = extern "C" fn();
 type PauseFunction = extern "C" fn(bool) -> bool;
+type ExchangesFunction = extern "C" fn(bool);
 type HoldFunction = unsafe extern "C" fn(*mut EarlyThread) -> usize;
 type LimitFunction = unsafe extern "C" fn(*const EarlyThread, usize);
 
@@ -51,6 +52,7 @@ struct Functions {
     stir: StirFunction,
     pause: PauseFunction,
     hold: HoldFunction,
+    exchanges: ExchangesFunction,
     limit: LimitFunction,
 }
 
@@ -72,6 +74,7 @@ fn functions() -> Option<&'static Functions> {
         let stir = symbol(c"redrt_preload_stir_waiters")?;
         let pause = symbol(c"redrt_preload_pause_order")?;
         let hold = symbol(c"redrt_preload_hold_early")?;
+        let exchanges = symbol(c"redrt_preload_hold_exchanges")?;
         let limit = symbol(c"redrt_preload_limit_early")?;
         Some(Functions {
             // SAFETY: - the preloaded library exports a function of this type under this name.
@@ -90,6 +93,8 @@ fn functions() -> Option<&'static Functions> {
             pause: unsafe { std::mem::transmute::<*mut c_void, PauseFunction>(pause) },
             // SAFETY: - the preloaded library exports a function of this type under this name.
             hold: unsafe { std::mem::transmute::<*mut c_void, HoldFunction>(hold) },
+            // SAFETY: - the preloaded library exports a function of this type under this name.
+            exchanges: unsafe { std::mem::transmute::<*mut c_void, ExchangesFunction>(exchanges) },
             // SAFETY: - the preloaded library exports a function of this type under this name.
             limit: unsafe { std::mem::transmute::<*mut c_void, LimitFunction>(limit) },
         })
@@ -126,6 +131,28 @@ pub fn install_files(answer: Option<Answer>, only_looks: bool) -> Option<bool> {
 pub fn spare(fd: c_int, is_spared: bool) {
     if let Some(functions) = functions() {
         (functions.spare)(fd, is_spared);
+    }
+}
+
+/// No thread of the program is between an attempt of an ordered call on a descriptor and its record, until this is
+/// dropped.
+pub struct NoExchange(());
+
+impl NoExchange {
+    /// Waits for threads that are. They need no lock of the engine for their records.
+    pub fn begin() -> Self {
+        if let Some(functions) = functions() {
+            (functions.exchanges)(true);
+        }
+        Self(())
+    }
+}
+
+impl Drop for NoExchange {
+    fn drop(&mut self) {
+        if let Some(functions) = functions() {
+            (functions.exchanges)(false);
+        }
     }
 }
 

@@ -40,7 +40,7 @@ pub fn begin() {
 #[inline]
 pub fn at_collective() {
     if IS_ON.load(Ordering::Relaxed) && threads::number() == 0 {
-        // Sequentially consistent with `heed`: either the agent sees this collective, or this thread sees the order.
+        // Sequentially consistent with `follow`: either the agent sees this collective, or this thread sees the order.
         let number = COLLECTIVES.fetch_add(1, Ordering::SeqCst) + 1;
         let wanted = WANTED.load(Ordering::SeqCst);
         if number >= wanted {
@@ -50,7 +50,7 @@ pub fn at_collective() {
 }
 
 /// Handles a message of `redrun`, in the agent thread.
-pub fn heed(message: Scrub, rank: VirtualRank) {
+pub fn follow(message: Scrub, rank: VirtualRank) {
     match message {
         Scrub::Where { round } => answer(round, Answer::Position(COLLECTIVES.load(Ordering::SeqCst))),
         Scrub::Orders { round, orders } => {

@@ -73,9 +73,20 @@ impl Log for Engine {
 
 /// Ends the order: threads run unordered from now on. Called in `MPI_Finalize`, and where replicas have parted.
 pub fn finish() {
+    let cell = redrt_engine::cell();
+    finish_in(&mut cell.lock());
+    cell.wake();
+}
+
+/// Does the same with the engine locked. Threads that wait are to be woken.
+pub fn finish_in(engine: &mut Engine) {
+    let applied = applies();
     HAS_ENDED.store(true, Ordering::Release);
     threads::order_threads(false);
-    redrt_engine::cell().wake();
+    if applied {
+        // Later turns of the leader no longer put this process behind.
+        engine.agree(|sphere| sphere.end_thread(STREAM));
+    }
 }
 
 /// Returns true if this thread is the next one to run in the interpreter, as in the leader.
@@ -152,7 +163,7 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, argument: c_int) -> c_int {
         }
         PARTED => {
             finish();
-            cell.lock().agree(|sphere| sphere.report_divergence(Parting::Turns));
+            cell.lock().agree(|sphere| sphere.report_divergence(Parting::Turns, None));
             0
         }
         FORCES => {

@@ -1,15 +1,15 @@
-//! Changes of files, recorded before they are made, so that the job can go back to a line (`file-undo`).
+//! Changes of files, recorded before they are made, so that the job can go back to a checkpoint (`file-undo`).
 //!
 //! ```text
 //!   a change ── before() ──▶ nothing, or a record ──▶ Passage: the change is made ──▶ dropped
 //!                                                        ▲
-//!   the agent, at a line ── still() ─────────────────────┘ waits until no thread has one ──▶ begin(): since this line
+//!   the agent, at a checkpoint ── still() ───────────────┘ waits until no thread has one ──▶ begin(): from now on
 //! ```
-//! A line falls between changes, never between a record and its change: a thread that changes something has a passage,
-//! and no image is taken while a thread has one. Before the first line there is nothing to go back to, and no record is
-//! made. A thread that uses a descriptor of the library has a passage too ([`inside`]): in a process that goes on from
-//! an image the descriptor is gone, or its number belongs to another file. A program that only appends makes one record
-//! of each file between two lines.
+//! A checkpoint falls between changes, never between a record and its change: a thread that changes something has a
+//! passage, and no image is taken while a thread has one. Before the first checkpoint there is nothing to go back to,
+//! and no record is made. A thread that uses a descriptor of the library has a passage too ([`inside`]): in a process
+//! that goes on from an image the descriptor is gone, or its number belongs to another file. A program that only
+//! appends makes one record of each file between two checkpoints.
 //!
 //! Where each host has a log of its own, there is one more for file systems that are shared with other hosts
 //! ([`SharedLog`]): changes there outlive this host.
@@ -22,7 +22,7 @@ use crate::{job, workers};
 use file_undo::{Change, Directory, Disk, Files, Means, Recorder, SharedLog, Sharing, Subject};
 use redrt_process::{apart, lock};
 use redrt_transport::descriptors;
-use redrt_wire::line::UndoPlace;
+use redrt_wire::checkpoint::UndoPlace;
 use std::cell::Cell;
 use std::fs::File;
 use std::io;
@@ -33,7 +33,7 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, T
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 process_local! {
-    /// True while changes are recorded: there is a line to go back to, and recording has not failed.
+    /// True while changes are recorded: there is a checkpoint to go back to, and recording has not failed.
     static RECORDS: AtomicBool = AtomicBool::new(false);
     /// Held for reading by passages, for writing while an image is taken. Releasing it takes no other lock, which a
     /// stopped thread might hold.
@@ -87,7 +87,7 @@ impl Presence {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        descriptors::note(fd);
+        descriptors::record(fd);
         // SAFETY: - open, and owned by this value alone: fcntl has just made it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -172,11 +172,11 @@ fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
 }
 
 /// Records that a change has made this file, by a name that was recorded. Called with a passage.
-pub fn note_made(fd: RawFd) {
+pub fn record_made(fd: RawFd) {
     write_down(|state| {
         let log = state.log_of(Subject::Open(fd))?;
         match log.disk.look(Subject::Open(fd))? {
-            Some(seen) => log.recorder.note_made(&log.disk, seen.key),
+            Some(seen) => log.recorder.record_made(&log.disk, seen.key),
             None => Ok(()),
         }
     });
@@ -193,14 +193,14 @@ fn subject_of<'a>(change: &Change<'a>) -> Subject<'a> {
     }
 }
 
-/// Ends recording after an error. The job goes on; the log is marked incomplete, so going back to the line reports that
-/// files are not as they were.
+/// Ends recording after an error. The job goes on; the log is marked incomplete, so going back to the checkpoint
+/// reports that files are not as they were.
 #[cold]
 fn give_up(state: &State, error: &io::Error) {
     // Another thread may have ended it before.
     if RECORDS.swap(false, Ordering::AcqRel) {
         let since = state.place.since;
-        state.logs().for_each(|log| log.directory.note_incomplete(since.0));
+        state.logs().for_each(|log| log.directory.record_incomplete(since.0));
         let me = job().map(|job| job.welcome.me.to_string()).unwrap_or_default();
         let who = if children::is_child() { "a child of the program" } else { &me };
         redrt_process::say(format_args!(
@@ -214,11 +214,11 @@ fn give_up(state: &State, error: &io::Error) {
 
 #[cfg(any(test, feature = "simulation"))]
 process_local! {
-    /// The line since which a simulated process records its changes.
+    /// The checkpoint since which a simulated process records its changes.
     pub static SIMULATED_SINCE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 }
 
-/// Returns true in a simulated process. It changes no files; only the line since which it would record is kept.
+/// Returns true in a simulated process. It changes no files; only the checkpoint since which it would record is kept.
 fn is_simulated(place: &UndoPlace) -> bool {
     #[cfg(any(test, feature = "simulation"))]
     if redrt_process::simulation::now_ns().is_some() {
@@ -320,8 +320,8 @@ fn make_room(place: &UndoPlace) {
     }
 }
 
-/// Does the same as [`begin`] in a process that is not held. It goes on from a line, or is a sibling of a source; the
-/// source changes the rank's files until the sibling takes its place.
+/// Does the same as [`begin`] in a process that is not held. It goes on from a checkpoint, or is a sibling of a source;
+/// the source changes the rank's files until the sibling takes its place.
 pub fn begin_here(place: &UndoPlace) {
     if is_simulated(place) {
         return;
@@ -339,10 +339,10 @@ pub fn begin(place: &UndoPlace) {
     }
     let mut state = lock(&STATE);
     if state.as_ref().is_some_and(|state| state.place.since > place.since) {
-        // The message was for a sibling of a source, and is older than the line in which this process was saved.
+        // The message was for a sibling of a source, and is older than the checkpoint in which this process was saved.
         return;
     }
-    // Dropped first: in a process that goes on from a line, no other file has the number of its descriptor yet.
+    // Dropped first: in a process that goes on from a checkpoint, no other file has the number of its descriptor yet.
     drop(state.take());
     *state = Some(State::new(place.clone(), new_recorders(place.is_of_host)));
     RECORDS.store(true, Ordering::Release);
@@ -364,7 +364,7 @@ pub fn become_copy(place: Option<&UndoPlace>) {
 mod tests {
     use super::*;
     use redrt_process::Process;
-    use redrt_wire::line::Generation;
+    use redrt_wire::checkpoint::Generation;
     use std::fs::OpenOptions;
     use std::path::Path;
 

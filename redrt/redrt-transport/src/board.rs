@@ -89,7 +89,7 @@ const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_MAX <= u16::MAX as usize);
 
 /// Offsets at which the next piece may be put.
-struct Room {
+struct CellCapacity {
     cell: usize,
     annex: usize,
 }
@@ -484,7 +484,7 @@ impl Board {
     /// Writes this member's post for all: a copy of `piece`, or its address if it is `long`.
     #[inline(always)]
     pub fn write(&self, number: u64, piece: Region, long: Long) -> Posted {
-        let mut room = Room { cell: 0, annex: INLINE_BYTES_MAX };
+        let mut room = CellCapacity { cell: 0, annex: INLINE_BYTES_MAX };
         let entry = self.put(number, piece, long, &mut room);
         self.write_entry(number, entry)
     }
@@ -523,8 +523,8 @@ impl Board {
     fn write_each_long(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) -> Posted {
         let (entries, bytes) = (self.entries(self.rank, number), self.size() * size_of::<Entry>());
         let mut room = match self.size() {
-            ..=ENTRIES_INLINE_MAX => Room { cell: bytes, annex: INLINE_BYTES_MAX },
-            _ => Room { cell: 0, annex: INLINE_BYTES_MAX + bytes },
+            ..=ENTRIES_INLINE_MAX => CellCapacity { cell: bytes, annex: INLINE_BYTES_MAX },
+            _ => CellCapacity { cell: 0, annex: INLINE_BYTES_MAX + bytes },
         };
         let mut for_all = Entry { length: 0, place: 0 };
         for member in 0..self.size() {
@@ -551,7 +551,7 @@ impl Board {
 
     /// Copies a piece to where there is room for it, or finds its own place.
     #[inline(always)]
-    fn put(&self, number: u64, piece: Region, long: Long, room: &mut Room) -> Entry {
+    fn put(&self, number: u64, piece: Region, long: Long, room: &mut CellCapacity) -> Entry {
         let length = piece.len();
         let place = if room.cell + length <= INLINE_BYTES_MAX {
             room.cell += length;

@@ -18,7 +18,7 @@ static EXCLUSIONS: OnceLock<Exclusions> = OnceLock::new();
 static CHANGING: Mutex<()> = Mutex::new(());
 /// Forbids the program to close a descriptor (`true`), or permits it again.
 static SPARING: OnceLock<fn(RawFd, bool)> = OnceLock::new();
-/// Number of times that this process has become another's copy, or gone on from a line.
+/// Number of times that this process has become another's copy, or gone on from a checkpoint.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// Number of times that it has become another's copy. Its source lives on, so the two must be told apart.
 static COPY: AtomicU32 = AtomicU32::new(0);
@@ -42,7 +42,7 @@ pub fn spare_by(sparing: fn(RawFd, bool)) {
 
 /// Leaves a descriptor out of copies. A very large number cannot be noted: that descriptor keeps the process from being
 /// copied.
-pub fn note(fd: RawFd) {
+pub fn record(fd: RawFd) {
     if let Some((word, bit)) = word(fd) {
         word.fetch_or(bit, Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ pub fn forget(fd: RawFd) {
 pub fn make<T: AsRawFd>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let _changing = settled();
     let made = make()?;
-    note(made.as_raw_fd());
+    record(made.as_raw_fd());
     Ok(made)
 }
 
@@ -104,14 +104,14 @@ pub fn epoch() -> u32 {
     EPOCH.load(Ordering::Acquire)
 }
 
-/// Number of this copy: a copy is another process than its source. A process that goes on from a line, with all the
-/// others, is not.
+/// Number of this copy: a copy is another process than its source. A process that goes on from a checkpoint, with all
+/// the others, is not.
 pub fn copy_number() -> u32 {
     COPY.load(Ordering::Acquire)
 }
 
 /// Counts that this process is a copy whose source lives on.
-pub fn note_copy() {
+pub fn record_copy() {
     COPY.fetch_add(1, Ordering::AcqRel);
 }
 

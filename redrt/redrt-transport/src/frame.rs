@@ -68,8 +68,8 @@ pub enum Kind {
     Eager = 1,
     /// A message whose payload waits at the sender: body is a [`Rendezvous`].
     Offer = 2,
-    /// The receiver has matched an offer and requests its bytes: body is a [`Grant`].
-    Grant = 3,
+    /// The receiver has matched an offer and requests its bytes: body is a [`ClearToSend`].
+    ClearToSend = 3,
     /// Bytes of a granted payload: body is a [`Fragment`] head, then the bytes.
     Data = 4,
     /// The receiver has read the payload from the sender's memory. The sender's number of the offer is in `sequence`,
@@ -97,7 +97,7 @@ impl Kind {
         Some(match number {
             1 => Self::Eager,
             2 => Self::Offer,
-            3 => Self::Grant,
+            3 => Self::ClearToSend,
             4 => Self::Data,
             5 => Self::Done,
             6 => Self::Digest,
@@ -117,7 +117,7 @@ impl Kind {
             Self::Eager | Self::Protocol => true,
             Self::Done | Self::Digest | Self::Ack | Self::AckOne | Self::Moved => length == 0,
             Self::Offer => length == Rendezvous::BYTES as u32,
-            Self::Grant => length == Grant::BYTES as u32,
+            Self::ClearToSend => length == ClearToSend::BYTES as u32,
             Self::Data => length >= Fragment::BYTES as u32,
             Self::Whereabouts => length == 0 || length == Whereabouts::BYTES as u32,
         }
@@ -278,13 +278,13 @@ pub struct Rendezvous {
     pub offer: u64,
 }
 
-/// Body of a grant: place for the payload.
+/// Body of a clear-to-send: place for the payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Grant {
+pub struct ClearToSend {
     /// Sender's number of the offer.
     pub offer: u64,
-    /// Receiver's number of the landing.
-    pub landing: u64,
+    /// Receiver's number of the rendezvous buffer.
+    pub rendezvous_buffer: u64,
     /// Bytes requested, from the start of the payload.
     pub length: u64,
 }
@@ -292,8 +292,8 @@ pub struct Grant {
 /// Head of the body of a data frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fragment {
-    /// Receiver's number of the landing.
-    pub landing: u64,
+    /// Receiver's number of the rendezvous buffer.
+    pub rendezvous_buffer: u64,
     /// Offset of these bytes within the payload.
     pub offset: u64,
 }
@@ -338,8 +338,8 @@ macro_rules! words {
 }
 
 words!(Rendezvous { length, address, offer } 3);
-words!(Grant { offer, landing, length } 3);
-words!(Fragment { landing, offset } 2);
+words!(ClearToSend { offer, rendezvous_buffer, length } 3);
+words!(Fragment { rendezvous_buffer, offset } 2);
 words!(Whereabouts { calls, outcomes, pulse, ran_ns } 4);
 
 #[cfg(test)]
@@ -401,7 +401,7 @@ mod tests {
         fn any_bytes_are_a_body_or_refused(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40)) {
             let whole = |length: usize| bytes.len() >= length;
             proptest::prop_assert_eq!(Rendezvous::from_bytes(&bytes).is_some(), whole(Rendezvous::BYTES));
-            proptest::prop_assert_eq!(Grant::from_bytes(&bytes).is_some(), whole(Grant::BYTES));
+            proptest::prop_assert_eq!(ClearToSend::from_bytes(&bytes).is_some(), whole(ClearToSend::BYTES));
             proptest::prop_assert_eq!(Fragment::from_bytes(&bytes).is_some(), whole(Fragment::BYTES));
             proptest::prop_assert_eq!(Whereabouts::from_bytes(&bytes).is_some(), whole(Whereabouts::BYTES));
         }
@@ -409,8 +409,8 @@ mod tests {
 
     #[test]
     fn bodies_round_trip_and_reject_short_input() {
-        let grant = Grant { offer: 1, landing: u64::MAX, length: 3 };
-        assert_eq!(Grant::from_bytes(&grant.to_bytes()), Some(grant));
-        assert_eq!(Grant::from_bytes(&grant.to_bytes()[..23]), None);
+        let clear_to_send = ClearToSend { offer: 1, rendezvous_buffer: u64::MAX, length: 3 };
+        assert_eq!(ClearToSend::from_bytes(&clear_to_send.to_bytes()), Some(clear_to_send));
+        assert_eq!(ClearToSend::from_bytes(&clear_to_send.to_bytes()[..23]), None);
     }
 }

@@ -4,7 +4,7 @@ use super::frame::{FLAG_DIGEST, Fragment, HEADER_BYTES, Header, Kind};
 use super::network::{Incoming, Name, Received};
 use super::shm::{FRAME_BYTES_MAX, Inbox, Producer, Segment};
 use super::tcp::{self, Connection};
-use super::{LandingId, Landings};
+use super::{RendezvousBufferId, RendezvousBuffers};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use redrt_types::{Incarnation, ProcessIndex};
@@ -20,7 +20,7 @@ const ME: ProcessIndex = ProcessIndex(1);
 enum Piece {
     Rubbish(Vec<u8>),
     Frame { kind: u8, digest: bool, length: u16 },
-    Data { landing: bool, offset: Option<u16>, length: u16 },
+    Data { rendezvous_buffer: bool, offset: Option<u16>, length: u16 },
 }
 
 fn piece() -> impl Strategy<Value = Piece> {
@@ -28,7 +28,7 @@ fn piece() -> impl Strategy<Value = Piece> {
         1 => vec(any::<u8>(), 0..80).prop_map(Piece::Rubbish),
         4 => (0u8..12, any::<bool>(), 0u16..2000).prop_map(|(kind, digest, length)| Piece::Frame { kind, digest, length }),
         4 => (any::<bool>(), proptest::option::weighted(0.2, any::<u16>()), 0u16..3000)
-            .prop_map(|(landing, offset, length)| Piece::Data { landing, offset, length }),
+            .prop_map(|(rendezvous_buffer, offset, length)| Piece::Data { rendezvous_buffer, offset, length }),
     ]
 }
 
@@ -54,7 +54,8 @@ fn connection() -> (TcpStream, Incoming) {
 }
 
 proptest! {
-    /// Any bytes in any pieces give frames, payload bytes within their landing, or an end; and nothing after the end.
+    /// Any bytes in any pieces give frames, payload bytes within their rendezvous buffer, or an end; and nothing after
+    /// the end.
     #[test]
     fn any_bytes_over_a_stream_are_frames_or_refused(
         pieces in vec(piece(), 0..12),
@@ -62,9 +63,9 @@ proptest! {
         steps in vec(1usize..4000, 1..6),
     ) {
         let mut place = vec![0xaa_u8; 8 + 4096 + 8];
-        let mut landings = Landings::default();
-        // SAFETY: - place outlives the landing.
-        let landing = unsafe { landings.insert(place[8..].as_mut_ptr(), 4096, 5, PEER) };
+        let mut rendezvous_buffers = RendezvousBuffers::default();
+        // SAFETY: - place outlives the rendezvous buffer.
+        let rendezvous_buffer = unsafe { rendezvous_buffers.insert(place[8..].as_mut_ptr(), 4096, 5, PEER) };
         let (mut next, mut bytes) = (0, Vec::new());
         for piece in pieces {
             match piece {
@@ -72,9 +73,9 @@ proptest! {
                 Piece::Frame { kind, digest, length } => {
                     bytes.extend(frame(kind, digest, &vec![kind; usize::from(length)]));
                 }
-                Piece::Data { landing: exists, offset, length } => {
-                    let id = if exists { landing.0 } else { landing.0 ^ 1 };
-                    let head = Fragment { landing: id, offset: offset.map_or(next, u64::from) };
+                Piece::Data { rendezvous_buffer: exists, offset, length } => {
+                    let id = if exists { rendezvous_buffer.0 } else { rendezvous_buffer.0 ^ 1 };
+                    let head = Fragment { rendezvous_buffer: id, offset: offset.map_or(next, u64::from) };
                     next += u64::from(length);
                     let body = [&head.to_bytes()[..], &vec![0x55; usize::from(length)]].concat();
                     bytes.extend(frame(Kind::Data as u8, false, &body));
@@ -98,16 +99,16 @@ proptest! {
                 stream.shutdown(std::net::Shutdown::Write).unwrap();
             }
             loop {
-                match receiver.next(&mut landings) {
+                match receiver.next(&mut rendezvous_buffers) {
                     Received::Frame(header, kind, _, body) => {
                         prop_assert_eq!(header.check(), Ok(kind));
                         prop_assert_eq!(body.bytes().len(), header.body_bytes());
                         std::hint::black_box(body.bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>());
                     }
                     Received::Landed(id, count) => {
-                        prop_assert_eq!(id, landing);
+                        prop_assert_eq!(id, rendezvous_buffer);
                         landed += count;
-                        landings.advance(id, count);
+                        rendezvous_buffers.advance(id, count);
                     }
                     Received::Nothing => break,
                     Received::Closed | Received::Rubbish(_) => {
@@ -118,7 +119,7 @@ proptest! {
             }
         }
         prop_assert!(landed <= 4096);
-        prop_assert!(place[..8].iter().chain(&place[8 + 4096..]).all(|byte| *byte == 0xaa), "written beside the landing");
+        prop_assert!(place[..8].iter().chain(&place[8 + 4096..]).all(|byte| *byte == 0xaa), "written beside the rendezvous buffer");
         prop_assert!(place[8 + landed..8 + 4096].iter().all(|byte| *byte == 0xaa), "written and not counted");
     }
 }
@@ -349,12 +350,12 @@ fn a_ring_is_written_over_while_it_is_read() {
     });
 }
 
-/// Any identity of a landing is checked before bytes are written.
+/// Any identity of a rendezvous buffer is checked before bytes are written.
 #[test]
-fn landings_of_others_are_left_alone() {
-    let mut landings = Landings::default();
+fn rendezvous_buffers_of_others_are_left_alone() {
+    let mut rendezvous_buffers = RendezvousBuffers::default();
     for id in [0, 1, u64::MAX, 1 << 32] {
-        assert!(landings.write(PEER, LandingId(id), 0, &[1]).is_err());
-        assert_eq!(landings.advance(LandingId(id), usize::MAX), None);
+        assert!(rendezvous_buffers.write(PEER, RendezvousBufferId(id), 0, &[1]).is_err());
+        assert_eq!(rendezvous_buffers.advance(RendezvousBufferId(id), usize::MAX), None);
     }
 }

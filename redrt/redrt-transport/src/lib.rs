@@ -12,13 +12,13 @@ pub mod direct;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
-pub mod landing;
 pub mod memory;
 pub mod network;
+pub mod rendezvous_buffer;
 pub mod shm;
 pub mod tcp;
 
-pub use landing::{LandingId, Landings};
+pub use rendezvous_buffer::{RendezvousBufferId, RendezvousBuffers};
 
 /// The body of a received frame, in the transport's own memory.
 #[derive(Clone, Copy)]

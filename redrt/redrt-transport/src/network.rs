@@ -9,8 +9,8 @@
 //! reports the loss. An image of a process has no connections: its copy opens its own.
 
 use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
-use crate::landing::LandingError;
-use crate::{Body, LandingId, Landings};
+use crate::rendezvous_buffer::RendezvousBufferError;
+use crate::{Body, RendezvousBufferId, RendezvousBuffers};
 use redrt_types::{Incarnation, ProcessIndex};
 use redrt_wire::secret::Secret;
 use std::any::Any;
@@ -203,7 +203,7 @@ pub trait Outlet: Send {
 /// The receiving end of a connection.
 pub trait Inlet: Send {
     /// The next frame or payload bytes from `from`; a frame's body stays as it is until the next call.
-    fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received;
+    fn next(&mut self, from: ProcessIndex, rendezvous_buffers: &mut RendezvousBuffers) -> Received;
 
     /// Returns true if bytes have come that can be had without a system call.
     fn has_bytes(&self) -> bool {
@@ -232,8 +232,8 @@ pub trait Inlet: Send {
 pub enum Received {
     /// A whole frame; its body stays valid until the next call of [`Inlet::next`].
     Frame(Header, Kind, u128, Body),
-    /// This number of further bytes of a landing's payload are in place.
-    Landed(LandingId, usize),
+    /// This number of further bytes of a rendezvous buffer's payload are in place.
+    Landed(RendezvousBufferId, usize),
     /// Nothing has come.
     Nothing,
     /// The other end is gone.
@@ -250,15 +250,19 @@ pub enum Rubbish {
     Frame(#[from] FrameError),
     /// The fault is in the place of payload bytes.
     #[error(transparent)]
-    Landing(#[from] LandingError),
+    RendezvousBuffer(#[from] RendezvousBufferError),
 }
 
 /// Handles one frame that has come as a whole. `bytes` must stay unchanged until the next frame is taken.
-pub fn whole_frame(from: ProcessIndex, bytes: &[u8], landings: &mut Landings) -> Received {
-    take_whole(from, bytes, landings).unwrap_or_else(Received::Rubbish)
+pub fn whole_frame(from: ProcessIndex, bytes: &[u8], rendezvous_buffers: &mut RendezvousBuffers) -> Received {
+    take_whole(from, bytes, rendezvous_buffers).unwrap_or_else(Received::Rubbish)
 }
 
-fn take_whole(from: ProcessIndex, bytes: &[u8], landings: &mut Landings) -> Result<Received, Rubbish> {
+fn take_whole(
+    from: ProcessIndex,
+    bytes: &[u8],
+    rendezvous_buffers: &mut RendezvousBuffers,
+) -> Result<Received, Rubbish> {
     let length = bytes.len() as u32;
     let head = bytes.first_chunk().ok_or(FrameError::Size { size: length, head: HEADER_BYTES as u32 })?;
     let header = Header::from_bytes(head);
@@ -269,9 +273,9 @@ fn take_whole(from: ProcessIndex, bytes: &[u8], landings: &mut Landings) -> Resu
     let body = &bytes[HEADER_BYTES + header.digest_bytes()..];
     if kind == Kind::Data {
         let fragment = Fragment::from_bytes(body).ok_or(FrameError::Body { kind, length: body.len() as u32 })?;
-        let (landing, bytes) = (LandingId(fragment.landing), &body[Fragment::BYTES..]);
-        landings.write(from, landing, fragment.offset, bytes)?;
-        return Ok(Received::Landed(landing, bytes.len()));
+        let (rendezvous_buffer, bytes) = (RendezvousBufferId(fragment.rendezvous_buffer), &body[Fragment::BYTES..]);
+        rendezvous_buffers.write(from, rendezvous_buffer, fragment.offset, bytes)?;
+        return Ok(Received::Landed(rendezvous_buffer, bytes.len()));
     }
     let digest = if header.flags & FLAG_DIGEST != 0 {
         u128::from_le_bytes(bytes[HEADER_BYTES..HEADER_BYTES + 16].try_into().expect("16 bytes"))
@@ -309,8 +313,8 @@ impl Incoming {
     }
 
     /// The next frame or payload bytes that have come.
-    pub fn next(&mut self, landings: &mut Landings) -> Received {
-        self.inlet.next(self.name.from, landings)
+    pub fn next(&mut self, rendezvous_buffers: &mut RendezvousBuffers) -> Received {
+        self.inlet.next(self.name.from, rendezvous_buffers)
     }
 
     /// Bytes of all frames taken, also over the connection that this one continues.

@@ -92,8 +92,8 @@ impl Segment {
     /// # Errors
     /// When it is no segment for `slot_count` processes, or cannot be mapped.
     pub fn map(fd: i32, slot_count: u32) -> io::Result<Self> {
-        let wish = NEXT.fetch_add(Self::bytes(slot_count).next_multiple_of(ALIGNMENT), Ordering::Relaxed);
-        Self::map_at(fd, slot_count, wish, 0)
+        let hint = NEXT.fetch_add(Self::bytes(slot_count).next_multiple_of(ALIGNMENT), Ordering::Relaxed);
+        Self::map_at(fd, slot_count, hint, 0)
     }
 
     /// Maps the memfd `fd` at this segment's address, where nothing may be mapped.

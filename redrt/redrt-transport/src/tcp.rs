@@ -10,7 +10,7 @@ pub mod handshake;
 mod receiving;
 mod sending;
 
-pub use dialling::{Tcp, Wishes};
+pub use dialling::{DialRequests, Tcp};
 pub use receiving::Receiver;
 pub use sending::Sender;
 
@@ -25,7 +25,8 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Longest frame that is buffered whole. Larger payloads go by grant and data frames, which are read into place.
+/// Longest frame that is buffered whole. Larger payloads go by clear-to-send and data frames, which are read into
+/// place.
 pub const FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// Largest number of payload bytes in one data frame.
@@ -36,8 +37,8 @@ const DATA_FRAME_BYTES_MAX: usize = HEADER_BYTES + Fragment::BYTES + DATA_BYTES_
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Bound on the bytes read into the buffer where bytes for a landing may follow: those would have to be copied from
-/// there.
+/// Bound on the bytes read into the buffer where bytes for a rendezvous buffer may follow: those would have to be
+/// copied from there.
 const AHEAD_BYTES: usize = 4 << 10;
 
 /// A connected socket of the library, which a copy of the process does not get.
@@ -165,7 +166,7 @@ pub(super) fn accepted(name: Name, stream: Connection, cipher: Option<Cipher>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Landings;
+    use crate::RendezvousBuffers;
     use crate::frame::{FLAG_DIGEST, FrameError, Header, Kind};
     use crate::network::{Outlet, Received, Source};
     use redrt_types::{Incarnation, ProcessIndex};
@@ -215,9 +216,10 @@ mod tests {
         let payload: Vec<u8> = (0..5_000_000u32).map(|n| (n * 7) as u8).collect();
         let source: Arc<dyn Source> = Arc::new(Bytes(payload.clone()));
         let mut place = vec![0u8; payload.len()];
-        let mut landings = Landings::default();
-        // SAFETY: - place outlives the landing.
-        let landing = unsafe { landings.insert(place.as_mut_ptr(), place.len(), 77, ProcessIndex(5)) };
+        let mut rendezvous_buffers = RendezvousBuffers::default();
+        // SAFETY: - place outlives the rendezvous buffer.
+        let rendezvous_buffer =
+            unsafe { rendezvous_buffers.insert(place.as_mut_ptr(), place.len(), 77, ProcessIndex(5)) };
         let (mut offset, mut frames, mut heard, mut done) = (0, 0u64, 0u64, false);
         while !done || heard < 40 {
             sender.flush();
@@ -230,18 +232,18 @@ mod tests {
             if sender.is_idle() && offset < payload.len() {
                 let end = (offset + 200_001).min(payload.len());
                 let header = frame(Kind::Data, None, end - offset + Fragment::BYTES);
-                let fragment = Fragment { landing: landing.0, offset: offset as u64 };
+                let fragment = Fragment { rendezvous_buffer: rendezvous_buffer.0, offset: offset as u64 };
                 sender.send_shared(&[&header.to_bytes()[..], &fragment.to_bytes()].concat(), &source, offset, end);
                 offset = end;
             }
-            match receiver.next(&mut landings) {
+            match receiver.next(&mut rendezvous_buffers) {
                 Received::Frame(_, kind, digest, body) => {
                     assert_eq!(kind, Kind::Eager);
                     assert_eq!((digest, body.bytes().len()), (u128::from(heard), (heard * 1500) as usize));
                     assert!(body.bytes().iter().all(|byte| *byte == heard as u8));
                     heard += 1;
                 }
-                Received::Landed(id, count) => done |= landings.advance(id, count) == Some(77),
+                Received::Landed(id, count) => done |= rendezvous_buffers.advance(id, count) == Some(77),
                 Received::Nothing => {}
                 Received::Closed => panic!("closed"),
                 Received::Rubbish(error) => panic!("{error}"),
@@ -254,7 +256,7 @@ mod tests {
     fn a_vanished_peer_is_an_end_not_a_hang() {
         let (sender, mut receiver) = link();
         drop(sender);
-        assert!(matches!(receiver.next(&mut Landings::default()), Received::Closed));
+        assert!(matches!(receiver.next(&mut RendezvousBuffers::default()), Received::Closed));
     }
 
     #[test]
@@ -269,7 +271,7 @@ mod tests {
             }
             // The other end learns it from the network.
             let until = Instant::now() + handshake::TIMEOUT;
-            while !(sender.look() && matches!(receiver.next(&mut Landings::default()), Received::Closed)) {
+            while !(sender.look() && matches!(receiver.next(&mut RendezvousBuffers::default()), Received::Closed)) {
                 assert!(Instant::now() < until, "nobody has noticed");
             }
         }
@@ -279,9 +281,9 @@ mod tests {
     fn rubbish_closes_the_link() {
         let (mut sender, mut receiver) = link();
         sender.send(&[&[0xff; 64]]);
-        let mut landings = Landings::default();
+        let mut rendezvous_buffers = RendezvousBuffers::default();
         loop {
-            match receiver.next(&mut landings) {
+            match receiver.next(&mut rendezvous_buffers) {
                 Received::Nothing => {}
                 Received::Rubbish(error) => break assert_eq!(error, FrameError::Kind(0xff).into()),
                 _ => panic!("rubbish was taken for a frame"),
@@ -294,9 +296,10 @@ mod tests {
         let (mut sender, mut receiver) = link();
         let payload: Vec<u8> = (0..(DATA_BYTES_MAX as u32)).map(|n| (n * 13) as u8).collect();
         let mut place = vec![0u8; 30 * payload.len()];
-        let mut landings = Landings::default();
-        // SAFETY: - place outlives the landing.
-        let landing = unsafe { landings.insert(place.as_mut_ptr(), place.len(), 0, ProcessIndex(5)) };
+        let mut rendezvous_buffers = RendezvousBuffers::default();
+        // SAFETY: - place outlives the rendezvous buffer.
+        let rendezvous_buffer =
+            unsafe { rendezvous_buffers.insert(place.as_mut_ptr(), place.len(), 0, ProcessIndex(5)) };
         let bytes = Arc::new(Bytes(payload.clone()));
         let source: Arc<dyn Source> = bytes.clone();
         // Sends until the kernel takes no more, and part of the payload waits here.
@@ -304,7 +307,7 @@ mod tests {
         while sender.is_idle() {
             assert!(sent + payload.len() <= place.len(), "the kernel takes everything");
             let header = frame(Kind::Data, None, payload.len() + Fragment::BYTES);
-            let head = Fragment { landing: landing.0, offset: sent as u64 };
+            let head = Fragment { rendezvous_buffer: rendezvous_buffer.0, offset: sent as u64 };
             sender.send_shared(&[&header.to_bytes()[..], &head.to_bytes()].concat(), &source, 0, payload.len());
             sent += payload.len();
         }
@@ -314,9 +317,9 @@ mod tests {
         let mut received = 0;
         while received < sent {
             sender.flush();
-            match receiver.next(&mut landings) {
+            match receiver.next(&mut rendezvous_buffers) {
                 Received::Landed(id, count) => {
-                    assert_eq!(landings.advance(id, count), None);
+                    assert_eq!(rendezvous_buffers.advance(id, count), None);
                     received += count;
                 }
                 Received::Nothing => {}

@@ -1,20 +1,20 @@
 //! Replicas of a sphere that descend from one memory image which nothing has vouched for.
 //!
 //! A copy has its source's memory. A value that was corrupt in the source at the cut is corrupt in both. So the two
-//! agree on a wrong value, and counted as two they would outvote a sound sibling. A *clade* is a set of replicas that
-//! share such an image. Clades nest:
+//! agree on a wrong value, and counted as two they would outvote a sound sibling. A *image group* is a set of replicas
+//! that share such an image. Image groups nest:
 //!
 //! ```text
-//!   1.0        1.2 ──cut 1──▶ 1.1          clades: {2, 1, 3} by cut 1, {2, 3} by cut 2
+//!   1.0        1.2 ──cut 1──▶ 1.1          image groups: {2, 1, 3} by cut 1, {2, 3} by cut 2
 //!               └────cut 2──▶ 1.3          a fault of 1.2 before cut 1 is in all three,
 //!                                          one between the cuts in 1.2 and 1.3
 //! ```
-//! One fault explains the same wrong vote of a whole clade, but of no set that splits one. So agreeing votes weigh as
-//! many independent faults as it takes to make them all wrong: [`Kinship::weight`]. Without copies each replica weighs
-//! one.
+//! One fault explains the same wrong vote of a whole image group, but of no set that splits one. So agreeing votes
+//! weigh as many independent faults as it takes to make them all wrong: [`Kinship::weight`]. Without copies each
+//! replica weighs one.
 //!
-//! A comparison of memory dissolves a clade: a value that was corrupt at the cut would have shown. Dead members stay
-//! until their place is taken, because a payload that they supplied may still be judged.
+//! A comparison of memory dissolves a image group: a value that was corrupt at the cut would have shown. Dead members
+//! stay until their place is taken, because a payload that they supplied may still be judged.
 
 use crate::{ReplicaIndex, ReplicaSet};
 use serde::{Deserialize, Serialize};
@@ -26,44 +26,45 @@ pub struct CutNumber(pub u64);
 
 /// Replicas that share an image: a source, and its descendants since a cut.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Clade {
+pub struct ImageGroup {
     /// Replicas with the image.
     pub members: ReplicaSet,
     /// The cut at which the image was taken.
     pub cut: CutNumber,
 }
 
-/// The clades of one sphere; see the module.
+/// The image groups of one sphere; see the module.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Kinship {
-    /// Larger ones first: a clade comes after those that contain it.
-    clades: Vec<Clade>,
+    /// Larger ones first: a image group comes after those that contain it.
+    #[serde(rename = "clades")]
+    image_groups: Vec<ImageGroup>,
     /// The last comparison of memory that found the sphere's lineages equal.
     proven: CutNumber,
 }
 
 impl Kinship {
-    /// The clades, larger ones first.
+    /// The image groups, larger ones first.
     #[must_use]
-    pub fn clades(&self) -> &[Clade] {
-        &self.clades
+    pub fn image_groups(&self) -> &[ImageGroup] {
+        &self.image_groups
     }
 
-    /// Returns true if there are no clades: each replica weighs one.
+    /// Returns true if there are no image groups: each replica weighs one.
     #[must_use]
     #[inline]
     pub fn is_trivial(&self) -> bool {
-        self.clades.is_empty()
+        self.image_groups.is_empty()
     }
 
     /// Number of independent faults that make all of `agreeing` wrong in the same way, among the `counting` replicas.
-    /// Each largest clade within the set counts once, and each other replica counts once.
+    /// Each largest image group within the set counts once, and each other replica counts once.
     #[must_use]
     pub fn weight(&self, agreeing: ReplicaSet, counting: ReplicaSet) -> usize {
         let mut left = agreeing.intersection(counting);
         let mut group_count = 0;
-        for clade in &self.clades {
-            let members = clade.members.intersection(counting);
+        for image_group in &self.image_groups {
+            let members = image_group.members.intersection(counting);
             if !members.is_empty() && members.is_subset(left) {
                 left = left.without(members);
                 group_count += 1;
@@ -75,20 +76,20 @@ impl Kinship {
     /// Returns true if these are several replicas and one unproven image is in all of them.
     #[must_use]
     pub fn is_one_lineage(&self, replicas: ReplicaSet) -> bool {
-        replicas.len() > 1 && self.clades.iter().any(|clade| replicas.is_subset(clade.members))
+        replicas.len() > 1 && self.image_groups.iter().any(|image_group| replicas.is_subset(image_group.members))
     }
 
-    /// Live members of the largest clade that a replica belongs to; 1 when it is in none.
+    /// Live members of the largest image group that a replica belongs to; 1 when it is in none.
     #[must_use]
     pub fn relatives(&self, replica: ReplicaIndex, live: ReplicaSet) -> usize {
-        let its = self.clades.iter().filter(|clade| clade.members.contains(replica));
-        its.map(|clade| clade.members.intersection(live).len()).max().unwrap_or(1).max(1)
+        let its = self.image_groups.iter().filter(|image_group| image_group.members.contains(replica));
+        its.map(|image_group| image_group.members.intersection(live).len()).max().unwrap_or(1).max(1)
     }
 
     /// The latest cut or comparison known here.
     #[must_use]
     pub fn latest_cut(&self) -> CutNumber {
-        self.clades.iter().map(|clade| clade.cut).max().unwrap_or_default().max(self.proven)
+        self.image_groups.iter().map(|image_group| image_group.cut).max().unwrap_or_default().max(self.proven)
     }
 
     /// Enters `copy` at its place, with the memory that `source` had at `cut`.
@@ -100,45 +101,47 @@ impl Kinship {
         }
         // Copies of the same source that were cut later are closer to it.
         let mut near = ReplicaSet::only(source);
-        for clade in self.clades.iter_mut().filter(|clade| clade.members.contains(source)) {
-            if clade.cut <= cut {
-                clade.members.insert(copy);
+        for image_group in self.image_groups.iter_mut().filter(|image_group| image_group.members.contains(source)) {
+            if image_group.cut <= cut {
+                image_group.members.insert(copy);
             } else {
-                near = near.union(clade.members);
+                near = near.union(image_group.members);
             }
         }
         near.insert(copy);
-        self.clades.push(Clade { members: near, cut });
+        self.image_groups.push(ImageGroup { members: near, cut });
         self.arrange();
     }
 
-    /// Removes the previous replica of a place from all clades.
+    /// Removes the previous replica of a place from all image groups.
     pub fn vacate(&mut self, place: ReplicaIndex) {
-        self.clades.iter_mut().for_each(|clade| clade.members.remove(place));
+        self.image_groups.iter_mut().for_each(|image_group| image_group.members.remove(place));
         self.arrange();
     }
 
     /// Enters a comparison of the memory of `compared`, at a point of the program after `at`. The memory split along
-    /// the lines of the clades in `suspect` only. A clade stays if it is suspect, if all or none of the compared
-    /// replicas are in it, or if its cut is later.
+    /// the lines of the image groups in `suspect` only. A image group stays if it is suspect, if all or none of the
+    /// compared replicas are in it, or if its cut is later.
     pub fn prove(&mut self, compared: ReplicaSet, suspect: &[ReplicaSet], at: CutNumber) {
-        let is_open = |clade: &Clade| {
-            let inside = clade.members.intersection(compared);
-            let outside = compared.without(clade.members);
-            inside.is_empty() || outside.is_empty() || clade.cut > at || suspect.contains(&inside)
+        let is_open = |image_group: &ImageGroup| {
+            let inside = image_group.members.intersection(compared);
+            let outside = compared.without(image_group.members);
+            inside.is_empty() || outside.is_empty() || image_group.cut > at || suspect.contains(&inside)
         };
-        self.clades.retain(is_open);
+        self.image_groups.retain(is_open);
         if suspect.is_empty() {
             self.proven = self.proven.max(at);
         }
     }
 
-    /// Restores the order, larger clades first, and drops clades without relatives.
+    /// Restores the order, larger image groups first, and drops image groups without relatives.
     fn arrange(&mut self) {
-        self.clades.retain(|clade| clade.members.len() > 1);
-        // Of two clades with the same members the later one is their latest common image.
-        self.clades.sort_by_key(|clade| (Reverse(clade.members.len()), clade.members, Reverse(clade.cut)));
-        self.clades.dedup_by_key(|clade| clade.members);
+        self.image_groups.retain(|image_group| image_group.members.len() > 1);
+        // Of two image groups with the same members the later one is their latest common image.
+        self.image_groups.sort_by_key(|image_group| {
+            (Reverse(image_group.members.len()), image_group.members, Reverse(image_group.cut))
+        });
+        self.image_groups.dedup_by_key(|image_group| image_group.members);
     }
 }
 
@@ -158,8 +161,12 @@ mod tests {
         kinship
     }
 
-    fn clades(kinship: &Kinship) -> Vec<Vec<u16>> {
-        kinship.clades().iter().map(|clade| clade.members.iter().map(|index| index.0).collect()).collect()
+    fn image_groups(kinship: &Kinship) -> Vec<Vec<u16>> {
+        kinship
+            .image_groups()
+            .iter()
+            .map(|image_group| image_group.members.iter().map(|index| index.0).collect())
+            .collect()
     }
 
     #[test]
@@ -178,9 +185,9 @@ mod tests {
 
     /// 2 is copied to 1 and later to 3: a fault of 2 between the cuts is in 2 and 3.
     #[test]
-    fn clades_nest_in_the_order_of_the_cuts() {
+    fn image_groups_nest_in_the_order_of_the_cuts() {
         let kinship = copied(&[(2, 1), (2, 3)]);
-        assert_eq!(clades(&kinship), [vec![1, 2, 3], vec![2, 3]]);
+        assert_eq!(image_groups(&kinship), [vec![1, 2, 3], vec![2, 3]]);
         let all = set(&[1, 2, 3]);
         assert_eq!([set(&[1, 3]), set(&[2, 3]), set(&[1])].map(|votes| kinship.weight(votes, all)), [2, 1, 1]);
         assert!(kinship.is_one_lineage(all) && !kinship.is_one_lineage(set(&[0, 1, 2])));
@@ -193,26 +200,26 @@ mod tests {
         let [source, older, newer] = [0, 2, 1].map(ReplicaIndex);
         kinship.join(source, newer, CutNumber(2));
         kinship.join(source, older, CutNumber(1));
-        assert_eq!(clades(&kinship), [vec![0, 1, 2], vec![0, 1]]);
+        assert_eq!(image_groups(&kinship), [vec![0, 1, 2], vec![0, 1]]);
     }
 
     #[test]
     fn who_has_died_is_kin_until_the_place_is_taken() {
         let mut kinship = copied(&[(2, 1)]);
-        assert_eq!(clades(&kinship), [[1, 2]]);
+        assert_eq!(image_groups(&kinship), [[1, 2]]);
         kinship.join(ReplicaIndex(0), ReplicaIndex(2), CutNumber(2));
-        assert_eq!(clades(&kinship), [[0, 2]]);
+        assert_eq!(image_groups(&kinship), [[0, 2]]);
     }
 
     #[test]
-    fn only_comparisons_with_outsiders_dissolve_a_clade() {
+    fn comparisons_with_outsiders_alone_dissolve_an_image_group() {
         let mut kinship = copied(&[(2, 1)]);
         kinship.prove(set(&[1, 2]), &[], CutNumber(2));
-        assert_eq!(clades(&kinship), [[1, 2]]);
+        assert_eq!(image_groups(&kinship), [[1, 2]]);
         kinship.prove(set(&[0, 1, 2]), &[set(&[1, 2])], CutNumber(2));
-        assert_eq!(clades(&kinship), [[1, 2]], "pages differ along its lines");
+        assert_eq!(image_groups(&kinship), [[1, 2]], "pages differ along its lines");
         kinship.prove(set(&[0, 2]), &[], CutNumber(0));
-        assert_eq!(clades(&kinship), [[1, 2]], "it was cut after that");
+        assert_eq!(image_groups(&kinship), [[1, 2]], "it was cut after that");
         kinship.prove(set(&[0, 2]), &[], CutNumber(2));
         assert!(kinship.is_trivial());
         kinship.join(ReplicaIndex(2), ReplicaIndex(1), CutNumber(2));

@@ -12,7 +12,7 @@ mod replica_set;
 mod view;
 
 pub use host_name::is_same_host;
-pub use kinship::{Clade, CutNumber, Kinship};
+pub use kinship::{CutNumber, ImageGroup, Kinship};
 pub use replica::{
     Incarnation, ParseReplicaError, ProcessIndex, ReplicaId, ReplicaIndex, VirtualRank, World, WorldError,
 };

@@ -174,7 +174,7 @@ impl View {
         for copy in loaded {
             if copy.source == copy.replica.index {
                 let joined = self.member(copy.replica).map_or(next.number, |member| member.joined);
-                next.seat(copy.replica, Member { incarnation: copy.incarnation, joined, origin: None });
+                next.enter(copy.replica, Member { incarnation: copy.incarnation, joined, origin: None });
             } else {
                 next.admit(*copy, None);
             }
@@ -216,10 +216,10 @@ impl View {
 
     fn admit(&mut self, copy: Admission, origin: Option<Origin>) {
         self.kinship[copy.replica.rank.0 as usize].join(copy.source, copy.replica.index, copy.cut);
-        self.seat(copy.replica, Member { incarnation: copy.incarnation, joined: self.number, origin });
+        self.enter(copy.replica, Member { incarnation: copy.incarnation, joined: self.number, origin });
     }
 
-    fn seat(&mut self, replica: ReplicaId, member: Member) {
+    fn enter(&mut self, replica: ReplicaId, member: Member) {
         let sphere = &mut self.spheres[replica.rank.0 as usize];
         let place = usize::from(replica.index.0);
         if sphere.len() <= place {

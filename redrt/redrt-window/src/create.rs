@@ -18,7 +18,7 @@ use redrt_abi::{
 };
 use redrt_comm::coll;
 use redrt_comm::comm::cards::{self, exchange};
-use redrt_comm::comm::{self, Comm, seat};
+use redrt_comm::comm::{self, Comm, comm_board};
 use redrt_comm::objects::attached::Attached;
 use redrt_comm::objects::info::Info;
 use redrt_engine as engine;
@@ -177,14 +177,14 @@ fn exposed(cards: &[Card], start: impl Fn(usize) -> Option<usize>) -> Vec<Expose
 /// Returns true if members may reach each other's memory; the same at all of them. Not in a job that is saved, where
 /// each process is in a process-id namespace of its own.
 fn may_reach(comm: &Comm) -> bool {
-    seat::may_share(comm) && runtime::job().is_some_and(runtime::Job::may_share_memory)
+    comm_board::may_share(comm) && runtime::job().is_some_and(runtime::Job::may_share_memory)
 }
 
 /// A window over memory of the program. If the kernel can copy between the members, they share the window's control
 /// words and the window is direct.
 fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished> {
-    let near = if may_reach(comm) { seat::sharing(comm) } else { None };
-    let probe = if near.is_some() { seat::probe() } else { 0 };
+    let near = if may_reach(comm) { comm_board::sharing(comm) } else { None };
+    let probe = if near.is_some() { comm_board::probe() } else { 0 };
     let kept = if near.is_some() { kept::take(&comm.members, true) } else { None };
     let cards = exchange(comm, [size, unit as u64, start as u64, probe, number_of(&kept)])?;
     let served = || {
@@ -194,7 +194,7 @@ fn expose(comm: &Comm, start: usize, size: u64, unit: c_int) -> Result<Furnished
     let Some((segment, processes)) = near.filter(|_| cards.iter().all(|card| card[3] != 0)) else {
         return Ok(served());
     };
-    let reads_all = processes.iter().zip(&cards).all(|(member, card)| seat::can_read(member, card[3]));
+    let reads_all = processes.iter().zip(&cards).all(|(member, card)| comm_board::can_read(member, card[3]));
     let head = Control::bytes(cards.len()) as u64;
     let Ok(memory) = memory_of_all(comm, kept, &cards, head, Some(reads_all)) else { return Ok(served()) };
     let part = |(rank, (member, card)): (usize, (&Member, &Card))| match rank == comm.rank as usize {
@@ -226,7 +226,7 @@ fn allocate_together(comm: &Comm, size: u64, unit: c_int) -> Result<Option<Furni
     if !may_reach(comm) {
         return Ok(None);
     }
-    let (near, kept) = (seat::sharing(comm), kept::take(&comm.members, false));
+    let (near, kept) = (comm_board::sharing(comm), kept::take(&comm.members, false));
     let cards = exchange(comm, [size, unit as u64, u64::from(near.is_some()), 0, number_of(&kept)])?;
     let Some((segment, processes)) = near.filter(|_| cards.iter().all(|card| card[2] != 0)) else { return Ok(None) };
     let (offsets, total) = offsets(&cards, Control::bytes(cards.len()) as u64, |_| true)?;
@@ -287,10 +287,10 @@ fn place_of(card: &Card, start: usize, offset: u64) -> usize {
 /// A shared window in memory that the members open from each other.
 fn share_own(comm: &Comm, size: u64, unit: c_int, apart: bool) -> Result<Furnished> {
     let host = runtime::job().map_or(0, |job| job.welcome.host_number);
-    let near = if may_reach(comm) { seat::sharing(comm) } else { None };
+    let near = if may_reach(comm) { comm_board::sharing(comm) } else { None };
     let kept = if near.is_some() { kept::take(&comm.members, false) } else { None };
-    let wishes = u64::from(apart) + u64::from(near.is_some()) * IS_NEAR;
-    let cards = exchange(comm, [size, unit as u64, u64::from(host), wishes, number_of(&kept)])?;
+    let abilities = u64::from(apart) + u64::from(near.is_some()) * IS_NEAR;
+    let cards = exchange(comm, [size, unit as u64, u64::from(host), abilities, number_of(&kept)])?;
     if let Some(rank) = cards.iter().position(|card| card[2] != cards[0][2]) {
         let message = format!("rank {rank} of {} is on another host than rank 0", comm.label());
         return Err(Error::new(MPI_ERR_RMA_SHARED, message));

@@ -60,7 +60,7 @@ impl Latest {
     }
 
     /// Makes `target` the latest one.
-    pub fn note(&self, target: u32, may_flush: bool) {
+    pub fn record(&self, target: u32, may_flush: bool) {
         self.0.store(u64::from(target) | if may_flush { MAY_FLUSH } else { 0 }, Ordering::Relaxed);
     }
 
@@ -296,9 +296,9 @@ mod tests {
     fn the_latest_target_is_nobody_else() {
         let latest = Latest::default();
         assert!(!latest.is(0) && !latest.is(u32::MAX) && !latest.may_flush(u32::MAX));
-        latest.note(3, false);
+        latest.record(3, false);
         assert!(latest.is(3) && !latest.is(2) && !latest.may_flush(3));
-        latest.note(2, true);
+        latest.record(2, true);
         assert!(latest.is(2) && latest.may_flush(2) && !latest.may_flush(3));
         latest.forget();
         assert!(!latest.is(2) && !latest.may_flush(2));

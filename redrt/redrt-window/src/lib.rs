@@ -262,7 +262,7 @@ impl Window {
                 direct.lock(target, false);
             }
         }
-        self.latest.note(target, may_flush);
+        self.latest.record(target, may_flush);
         Ok(())
     }
 

@@ -34,13 +34,13 @@ impl Mapping {
         Self::of_part(file.as_raw_fd(), 0, length, 0)
     }
 
-    /// Maps `length` bytes, at least one, of a file from `offset` on. The mapping is at the address `wish` if there is
+    /// Maps `length` bytes, at least one, of a file from `offset` on. The mapping is at the address `hint` if there is
     /// room.
-    pub fn of_part(fd: RawFd, offset: u64, length: usize, wish: usize) -> io::Result<Self> {
+    pub fn of_part(fd: RawFd, offset: u64, length: usize, hint: usize) -> io::Result<Self> {
         let length = length.max(1);
-        let (protection, wish) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::without_provenance_mut(wish));
+        let (protection, hint) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::without_provenance_mut(hint));
         // SAFETY: - replaces no mapping: without MAP_FIXED the kernel chooses free addresses.
-        let start = unsafe { libc::mmap(wish, length, protection, libc::MAP_SHARED, fd, offset as libc::off_t) };
+        let start = unsafe { libc::mmap(hint, length, protection, libc::MAP_SHARED, fd, offset as libc::off_t) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

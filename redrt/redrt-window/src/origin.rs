@@ -125,7 +125,7 @@ impl Window {
         let sent = self.send(Purpose::Data, target, tag.unwrap_or_default(), data);
         let user = self.user_request(effect, sent.is_none());
         if let Some(operation) = sent {
-            self.note(target, operation, user);
+            self.record(target, operation, user);
         }
         user
     }
@@ -143,7 +143,7 @@ impl Window {
         let _issuing = lock(&self.issuing);
         let operation = engine::cell().lock().post(self.context(Purpose::Answers), Some(target), Some(tag), into);
         let user = self.user_request(effect, false);
-        self.note(target, operation, user);
+        self.record(target, operation, user);
         self.issue(target, order(tag), data);
         user
     }
@@ -167,7 +167,7 @@ impl Window {
         id
     }
 
-    fn note(&self, target: u32, operation: RequestId, user: Option<RequestId>) {
+    fn record(&self, target: u32, operation: RequestId, user: Option<RequestId>) {
         let count = {
             let mut origin = lock(&self.origin);
             origin.linked_count += usize::from(user.is_some());
@@ -220,7 +220,7 @@ impl Window {
     }
 
     /// Records that the lock of this target was requested in this epoch.
-    pub(super) fn note_lock(&self, target: u32) {
+    pub(super) fn record_lock(&self, target: u32) {
         lock(&self.origin).toward[target as usize].is_lock_asked = true;
     }
 

@@ -17,14 +17,14 @@
 //! host, maps the window at its former address, and waits until all members have done so.
 //!
 //! The trap: an image of a single replica has its part of the window at a moment that other members have passed
-//! already. Only images of all members of a plane, taken while none runs, fit each other: those of a line. So a process
-//! with such a window is not copied.
+//! already. Only images of all members of a plane, taken while none runs, fit each other: those of a checkpoint. So a
+//! process with such a window is not copied.
 
 mod directory;
 
 use super::mapping::Mapping;
 use cloner_agent::Exclusions;
-use directory::{ALIGNMENT, ENTRIES, free_place, look_up, note, region};
+use directory::{ALIGNMENT, ENTRIES, free_place, look_up, record, region};
 use redrt_abi::MPI_ERR_NO_MEM;
 use redrt_abi::error::{Error, Result};
 use redrt_comm::comm::Comm;
@@ -213,7 +213,7 @@ impl Table {
         let ranges = self.taken.iter().map(|(offset, taken)| *offset..offset + taken.length);
         let offset = free_place(ranges, ALIGNMENT, WINDOW_REGION_BYTES, length)?;
         let entry = (0..ENTRIES).find(|entry| self.taken.values().all(|taken| taken.entry != *entry))?;
-        note(job, entry, context, offset).ok()?;
+        record(job, entry, context, offset).ok()?;
         self.taken.insert(offset, Taken { length, context, entry });
         Some(offset)
     }
@@ -221,7 +221,7 @@ impl Table {
     /// At the root: gives back the stretch of a freed window, which no member reaches any more.
     fn give_back(&mut self, job: &Job, offset: u64) {
         let Some(taken) = self.taken.remove(&offset) else { return };
-        let _ = note(job, taken.entry, 0, 0);
+        let _ = record(job, taken.entry, 0, 0);
         if let (Some(fd), Some(region)) = (job.welcome.windows, region(job, job.welcome.me.rank)) {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             // Otherwise the next window would have its contents. In a file in memory the call cannot fail.
@@ -239,8 +239,8 @@ impl Table {
         let length = window.length.max(1).next_multiple_of(PAGE_BYTES);
         let own = pages_of(&window.own);
         let taken = self.mapped.iter().map(|mapped| mapped.start..mapped.start + mapped.length);
-        let wish = free_place(taken, REMOTE, REMOTE_END, length).ok_or_else(no_memory)?;
-        let mapping = Mapping::of_part(fd, region + window.offset, length as usize, wish as usize)?;
+        let hint = free_place(taken, REMOTE, REMOTE_END, length).ok_or_else(no_memory)?;
+        let mapping = Mapping::of_part(fd, region + window.offset, length as usize, hint as usize)?;
         let mapped = Mapped { start: mapping.start() as u64, length, own, ..window };
         if let Some(exclusions) = &mut self.exclusions
             && !mapped.leave_out(exclusions)
@@ -354,10 +354,11 @@ pub fn are_there() -> bool {
     lock(&TABLE).has_any()
 }
 
-/// In a process that goes on from an image of a line: restores its parts of windows, and its entries in the directory.
+/// In a process that goes on from an image of a checkpoint: restores its parts of windows, and its entries in the
+/// directory.
 pub fn restore(job: &Job) -> io::Result<()> {
     let table = lock(&TABLE);
-    table.taken.iter().try_for_each(|(offset, taken)| note(job, taken.entry, taken.context, *offset))?;
+    table.taken.iter().try_for_each(|(offset, taken)| record(job, taken.entry, taken.context, *offset))?;
     table.mapped.iter().try_for_each(|mapped| mapped.restore(job))
 }
 

@@ -133,7 +133,7 @@ impl Window {
             }
             let first = targets.first().copied();
             self.change_epochs(|epochs| epochs.start(targets))?;
-            first.into_iter().for_each(|target| self.latest.note(target, false));
+            first.into_iter().for_each(|target| self.latest.record(target, false));
             return Ok(());
         }
         self.change_epochs(|epochs| epochs.start(targets.clone()))?;
@@ -220,7 +220,7 @@ impl Window {
             if !unchecked {
                 direct.lock(target, exclusive);
             }
-            self.latest.note(target, true);
+            self.latest.record(target, true);
         } else if !unchecked {
             let _issuing = lock(&self.issuing);
             self.ask_lock(target, exclusive, self.loads_from(target));
@@ -253,12 +253,12 @@ impl Window {
         let others_first = self.all().into_iter().filter(|target| *target != self.rank()).chain(self.me());
         for target in others_first.filter(|target| !unchecked && self.loads_from(*target)) {
             if let Some(direct) = &self.direct {
-                self.note_lock(target);
+                self.record_lock(target);
                 direct.lock(target, false);
                 continue;
             }
             let _issuing = lock(&self.issuing);
-            self.note_lock(target);
+            self.record_lock(target);
             self.ask_lock(target, false, true);
         }
         Ok(())

@@ -68,7 +68,7 @@ impl Connecting {
     pub fn finish(self, answer: &[u8], name: &[u8]) -> io::Result<(Vec<u8>, Option<Cipher>)> {
         match self.stage {
             Stage::Sealing(mut handshake) => {
-                handshake.hear(answer)?;
+                handshake.handle(answer)?;
                 let mut cipher = handshake.finish()?;
                 let mut proof = Vec::new();
                 cipher.seal_record(name, &mut proof);
@@ -102,7 +102,7 @@ impl Accepting {
             let key = secrets.iter().position(|secret| secret.id() == *id).ok_or_else(refused)?;
             let secret = secrets[key].clone();
             let mut handshake = seal::Handshake::new(&secret, false)?;
-            handshake.hear(greeting)?;
+            handshake.handle(greeting)?;
             let answer = handshake.say()?;
             return Ok((Self { secret, key, stage: Stage::Sealing(Box::new(handshake)) }, answer.to_vec()));
         }

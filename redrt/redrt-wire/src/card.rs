@@ -21,7 +21,7 @@ pub struct Card {
 }
 
 /// Limit on the threads in a card.
-pub const EARLY_THREADS_MAX: usize = 1024;
+pub const EARLY_THREADS_MAX: usize = 4096;
 
 /// A thread that runs before `MPI_Init`.
 #[repr(C)]
@@ -29,7 +29,8 @@ pub const EARLY_THREADS_MAX: usize = 1024;
 pub struct EarlyThread {
     /// The thread's number, the same in all replicas.
     pub thread: u64,
-    /// Number of operations on locks that it has made; `u64::MAX` if it waits to be woken.
+    /// Number of operations on locks that it has made; `u64::MAX` if it waits to be woken, one less if it
+    /// has ended.
     pub made: u64,
 }
 

@@ -9,16 +9,16 @@
 //! has sent it.
 
 use crate::card::Card;
+use crate::checkpoint::UndoPlace;
 use crate::clone::Pins;
 use crate::dynamic::{Answer as DynamicAnswer, Origin, Request};
 use crate::event::{Coverage, Event, Statistics};
 use crate::fault::ProcessFault;
 use crate::lack::Lack;
-use crate::line::UndoPlace;
 use crate::profile::ProcessProfile;
 use crate::scrub::{Answer, Scrub};
 use crate::secret::Secret;
-use crate::trace::{Sending, Trace};
+use crate::trace::{Trace, TracePoint};
 use redrt_types::{Incarnation, ProcessIndex, ReplicaId, View, ViewNumber, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -290,7 +290,8 @@ pub struct CopyPlace {
     pub host: String,
     /// Number of its host within the job.
     pub host_number: u32,
-    /// See [`Welcome::neighborhood`]. A copy has its source's; a process that goes on from a line has the present one.
+    /// See [`Welcome::neighborhood`]. A copy has its source's; a process that goes on from a checkpoint has the present
+    /// one.
     pub neighborhood: VirtualRank,
     /// See [`Welcome::placed`], likewise.
     pub placed: ViewNumber,
@@ -298,8 +299,8 @@ pub struct CopyPlace {
     pub core_sharers: u32,
     /// Address on which the copy accepts data connections (port 0).
     pub listen: SocketAddr,
-    /// Proves to other processes that it is of the job. A job that goes on from a line has a new one: two jobs that go
-    /// on from one line must not share it.
+    /// Proves to other processes that it is of the job. A job that goes on from a checkpoint has a new one: two jobs
+    /// that go on from one line must not share it.
     pub link_secret: Secret,
     /// True if it goes on as the process of its image, with the whole job: `me` is its own old place.
     pub is_restored: bool,
@@ -326,8 +327,8 @@ pub enum ToAgent {
     /// Keep messages for these newcomers and no others: copies that will take a place, that are not in step yet, or
     /// that stand ready. Answered by `Pinned`.
     Pins(Pins),
-    /// Report the position in the program of this send. Answered by `Trace`.
-    Trace(Sending),
+    /// Report this position in the program. Answered by `Trace`.
+    Trace(TracePoint),
     /// True while its output is not read until siblings have printed as much.
     Held(bool),
     /// Report whether you can do anything by yourself. Answered by `Answer`.
@@ -346,9 +347,9 @@ pub enum ToAgent {
         /// Number of the signal, as the system has it.
         signal: i32,
     },
-    /// To a process that is held for a line and has sent `Quiet`: all are quiet, and from now on it logs its changes of
-    /// files there. `None`: the line was abandoned.
-    LineGoes(Option<UndoPlace>),
+    /// To a process that is held for a checkpoint and has sent `Quiet`: all are quiet, and from now on it logs its
+    /// changes of files there. `None`: the checkpoint was abandoned.
+    CheckpointGoes(Option<UndoPlace>),
     /// Lets the thread that waits for a flip (`AwaitsFlip`) go on without one.
     NoFlip,
     /// To a process whose sibling is being saved: the log for its own changes of files, if it has to make them. Comes
@@ -381,8 +382,8 @@ pub enum FromAgent {
     Hello,
     /// The process can be reached.
     Ready(Card),
-    /// The process is held for a line, and all bytes that it has sent over networks have reached the other hosts.
-    /// Answered by `LineGoes`.
+    /// The process is held for a checkpoint, and all bytes that it has sent over networks have reached the other hosts.
+    /// Answered by `CheckpointGoes`.
     Quiet,
     /// `MPI_Finalize` was called and all messages of this process are known to have arrived. A later `View` revokes
     /// this: after it the agent sends `Finalizing` again, with that view's number.
@@ -432,8 +433,9 @@ pub enum FromAgent {
         /// The answer itself.
         answer: Answer,
     },
-    /// The answer to `Trace`: `None` when the position is no longer known.
-    Trace(Sending, Option<Trace>),
+    /// The answer to `Trace`: `None` when the position is no longer known. Sent unasked for the thread that leaves its
+    /// leader's path, before the report of that.
+    Trace(TracePoint, Option<Trace>),
     /// About other jobs: a question with a number of its own, or a message that belongs to the question of that number.
     Dynamic(u64, Request),
     /// Messages are kept for these newcomers, which are all that are awaited.

@@ -16,15 +16,15 @@
 //! `tree` says how these messages travel through the tree of daemons, and what happens when a connection breaks.
 
 use crate::card::Card;
+use crate::checkpoint::{self, CheckpointOrder, CheckpointStep, Generation, PartOrder, PartStep, Restore};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Pins};
 use crate::control::{FromAgent, Options};
 use crate::dynamic::{Answer, Origin};
 use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::foreign::Foreign;
-use crate::line::{self, Generation, LineOrder, LineStep, PartOrder, PartStep, Restore};
 use crate::slots::Slots;
-use crate::trace::Sending;
+use crate::trace::TracePoint;
 use redrt_types::{ReplicaId, View, VirtualRank, World};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -164,7 +164,7 @@ pub struct Launch {
     pub slots: Vec<(ReplicaId, Slots)>,
     /// True if rank 0 gets the standard input of `redrun`; otherwise it gets `/dev/null`.
     pub standard_input: bool,
-    /// Line from which processes are restored; `None` to start the programs.
+    /// Checkpoint from which processes are restored; `None` to start the programs.
     pub restore: Option<Restore>,
 }
 
@@ -173,7 +173,7 @@ impl Launch {
     #[must_use]
     pub fn shared_log(&self) -> PathBuf {
         let directory = self.applications.first().map(|application| application.directory.as_path());
-        line::shared_log(directory.unwrap_or(Path::new("/")), self.job)
+        checkpoint::shared_log(directory.unwrap_or(Path::new("/")), self.job)
     }
 }
 
@@ -195,8 +195,8 @@ pub enum LaunchError {
     /// The hosts of processes are too few or too many.
     #[error("not every process has a host")]
     ProcessWithoutHost,
-    /// A line has images of too few processes, or of too many.
-    #[error("not every process has a place in the line")]
+    /// A checkpoint has images of too few processes, or of too many.
+    #[error("not every process has a place in the checkpoint")]
     PositionMissing,
 }
 
@@ -293,11 +293,12 @@ pub struct Remote {
     /// The interface or network that daemons and processes must use; `None` for any.
     pub interface: Option<String>,
     /// Address at which `redrun` listens.
-    pub root: SocketAddr,
-    /// Time in milliseconds that processes go on after the root was killed; 0 if they end with it.
-    pub root_lease_ms: u64,
-    /// True if they go on that long also when the root's host is lost, until [`ToDaemon::Roots`] says otherwise.
-    pub has_several_roots: bool,
+    pub coordinator: SocketAddr,
+    /// Time in milliseconds that processes go on after the coordinator was killed; 0 if they end with it.
+    pub coordinator_lease_ms: u64,
+    /// True if they go on that long also when the coordinator's host is lost, until [`ToDaemon::Coordinators`] says
+    /// otherwise.
+    pub has_several_coordinators: bool,
 }
 
 /// Daemons that a daemon has to start.
@@ -318,15 +319,15 @@ pub struct Watch {
     pub timeout_ms: u32,
 }
 
-/// Hosts that hold the root's decisions, as daemons know them. They decide whether silence of the root is a reason to
-/// leave.
+/// Hosts that hold the coordinator's decisions, as daemons know them. They decide whether silence of the coordinator is
+/// a reason to leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Roots {
-    /// The root's host alone: the job is lost with it.
+pub enum Coordinators {
+    /// The coordinator's host alone: the job is lost with it.
     One,
-    /// Further hosts are about to. If the root's host is lost, another one may have the root, or none.
+    /// Further hosts are about to. If the coordinator's host is lost, another one may have the root, or none.
     Becoming,
-    /// Several hosts: if the root's host is lost, another one has the root.
+    /// Several hosts: if the coordinator's host is lost, another one has the coordinator.
     Several,
 }
 
@@ -394,27 +395,27 @@ pub enum ToDaemon {
         /// The order.
         order: CloneOrder,
     },
-    /// Start a member of the council of roots.
-    Councillor(Box<Councillor>),
-    /// The hosts that hold the root's decisions from now on.
-    Roots(Roots),
-    /// The processes by which earlier roots have started daemons, on any host. Processes of your host are to end with
-    /// you.
+    /// Start a member of the quorum of coordinators.
+    QuorumPeer(Box<QuorumPeer>),
+    /// The hosts that hold the coordinator's decisions from now on.
+    Coordinators(Coordinators),
+    /// The processes by which earlier coordinators have started daemons, on any host. Processes of your host are to end
+    /// with you.
     Launchers(
         /// A list of `control_network::identity::ProcessIdentity`.
         #[serde(with = "serde_bytes")]
         Vec<u8>,
     ),
-    /// About a line, to the hosts that have a part in it.
-    Line {
+    /// About a checkpoint, to the hosts that have a part in it.
+    Checkpoint {
         /// Its number.
         generation: Generation,
         /// The order.
-        order: LineOrder,
+        order: CheckpointOrder,
     },
-    /// About a host's part of a line, and a copy of it.
+    /// About a host's part of a checkpoint, and a copy of it.
     Part {
-        /// The line.
+        /// The checkpoint.
         generation: Generation,
         /// Host number of the part's owner.
         source: u32,
@@ -432,8 +433,8 @@ pub enum ToDaemon {
     Suspend(bool),
     /// To be forwarded: the newcomers for which messages are kept.
     Pins(Pins),
-    /// To be forwarded to this process: report the position in the program of this send.
-    Trace(ReplicaId, Sending),
+    /// To be forwarded to this process: report this position in the program.
+    Trace(ReplicaId, TracePoint),
     /// To be forwarded to this process: an answer, with the number of its question.
     Dynamic(ReplicaId, u64, Answer),
     /// Kill one process, as a fault or because it was fenced.
@@ -442,8 +443,8 @@ pub enum ToDaemon {
     Signal(i32),
     /// Kill every process and all their descendants.
     KillAll,
-    /// Remove this job's lines from a directory, which has those of all jobs, when you leave: the job has ended well,
-    /// and its lines are of no more use.
+    /// Remove this job's checkpoints from a directory, which has those of all jobs, when you leave: the job has ended
+    /// well, and its checkpoints are of no more use.
     Forget(#[serde(with = "redrt_types::path_bytes")] PathBuf),
     /// Kill all remaining processes and leave.
     Shutdown {
@@ -467,7 +468,7 @@ impl FromDaemon {
             | Self::NotStarted { replica, .. }
             | Self::Bound { replica, .. }
             | Self::OtherMpi { replica, .. }
-            | Self::Line { replica, .. }
+            | Self::Checkpoint { replica, .. }
             | Self::Agent { replica, .. }
             | Self::Output { replica, .. }
             | Self::Exited { replica, .. }
@@ -476,9 +477,9 @@ impl FromDaemon {
     }
 }
 
-/// A member of the council of roots that a daemon is to start on its host.
+/// A member of the quorum of coordinators that a daemon is to start on its host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Councillor {
+pub struct QuorumPeer {
     /// The job's number.
     pub job: u64,
     /// Number of this member.
@@ -491,7 +492,7 @@ pub struct Councillor {
     pub voters: u8,
     /// Silence after which a member is replaced.
     pub timeout: Duration,
-    /// Time without a root after which the member ends.
+    /// Time without a coordinator after which the member ends.
     pub lease: Duration,
 }
 
@@ -547,18 +548,18 @@ pub enum FromDaemon {
         /// The step that is done.
         step: CloneStep,
     },
-    /// Progress of the image of a process for a line.
-    Line {
-        /// Number of the line.
+    /// Progress of the image of a process for a checkpoint.
+    Checkpoint {
+        /// Number of the checkpoint.
         generation: Generation,
         /// The process.
         replica: ReplicaId,
         /// The step that is done.
-        step: LineStep,
+        step: CheckpointStep,
     },
-    /// Progress of a copy of a host's part of a line.
+    /// Progress of a copy of a host's part of a checkpoint.
     Part {
-        /// The line.
+        /// The checkpoint.
         generation: Generation,
         /// Host number of the part's owner.
         source: u32,

@@ -1,4 +1,5 @@
-//! Messages on jobs that a job starts, on names of ports (MPI-5.0 §11.8 and §11.9), and on lines that a job asks for.
+//! Messages on jobs that a job starts, on names of ports (MPI-5.0 §11.8 and §11.9), and on checkpoints that a job asks
+//! for.
 //!
 //! ```text
 //!  process ──Request──▶ redrun ──ToSpawned──▶ redrun of a job that was spawned
@@ -59,7 +60,7 @@ pub enum Request {
     Met,
     /// A request about a name.
     Name(NameRequest),
-    /// Take a line: all ranks are at a suitable call.
+    /// Take a checkpoint: all ranks are at a suitable call.
     Checkpoint,
 }
 
@@ -105,7 +106,7 @@ pub enum Answer {
     NotSpawned(String),
     /// The answer to a request about a name.
     Name(NameAnswer),
-    /// True if all processes were copied for a line; false if no line was taken.
+    /// True if all processes were copied for a checkpoint; false if no checkpoint was taken.
     Checkpoint(bool),
 }
 

@@ -142,6 +142,9 @@ pub enum Parting {
     /// A thread waits for ever at a position other than that where it took a lock in its leader.
     #[error("a thread stands still elsewhere than in its leader, where it took a lock that others wait for")]
     Locks,
+    /// A thread has ended without an operation on a lock that it made in its leader.
+    #[error("a thread has ended without taking a lock that it took in its leader, and for which others wait")]
+    Ended,
     /// The replica and its leader read different bytes at one place of a file.
     #[error("it reads other bytes from {path} than its leader has read")]
     Read {
@@ -335,6 +338,11 @@ pub enum Event {
     },
     /// A replica read a clock where no sibling does.
     ReadingAlone(Box<ReadingAlone>),
+    /// The threads of a process are not ordered any more: the program shares semaphores with children.
+    Unordered {
+        /// The replica.
+        replica: ReplicaId,
+    },
     /// A connection that was lost between two living processes is back.
     Reconnected {
         /// The reporting end.

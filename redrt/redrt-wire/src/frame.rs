@@ -190,6 +190,7 @@ mod tests {
             Event::Mismatch(Box::new(mismatch)),
             Event::Divergence { replica, parting: Parting::ClockAlone },
             Event::Reconnected { replica, peer: replica },
+            Event::Unordered { replica },
             Event::Unsupported { replica, function: "MPI_Comm_spawn".into(), why: "-r 1".into() },
             Event::Injected { replica, asked: crate::fault::ProcessFault::Kill { send: 1 }, fault: "kill".into() },
         ];

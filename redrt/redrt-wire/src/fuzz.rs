@@ -2,6 +2,10 @@
 
 use crate::auth;
 use crate::card::{Card, Endpoint};
+use crate::checkpoint::{
+    Building, CheckpointOrder, CheckpointStep, Compression, Generation, Image, Objects, PartOrder, PartStep, Place,
+    Restore, Step, UndoPlace,
+};
 use crate::clone::{CloneId, CloneOrder, CloneStep, Cost, Newcomer, Pins, Position, Progress};
 use crate::control::{
     CopyPlace, Determinism, Files, FromAgent, OnSdc, Options, Passive, Protocol, SharedMemory, Threads, ToAgent,
@@ -14,16 +18,12 @@ use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::lack::Lack;
-use crate::line::{
-    Building, Compression, Generation, Image, LineOrder, LineStep, Objects, PartOrder, PartStep, Place, Restore, Step,
-    UndoPlace,
-};
 use crate::no_image::{NoImage, Told};
 use crate::object::Entry;
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
 use crate::secret::Secret;
-use crate::trace::{Frame, Sending, Trace};
+use crate::trace::{Frame, LockEvent, Sending, Trace, TracePoint};
 use crate::tree::{Attach, Down, Question, Term, Up};
 use proptest::prelude::*;
 use redrt_types::{
@@ -128,6 +128,7 @@ fn launch() -> Launch {
             places: vec![Place { directory: "/store".into(), has_sources: true }; 2],
             has_logs_of_hosts: true,
             memories: vec!["/store/host-0.memory".into(); 2],
+            parts: Vec::new(),
             objects: Some(Objects {
                 sealed_access: vec![5; 40],
                 wanted: vec![vec![Entry { key: "0.image".into(), path: "/x".into(), facts: None }]; 2],
@@ -227,16 +228,16 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
         CloneStep::Running { pid: 7 },
         CloneStep::Failed(NoImage::Helper(Told { sentence: "why".into(), is_lasting: true })),
         CloneStep::Failed(NoImage::CopyEnded(Exit::Signal(9))),
-        CloneStep::Failed(NoImage::NoRoom { needed_bytes: 1 << 30, free_bytes: 1 << 20 }),
+        CloneStep::Failed(NoImage::NotEnoughMemory { needed_bytes: 1 << 30, free_bytes: 1 << 20 }),
         CloneStep::Failed(NoImage::NotHere(ReplicaId::new(1, 0))),
     ];
     steps.into_iter().map(|step| FromDaemon::Clone { id: CloneId(5), step })
 }
 
-/// All orders to daemons on a line.
-fn line_orders() -> impl Iterator<Item = ToDaemon> {
+/// All orders to daemons on a checkpoint.
+fn checkpoint_orders() -> impl Iterator<Item = ToDaemon> {
     let orders = [
-        LineOrder::Begin {
+        CheckpointOrder::Begin {
             sources: vec![ReplicaId::new(1, 0)],
             directory: "/store/line-7".into(),
             own_beside: Some(vec![Generation(6)]),
@@ -244,17 +245,17 @@ fn line_orders() -> impl Iterator<Item = ToDaemon> {
             compression: Compression::Lz4,
             sealed_key: Some(vec![7; 100]),
         },
-        LineOrder::Round,
-        LineOrder::Stop,
-        LineOrder::Rest,
-        LineOrder::Copy,
-        LineOrder::GoOn,
-        LineOrder::Abandon,
+        CheckpointOrder::Round,
+        CheckpointOrder::Stop,
+        CheckpointOrder::Rest,
+        CheckpointOrder::Copy,
+        CheckpointOrder::GoOn,
+        CheckpointOrder::Abandon,
     ];
-    orders.into_iter().map(|order| ToDaemon::Line { generation: Generation(7), order })
+    orders.into_iter().map(|order| ToDaemon::Checkpoint { generation: Generation(7), order })
 }
 
-/// All orders to daemons on parts of lines.
+/// All orders to daemons on parts of checkpoints.
 fn part_orders() -> impl Iterator<Item = ToDaemon> {
     let (directory, files) = (|| "/store/at-1/line-7".into(), || vec!["0.0.image".into(), "host-0.memory".into()]);
     let orders = [
@@ -273,22 +274,22 @@ fn part_steps() -> impl Iterator<Item = FromDaemon> {
     steps.into_iter().map(|step| FromDaemon::Part { generation: Generation(7), source: 1, step })
 }
 
-/// All steps of daemons on a line.
-fn line_steps() -> impl Iterator<Item = FromDaemon> {
+/// All steps of daemons on a checkpoint.
+fn checkpoint_steps() -> impl Iterator<Item = FromDaemon> {
     let steps = [
-        LineStep::Progress(Progress { round: 1, done_bytes: 2, total_bytes: 1 << 40, bytes_per_second: 3 }),
-        LineStep::Ready,
-        LineStep::Stopped(position()),
-        LineStep::Copied,
-        LineStep::Saved(
+        CheckpointStep::Progress(Progress { round: 1, done_bytes: 2, total_bytes: 1 << 40, bytes_per_second: 3 }),
+        CheckpointStep::Ready,
+        CheckpointStep::Stopped(position()),
+        CheckpointStep::Copied,
+        CheckpointStep::Saved(
             Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() },
             vec![Step { name: "cut: state".into(), ns: 7 }],
         ),
-        LineStep::Failed(NoImage::NoHelper(Told::passing("why"))),
-        LineStep::Failed(NoImage::SourceEnded(ReplicaId::new(1, 0))),
+        CheckpointStep::Failed(NoImage::NoHelper(Told::passing("why"))),
+        CheckpointStep::Failed(NoImage::SourceEnded(ReplicaId::new(1, 0))),
     ];
     let replica = ReplicaId::new(1, 0);
-    steps.into_iter().map(move |step| FromDaemon::Line { generation: Generation(7), replica, step })
+    steps.into_iter().map(move |step| FromDaemon::Checkpoint { generation: Generation(7), replica, step })
 }
 
 fn scrub() -> Scrub {
@@ -307,16 +308,17 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
     };
     let replica = ReplicaId::new(1, 0);
     let refused = FromAgent::Refused { peer: Some(replica), what: "sent rubbish".into() };
+    let frame = Frame { file: "/bin/true".into(), offset: 9 };
     let to_agent = [
         ToAgent::Welcome(Box::new(welcome())),
         ToAgent::Cards(vec![card(); 3]),
         ToAgent::View(welcome().view),
-        ToAgent::Trace(sending()),
+        ToAgent::Trace(TracePoint::Send(sending())),
         ToAgent::Place(Box::new(place())),
         ToAgent::Pins(pins()),
         ToAgent::Held(true),
         ToAgent::NoFlip,
-        ToAgent::LineGoes(place().undo),
+        ToAgent::CheckpointGoes(place().undo),
         ToAgent::ChangesSince(UndoPlace::beside("/store/line-7".as_ref(), Generation(7), true)),
         ToAgent::Ask { wave: 4 },
         ToAgent::Scrub(scrub()),
@@ -339,8 +341,14 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromAgent::Event(event()),
         FromAgent::Suspect { peer: replica, host_is_silent: true },
         FromAgent::Trace(
-            sending(),
-            Some(Trace { time_ns: 7, frames: vec![Frame { file: "/bin/true".into(), offset: 9 }] }),
+            TracePoint::Thread(1 << 50),
+            Some(Trace {
+                time_ns: 7,
+                frames: vec![frame.clone()],
+                thread: 1 << 50,
+                thread_name: "worker".into(),
+                lock_events: vec![LockEvent { number: 6, frames: vec![frame] }],
+            }),
         ),
         FromAgent::Scrubbed {
             round: 4,
@@ -375,7 +383,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::Input { bytes: vec![1; 30] },
         ToDaemon::HoldOutput { replica: Some(replica), held: true },
         ToDaemon::Kill(replica),
-        ToDaemon::Trace(replica, sending()),
+        ToDaemon::Trace(replica, TracePoint::Send(sending())),
         ToDaemon::Dynamic(replica, 3, dynamic::Answer::Name(NameAnswer::Taken)),
         ToDaemon::Scrub(scrub()),
         ToDaemon::Watch(Watch { ring: vec![(3, ([127, 0, 0, 1], 80).into()); 4], timeout_ms: 1000 }),
@@ -383,7 +391,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         ToDaemon::Signal(15),
     ];
     let to_daemon: Vec<_> =
-        to_daemon.into_iter().chain(clone_orders(&card())).chain(line_orders()).chain(part_orders()).collect();
+        to_daemon.into_iter().chain(clone_orders(&card())).chain(checkpoint_orders()).chain(part_orders()).collect();
     let from_daemon = [
         FromDaemon::HostFailed { host: 1, message: "no route".into() },
         FromDaemon::Observed { host: 1, sign: Sign::Silent },
@@ -395,7 +403,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
         FromDaemon::Note("odd".into()),
     ];
     let from_daemon: Vec<_> =
-        from_daemon.into_iter().chain(clone_steps()).chain(line_steps()).chain(part_steps()).collect();
+        from_daemon.into_iter().chain(clone_steps()).chain(checkpoint_steps()).chain(part_steps()).collect();
     let attach = Attach {
         host: 3,
         attachment: 1,
@@ -435,13 +443,13 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
 }
 
 /// Reads all messages, up to an error.
-fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize, mut heed: impl FnMut(T)) {
+fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize, mut follow: impl FnMut(T)) {
     let mut reader = FrameReader::default();
     for chunk in bytes.chunks(step) {
         reader.push(chunk);
         loop {
             match reader.next::<T>() {
-                Ok(Some(message)) => heed(message),
+                Ok(Some(message)) => follow(message),
                 Ok(None) => break,
                 Err(error) => {
                     assert!(!error.to_string().contains('\n'));
@@ -453,7 +461,7 @@ fn read_all<T: DeserializeOwned>(bytes: &[u8], step: usize, mut heed: impl FnMut
 }
 
 /// Runs the first use of each message at its addressee.
-fn heed(direction: usize, bytes: &[u8], step: usize) {
+fn follow(direction: usize, bytes: &[u8], step: usize) {
     match direction {
         0 => read_all(bytes, step, |message| match message {
             ToAgent::Welcome(welcome) if welcome.check().is_ok() => {
@@ -532,7 +540,7 @@ proptest! {
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
-        heed(direction, &bytes, step);
+        follow(direction, &bytes, step);
     }
 
     /// No bytes pass without the secret.

@@ -10,9 +10,9 @@
 
 pub mod auth;
 pub mod card;
+pub mod checkpoint;
 pub mod clone;
 pub mod control;
-pub mod crowd;
 pub mod daemon;
 pub mod deadline;
 pub mod dynamic;
@@ -24,7 +24,6 @@ pub mod frame;
 #[cfg(test)]
 mod fuzz;
 pub mod lack;
-pub mod line;
 pub mod no_image;
 pub mod object;
 pub mod profile;
@@ -34,3 +33,4 @@ pub mod secret;
 pub mod slots;
 pub mod trace;
 pub mod tree;
+pub mod unauthenticated;

@@ -56,7 +56,7 @@ pub enum NoImage {
     CopyEnded(Exit),
     /// The host has too little memory for the copy.
     #[error("it needs about {}, and {} are free there", mebibytes(*.needed_bytes), mebibytes(*.free_bytes))]
-    NoRoom {
+    NotEnoughMemory {
         /// Memory that the copy needs, in bytes.
         needed_bytes: u64,
         /// Free memory on the host, in bytes.
@@ -75,7 +75,7 @@ impl NoImage {
     /// Returns true if a copy failed, or ended, for want of memory.
     #[must_use]
     pub fn is_want_of_memory(&self) -> bool {
-        matches!(self, Self::NoRoom { .. } | Self::CopyEnded(Exit::OutOfMemory))
+        matches!(self, Self::NotEnoughMemory { .. } | Self::CopyEnded(Exit::OutOfMemory))
     }
 
     /// Returns true if another attempt with the same process would fail too.
@@ -90,7 +90,7 @@ impl NoImage {
             | Self::NoHelper(_)
             | Self::HelperEnded(_)
             | Self::CopyEnded(_)
-            | Self::NoRoom { .. } => false,
+            | Self::NotEnoughMemory { .. } => false,
         }
     }
 }
@@ -107,9 +107,9 @@ mod tests {
         assert!(!NoImage::Helper(Told::passing("it is full")).is_lasting());
         assert!(!NoImage::NoHelper(told).is_lasting());
         assert_eq!(NoImage::CopyEnded(Exit::Signal(9)).to_string(), "the copy has ended: signal 9 (SIGKILL)");
-        let no_room = NoImage::NoRoom { needed_bytes: 90 << 20, free_bytes: (31 << 20) + 5 };
-        assert_eq!(no_room.to_string(), "it needs about 90 MiB, and 31 MiB are free there");
-        assert!(!no_room.is_lasting());
+        let not_enough_memory = NoImage::NotEnoughMemory { needed_bytes: 90 << 20, free_bytes: (31 << 20) + 5 };
+        assert_eq!(not_enough_memory.to_string(), "it needs about 90 MiB, and 31 MiB are free there");
+        assert!(!not_enough_memory.is_lasting());
         assert_eq!(NoImage::HelperEnded(Exit::Status(3)).to_string().rsplit(": ").next(), Some("status 3"));
     }
 }

@@ -77,7 +77,7 @@ impl Handshake {
 
     /// Takes the other end's message. A recorded first message passes here, but no later one does: the recorder does
     /// not know the key.
-    pub(crate) fn hear(&mut self, message: &[u8]) -> io::Result<()> {
+    pub(crate) fn handle(&mut self, message: &[u8]) -> io::Result<()> {
         let mut payload = [0; HANDSHAKE_BYTES];
         self.0.read_message(message, &mut payload).map(drop).map_err(|_| refused())
     }

@@ -1,51 +1,52 @@
-//! The frames between `redrun` and the daemons, which form a tree with `redrun` at its root.
+//! The frames between `redrun` and the daemons, which form a tree with `redrun` at its coordinator.
 //!
 //! ```text
 //!              redrun
-//!            ╱   │    ╲            Down: from the root to one host, or to all
-//!          h0    h1    h2          Up:   from a host to the root
+//!            ╱   │    ╲            Down: from the coordinator to one host, or to all
+//!          h0    h1    h2          Up:   from a host to the coordinator
 //!         ╱ ╲
 //!       h3   h4 ═══ h5             neighbours in a ring only tell each other that they are there
 //! ```
 //! Messages between `redrun` and one host are a stream in each direction that survives the loss of its connection. Both
 //! ends count the messages received, and keep those that the other has not confirmed. A daemon whose connection broke
-//! connects to the root itself, states its count in [`Attach`], and is answered [`Down::Attached`] with the root's
-//! count; then missing messages are sent again. Messages to all hosts are one frame, so those that go down have no
-//! numbers: until that answer a daemon drops all arriving messages, since it cannot know which were lost before them.
-//! [`Down::Resync`] makes its children do the same. Messages that go up are numbered, and one out of turn is dropped.
+//! connects to the coordinator itself, states its count in [`Attach`], and is answered [`Down::Attached`] with the
+//! coordinator's count; then missing messages are sent again. Messages to all hosts are one frame, so those that go
+//! down have no numbers: until that answer a daemon drops all arriving messages, since it cannot know which were lost
+//! before them. [`Down::Resync`] makes its children do the same. Messages that go up are numbered, and one out of turn
+//! is dropped.
 //!
-//! A root that was killed may come back in another process, which continues the same streams. It has a higher *term*,
-//! and calls each daemon:
+//! A coordinator that was killed may come back in another process, which continues the same streams. It has a higher
+//! *term*, and calls each daemon:
 //! ```text
-//! root, term 2                              daemon, has followed term 1
+//! coordinator, term 2                       daemon, has followed term 1
 //!   │ ── Call{2, address} ────────────────▶ │   on a connection of its own
-//!   │ ◀── Attach{term 2} ─────────────────  │   as by any other way; to the old root: Replaced{2}
+//!   │ ◀── Attach{term 2} ─────────────────  │   as by any other way; to the old coordinator: Replaced{2}
 //!   │ ── Attached{term 2} ────────────────▶ │
 //! ```
-//! *The trap.* By that, a daemon below another may attach to the root before it is called, without knowing the root's
-//! address. If the daemon above were lost, it would try the address of the previous root. So a root calls all daemons
-//! that have not connected to it themselves.
+//! *The trap.* By that, a daemon below another may attach to the coordinator before it is called, without knowing the
+//! coordinator's address. If the daemon above were lost, it would try the address of the previous coordinator. So a
+//! coordinator calls all daemons that have not connected to it themselves.
 //!
-//! A daemon follows no term lower than one it has followed ([`Allegiance`]). So a root that was only stopped, and goes
-//! on after it was replaced, has no followers, and is told that it has been replaced.
+//! A daemon follows no term lower than one it has followed ([`Allegiance`]). So a coordinator that was only stopped,
+//! and goes on after it was replaced, has no followers, and is told that it has been replaced.
 
 use crate::daemon::HostName;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// Number of times that the root has come back: the first root has term 0.
+/// Number of times that the coordinator has come back: the first coordinator has term 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Term(pub u64);
 
 impl Term {
-    /// Term of the root after this one.
+    /// Term of the coordinator after this one.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// The highest term of a root that a daemon has heard of.
+/// The highest term of a coordinator that a daemon has heard of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Allegiance(Term);
 
@@ -56,7 +57,7 @@ impl Allegiance {
         self.0
     }
 
-    /// Takes in a root's term. Returns true if the daemon follows this root from now on.
+    /// Takes in a coordinator's term. Returns true if the daemon follows this coordinator from now on.
     pub fn follows(&mut self, term: Term) -> bool {
         let is_followed = term >= self.0;
         self.0 = self.0.max(term);
@@ -71,9 +72,9 @@ pub struct Attach {
     pub host: u32,
     /// Number of earlier attachments of this daemon. Messages with an older number are dropped.
     pub attachment: u32,
-    /// Highest term that it has heard of. A root with a lower term has been replaced.
+    /// Highest term that it has heard of. A coordinator with a lower term has been replaced.
     pub term: Term,
-    /// Number of messages it has received from the root.
+    /// Number of messages it has received from the coordinator.
     pub received: u64,
     /// Version of the daemon.
     pub version: String,
@@ -85,12 +86,12 @@ pub struct Attach {
     pub listen: SocketAddr,
 }
 
-/// Frames towards the root and between neighbours, and the first frame on any connection.
+/// Frames towards the coordinator and between neighbours, and the first frame on any connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Up {
     /// A daemon takes its place.
     Attach(Box<Attach>),
-    /// The next message of a host's stream to the root.
+    /// The next message of a host's stream to the coordinator.
     Message {
         /// Number of the host.
         host: u32,
@@ -100,7 +101,7 @@ pub enum Up {
         #[serde(with = "serde_bytes")]
         body: Vec<u8>,
     },
-    /// Confirms messages that a host has received from the root.
+    /// Confirms messages that a host has received from the coordinator.
     Taken {
         /// Number of the host.
         host: u32,
@@ -116,24 +117,24 @@ pub enum Up {
     Beat,
     /// First frame of `redctl`: its question.
     Ask(Question),
-    /// First frame of a root that takes another's place: connect to me.
+    /// First frame of a coordinator that takes another's place: connect to me.
     Call {
         /// Its term.
         term: Term,
         /// Address at which it listens.
         address: SocketAddr,
     },
-    /// To a root that the daemon no longer follows.
+    /// To a coordinator that the daemon no longer follows.
     Replaced {
         /// Term of the one that it follows.
         by: Term,
     },
 }
 
-/// Frames away from the root.
+/// Frames away from the coordinator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Down {
-    /// The next message of a host's stream from the root.
+    /// The next message of a host's stream from the coordinator.
     Message {
         /// Number of the host; `None` for all.
         to: Option<u32>,
@@ -147,21 +148,21 @@ pub enum Down {
         host: u32,
         /// Number of this attachment.
         attachment: u32,
-        /// The root's term.
+        /// The coordinator's term.
         term: Term,
-        /// Number of the host's messages that the root has received.
+        /// Number of the host's messages that the coordinator has received.
         received: u64,
     },
-    /// Confirms messages that the root has received from a host.
+    /// Confirms messages that the coordinator has received from a host.
     Taken {
         /// Number of the host.
         host: u32,
         /// Number of messages since the start of the job.
         count: u64,
     },
-    /// The connection to the root has changed: attach again.
+    /// The connection to the coordinator has changed: attach again.
     Resync,
-    /// Sign of life of the root, passed on to all.
+    /// Sign of life of the coordinator, passed on to all.
     Beat {
         /// Number of the beat, growing.
         round: u64,
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_root_that_was_replaced_is_not_followed_again() {
+    fn a_coordinator_that_was_replaced_is_not_followed_again() {
         let mut allegiance = Allegiance::default();
         let followed = [0, 0, 2, 1, 2, 0, 3].map(|term| allegiance.follows(Term(term)));
         assert_eq!(followed, [true, true, true, false, true, false, true]);

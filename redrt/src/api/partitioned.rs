@@ -197,7 +197,7 @@ impl Partitioned {
         let (payload, element) = unsafe { buffers::outgoing(self.buffer.get(), self.count, self.datatype.handle())? };
         let to = self.comm.member(self.peer)?;
         if to != self.comm.members[self.comm.rank as usize] {
-            redrt_runtime::faults::before_send(&payload);
+            redrt_runtime::faults::before_send_of_holder(&payload, &mut engine.links);
         }
         let arguments = SendArguments {
             context: self.context,

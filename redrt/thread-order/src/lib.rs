@@ -26,10 +26,10 @@
 //! *Shortcuts.* Each thread has its counts at hand. A thread of the leader that takes a lock which no other thread had
 //! last only counts that; so does a thread of a follower up to the next event. That takes no lock, and no look-up.
 //!
-//! *The beginning.* The order begins in `MPI_Init`. Threads that are there then have counted their operations, and each
-//! has made as many as in the other replicas, or waits to be woken, as there. They are adopted with their counts, which
-//! the leader's first batch has too. Two threads that wait are at the same point whatever each has made: the idle
-//! threads of a pool may have shared its work in different ways.
+//! *The beginning.* The order begins in `MPI_Init`. Threads that are there then have counted their operations. Each has
+//! made as many as in the other replicas and is about to make the next one, or waits to be woken, as there. They are
+//! adopted with their counts, which the leader's first batch has too. Two threads that wait are at the same point
+//! whatever each has made: the idle threads of a pool may have shared its work in different ways.
 //!
 //! A message that leaves a process waits until its siblings hold the batch it depends on; another crate does that.
 #![forbid(unsafe_code)]

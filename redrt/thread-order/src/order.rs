@@ -53,7 +53,7 @@ pub struct Progress {
     pub begins: Option<Point>,
 }
 
-/// Operations of all threads since the previous batch. An empty one ends the order.
+/// Operations of all threads since the previous batch. An empty one ends the order: see [`Order::learn`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Batch(pub Vec<Progress>);
 
@@ -64,6 +64,8 @@ pub enum Step {
     Wait,
     /// Free: the thread acts by itself, and reports by [`Order::record`].
     Free,
+    /// The order is over: threads run as they come.
+    Over,
     /// As in the leader: the thread takes the lock, or does not, and reports by [`Order::follow`].
     Decided {
         /// True if it waits for the lock and takes it.
@@ -79,6 +81,8 @@ enum Role {
     /// The leader was lost: this process makes the operations of its batches before it goes on by itself.
     TakesOver,
     Leads,
+    /// Threads are no longer ordered.
+    Over,
 }
 
 #[derive(Debug)]
@@ -125,6 +129,10 @@ impl Clone for Thread {
 #[derive(Clone, Debug)]
 pub struct Order {
     role: Role,
+    /// True if the order ends when this process has taken over.
+    leaves_off: bool,
+    /// True once the leader has ended the order: no further batch comes.
+    has_last: bool,
     /// True once the order has begun in a follower, until the caller has woken threads that wait since before.
     has_sleepers: bool,
     threads: BTreeMap<u64, Thread>,
@@ -143,6 +151,8 @@ impl Order {
         let role = if leads { Role::Leads } else { Role::Follows };
         Self {
             role,
+            leaves_off: false,
+            has_last: false,
             has_sleepers: false,
             threads: BTreeMap::new(),
             gone: BTreeSet::new(),
@@ -153,8 +163,14 @@ impl Order {
     }
 
     fn thread(&mut self, number: u64) -> &mut Thread {
-        let leads = self.leads();
-        self.threads.entry(number).or_insert_with(|| Thread::new(leads))
+        let (leads, is_over) = (self.leads(), self.is_over());
+        self.threads.entry(number).or_insert_with(|| {
+            let new = Thread::new(leads);
+            if is_over {
+                new.counts.end();
+            }
+            new
+        })
     }
 
     /// Shared counts of a thread, for its shortcuts.
@@ -201,9 +217,36 @@ impl Order {
         }
     }
 
-    /// Ends the order: threads go on freely, and no batch mentions them.
-    pub fn end(&mut self) {
-        self.threads.values().for_each(|thread| thread.counts.end());
+    /// Ends the order here: threads run as they come. Returns the last batch of a leader, whose siblings need an empty
+    /// one after it.
+    pub fn end(&mut self) -> Option<Batch> {
+        let last = self.cut();
+        self.role = Role::Over;
+        for thread in self.threads.values_mut() {
+            thread.counts.end();
+            thread.events.clear();
+        }
+        last
+    }
+
+    /// Ends the order once the operations in batches are made: at once in a leader that has made them, in a follower
+    /// when its leader ends it too, or is lost. To be called in each replica at the same operation of the program.
+    ///
+    /// Returns true if the order is over: then the caller has to call [`Order::end`] and tell the siblings.
+    #[must_use]
+    pub fn leave_off(&mut self) -> bool {
+        self.leaves_off = true;
+        #[cfg(any(test, feature = "simulation"))]
+        if self.mistake == Some(Mistake::LeavesOffAlone) {
+            let _ = self.end();
+        }
+        matches!(self.role, Role::Leads | Role::Over)
+    }
+
+    /// Returns true once threads are no longer ordered.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.role == Role::Over
     }
 
     /// Returns true if its threads go on by themselves.
@@ -215,21 +258,26 @@ impl Order {
     /// Makes this process, a copy of the one whose order this was, a follower. A leader must be copied after a cut:
     /// operations in no batch would mislead its copy if the leader is lost before it cuts.
     pub fn join(&mut self) {
+        if self.is_over() {
+            return;
+        }
         for thread in self.threads.values_mut() {
             if self.role == Role::Leads {
                 thread.events.clear();
             }
             thread.allow();
         }
-        self.role = Role::Follows;
+        self.role = if self.has_last { Role::TakesOver } else { Role::Follows };
     }
 
     /// Treatment of a thread's next operation.
     #[must_use]
     pub fn next(&mut self, thread: u64) -> Step {
         self.thread(thread);
-        if self.role == Role::Leads {
-            return Step::Free;
+        match self.role {
+            Role::Leads => return Step::Free,
+            Role::Over => return Step::Over,
+            Role::Follows | Role::TakesOver => {}
         }
         let of = &self.threads[&thread];
         if of.counts.made() < of.told {
@@ -240,6 +288,10 @@ impl Order {
             return if after.iter().all(|before| self.has_made(*before)) { decided } else { Step::Wait };
         }
         if self.role == Role::TakesOver && self.has_caught_up() {
+            if self.leaves_off || self.has_last {
+                let _ = self.end();
+                return Step::Over;
+            }
             self.role = Role::Leads;
             self.threads.values().for_each(|thread| thread.counts.lead());
             return Step::Free;
@@ -273,6 +325,26 @@ impl Order {
         behind.find(|_| self.role == Role::TakesOver).map(|(number, _)| *number)
     }
 
+    /// The thread that has ended here without an operation for which this one waits; `None` if it does not wait in
+    /// vain. The program has taken another path than in the leader.
+    #[must_use]
+    pub fn ended_before(&self, thread: u64) -> Option<u64> {
+        let of = self.threads.get(&thread)?;
+        if let Some(event) = of.next_event() {
+            let is_vain = |before: &&Operation| !self.has_made(**before) && self.has_left(before.thread);
+            return event.after.iter().find(is_vain).map(|before| before.thread);
+        }
+        let takes_over = self.role == Role::TakesOver && of.counts.made() == of.told;
+        let is_vain = |(number, of): &(&u64, &Thread)| of.counts.made() < of.told && self.has_left(**number);
+        self.threads.iter().filter(|_| takes_over).find(is_vain).map(|(number, _)| *number)
+    }
+
+    /// Returns true if a batch has an operation that this thread has not made.
+    #[must_use]
+    pub fn has_next(&self, thread: u64) -> bool {
+        self.threads.get(&thread).is_some_and(|of| of.counts.made() < of.told)
+    }
+
     /// Returns true if another thread cannot make its next operation before this one has made its own.
     #[must_use]
     pub fn is_awaited(&self, thread: u64) -> bool {
@@ -281,6 +353,16 @@ impl Order {
             after.any(|before| before.thread == thread && !self.has_made(*before))
         };
         self.threads.values().any(awaits)
+    }
+
+    /// Returns true if a thread has ended, so that it makes no more of the operations that it has not made.
+    fn has_left(&self, thread: u64) -> bool {
+        #[cfg(any(test, feature = "simulation"))]
+        if self.mistake == Some(Mistake::WaitsForEnded) {
+            return false;
+        }
+        // When the order begins, the operations of a thread that has left count as made.
+        self.threads.get(&thread).is_some_and(|of| of.has_left && of.begins.is_none())
     }
 
     fn has_made(&self, operation: Operation) -> bool {
@@ -344,9 +426,9 @@ impl Order {
         let last = self.channels.get(&channel).filter(|last| last.thread != thread);
         let after = last.copied().into_iter().collect();
         #[cfg(any(test, feature = "simulation"))]
-        let result = if self.mistake == Some(Mistake::OutcomeUntold) { 0 } else { result };
+        let result = if self.mistake == Some(Mistake::OutcomeUnsent) { 0 } else { result };
         #[cfg(any(test, feature = "simulation"))]
-        let after = if self.mistake == Some(Mistake::ChannelUntold) { Vec::new() } else { after };
+        let after = if self.mistake == Some(Mistake::ChannelUnsent) { Vec::new() } else { after };
         let operation = self.record_found(thread, after, true, (result, found));
         self.channels.insert(channel, operation);
         operation
@@ -402,9 +484,14 @@ impl Order {
     pub fn learn(&mut self, batch: Batch) {
         #[cfg(any(test, feature = "simulation"))]
         let goes_past_events = self.mistake == Some(Mistake::GoesPastEvents);
-        // No further decisions will come: the known operations are made, and then threads go on by themselves.
+        // No further decisions will come: the known operations are made, and then the order is over.
         if batch.0.is_empty() {
+            self.has_last = true;
             self.lead();
+            #[cfg(any(test, feature = "simulation"))]
+            if self.mistake == Some(Mistake::EndsAtOnce) {
+                let _ = self.end();
+            }
         }
         #[cfg(any(test, feature = "simulation"))]
         let keeps_counts = self.mistake == Some(Mistake::KeepsCounts);
@@ -443,6 +530,20 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The leader's thread 2 took a lock after thread 1 had taken it twice. Here thread 1 ends after the first time.
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_ended() {
+        let mut order = Order::new(false);
+        let after = vec![Operation { thread: 1, number: 2 }];
+        let event = Event { number: 1, after, takes: true, result: 0, found: Vec::new() };
+        let told = |thread, until, events| Progress { thread, until, events, begins: None };
+        order.learn(Batch(vec![told(1, 2, Vec::new()), told(2, 1, vec![event])]));
+        order.follow(1);
+        assert_eq!((order.next(2), order.ended_before(2)), (Step::Wait, None));
+        order.leave(1);
+        assert_eq!((order.next(2), order.ended_before(2)), (Step::Wait, Some(1)));
+    }
 
     /// A thread may still have to make an operation that the old leader reported.
     #[test]

@@ -156,7 +156,7 @@ impl Observed {
         self.held.insert(lease.id, lease);
     }
 
-    fn hear(&mut self) {
+    fn handle(&mut self) {
         let mut stored_leases = BTreeSet::new();
         while let Some(output) = self.pool.poll_output() {
             match output {
@@ -224,7 +224,7 @@ proptest! {
         let mut observed = Observed::new(is_watched, places_per_job_max);
         for operation in operations {
             observed.perform(operation);
-            observed.hear();
+            observed.handle();
             observed.check();
         }
         observed.check_time();

@@ -191,12 +191,12 @@ fn who_has_least_is_served_first_and_then_who_waits_longest() {
 fn nobody_is_overtaken_for_ever() {
     let mut pool = pool_of(&[("a", 1), ("b", 1)]);
     pool.lease(request(1), at(0)).unwrap();
-    let mut guest = pool.lease(request(100), at(0)).unwrap();
+    let mut lessee = pool.lease(request(100), at(0)).unwrap();
     let patient = pool.request(request(1), at(0));
     // An endless sequence of jobs without leases, each in time for the place of the one before.
     for round in 0_u32.. {
         pool.request(request(u64::from(round) + 101), at(0));
-        pool.release(guest.id, at(0));
+        pool.release(lessee.id, at(0));
         let grants: Vec<_> = outputs(&mut pool)
             .into_iter()
             .filter_map(|output| if let Output::Granted(ticket, lease) = output { Some((ticket, lease)) } else { None })
@@ -207,7 +207,7 @@ fn nobody_is_overtaken_for_ever() {
             assert_eq!(round, Settings::embedded().overtaken_max);
             return;
         }
-        guest = lease;
+        lessee = lease;
     }
 }
 

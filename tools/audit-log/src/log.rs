@@ -62,7 +62,7 @@ struct Open {
 /// The thread that synchronizes the file with the disk.
 #[derive(Debug)]
 struct Disk {
-    wishes: Sender<()>,
+    requests: Sender<()>,
     thread: JoinHandle<()>,
     error: Arc<Mutex<Option<io::Error>>>,
 }
@@ -70,13 +70,13 @@ struct Disk {
 impl Disk {
     fn new(file: &File) -> io::Result<Self> {
         let file = file.try_clone()?;
-        let (wishes, wished) = channel::<()>();
+        let (requests, requested) = channel::<()>();
         let error = Arc::new(Mutex::new(None));
         let told = error.clone();
         let serve = move || {
             let mut has_failed = false;
-            while wished.recv().is_ok() {
-                while wished.try_recv().is_ok() {}
+            while requested.recv().is_ok() {
+                while requested.try_recv().is_ok() {}
                 match file.sync_data() {
                     // A pipe or terminal has no disk.
                     Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {}
@@ -89,7 +89,7 @@ impl Disk {
             }
         };
         let thread = std::thread::Builder::new().name("redrun-audit".into()).spawn(serve)?;
-        Ok(Self { wishes, thread, error })
+        Ok(Self { requests, thread, error })
     }
 }
 
@@ -192,8 +192,8 @@ impl Log {
     /// Waits until the disk has all records that it must have.
     pub fn close(&mut self) {
         let Some(open) = &mut self.0 else { return };
-        let Some(Disk { wishes, thread, error }) = open.disk.take() else { return };
-        drop(wishes);
+        let Some(Disk { requests, thread, error }) = open.disk.take() else { return };
+        drop(requests);
         // The thread does not panic; if it did, the file would have the records nevertheless.
         let _ = thread.join();
         open.disk_error = error.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -247,7 +247,7 @@ impl Open {
         }
         if let Some(disk) = &self.disk {
             // The thread lives as long as `disk`.
-            let _ = disk.wishes.send(());
+            let _ = disk.requests.send(());
         }
     }
 }

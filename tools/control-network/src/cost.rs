@@ -1,10 +1,10 @@
 //! Control messages and hops that one failure costs, counted over the real shape of the tree and by the real
 //! replication machines, for jobs too large to be run here. Only tests use it; `docs/hosts.md` shows the table.
 //!
-//! The daemon that saw the death reports it to the root: as many messages as it is deep in the tree. The root sends the
-//! view to the daemons below it, these to those below them; each hands it to its processes. Then every process that the
-//! lost replica has sent anything sends one `Resume` to the next of its sphere. That is one for each partner, whatever
-//! the size of the job.
+//! The daemon that saw the death reports it to the coordinator: as many messages as it is deep in the tree. The
+//! coordinator sends the view to the daemons below it, these to those below them; each hands it to its processes. Then
+//! every process that the lost replica has sent anything sends one `Resume` to the next of its sphere. That is one for
+//! each partner, whatever the size of the job.
 
 use host_watch::shape;
 use quiesce::{Config, Frame, Output, Protocol, Replica, Verification};
@@ -15,13 +15,13 @@ const SLOTS: u32 = 16;
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
     hosts: u32,
-    /// Messages that carry the report to the root.
+    /// Messages that carry the report to the coordinator.
     report_hops: u32,
     /// Messages that carry the view to all daemons.
     broadcast_messages: u32,
     /// Length of the longest chain of these.
     broadcast_hops: u32,
-    /// Maximum of these that one daemon, or the root, sends.
+    /// Maximum of these that one daemon, or the coordinator, sends.
     sent_by_one: u32,
     /// `Resume`s of a partner in the lost replica's plane, and of one in the other plane.
     resumes_by_one: [usize; 2],

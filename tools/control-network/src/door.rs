@@ -1,16 +1,16 @@
 //! Incoming and outgoing handshakes of a daemon: all at once, on the thread of its loop, without blocking.
 //!
 //! ```text
-//!  strangers ──▶ guests, who have 5 s in all ──▶ Met::Accepted, who know a secret
+//!  strangers ──▶ unauthenticated connections, who have 5 s in all ──▶ Met::Accepted, who know a secret
 //!                     │  too many, too late, or wrong
 //!                     └──▶ Met::Refused, a few of them; the others are counted
 //!  dial ────────▶ Met::Dialled
 //! ```
 //! Connections, addresses to dial and time enter; [`Met`] leaves. Of a stranger's bytes only one step of the handshake
-//! is kept, whose size is known. The cost of strangers is bounded: [`GUESTS_MAX`] descriptors, `ACCEPTED_AT_ONCE`
-//! connections each time the loop comes here, a few lines of a log each minute.
+//! is kept, whose size is known. The cost of strangers is bounded: [`UNAUTHENTICATED_MAX`] descriptors,
+//! `ACCEPTED_AT_ONCE` connections each time the loop comes here, a few lines of a log each minute.
 //!
-//! If there are too many guests, [`crowd`] chooses the one to drop.
+//! If there are too many unauthenticated connections, [`unauthenticated`] chooses the one to drop.
 
 use super::quota::Quota;
 use anyhow::{Context, Result};
@@ -18,10 +18,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use redrt_wire::auth::{self, Accepting, Connecting};
-use redrt_wire::crowd;
 use redrt_wire::deadline::Limited;
 use redrt_wire::seal::Cipher;
 use redrt_wire::secret::Secret;
+use redrt_wire::unauthenticated;
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 /// Time for a stranger's whole handshake.
 pub const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of incoming handshakes at once.
-pub const GUESTS_MAX: usize = 128;
+pub const UNAUTHENTICATED_MAX: usize = 128;
 /// Maximum number of connections accepted before the loop goes on.
 const ACCEPTED_AT_ONCE: usize = 64;
 /// Maximum number of connections that wait in the kernel.
@@ -99,7 +99,7 @@ pub struct Opened {
 }
 
 /// A handshake under way.
-struct Guest {
+struct UnauthenticatedConnection {
     stream: TcpStream,
     address: SocketAddr,
     until: Instant,
@@ -129,7 +129,7 @@ pub struct Door {
     address: SocketAddr,
     /// Accepting is paused until then.
     closed_until: Option<Instant>,
-    guests: BTreeMap<u64, Guest>,
+    all_unauthenticated: BTreeMap<u64, UnauthenticatedConnection>,
     next: u64,
     quota: Quota<(SocketAddr, io::Error)>,
     /// Outcomes that were known at once.
@@ -161,7 +161,7 @@ impl Door {
             listener: None,
             address: ([0, 0, 0, 0], 0).into(),
             closed_until: None,
-            guests: BTreeMap::new(),
+            all_unauthenticated: BTreeMap::new(),
             next: 0,
             quota: Quota::new(Instant::now()),
             met: Vec::new(),
@@ -184,8 +184,14 @@ impl Door {
         let until = Instant::now() + time_max;
         let outcome = self.keys.first().cloned().ok_or_else(|| ErrorKind::InvalidInput.into()).and_then(|secret| {
             let stage = Stage::Dialled { purpose, secret };
-            let guest = Guest { stream: begin_to_connect(address)?, address, until, heard: Vec::new(), stage };
-            self.admit(guest, EpollFlags::EPOLLOUT)
+            let unauthenticated = UnauthenticatedConnection {
+                stream: begin_to_connect(address)?,
+                address,
+                until,
+                heard: Vec::new(),
+                stage,
+            };
+            self.admit(unauthenticated, EpollFlags::EPOLLOUT)
         });
         if let Err(error) = outcome {
             self.met.push(Met::Dialled { purpose, result: Err(error) });
@@ -193,11 +199,11 @@ impl Door {
         self.set_timer();
     }
 
-    fn admit(&mut self, guest: Guest, flags: EpollFlags) -> io::Result<()> {
+    fn admit(&mut self, unauthenticated: UnauthenticatedConnection, flags: EpollFlags) -> io::Result<()> {
         let number = self.next;
         self.next += 1;
-        self.epoll.add(&guest.stream, EpollEvent::new(flags, number))?;
-        self.guests.insert(number, guest);
+        self.epoll.add(&unauthenticated.stream, EpollEvent::new(flags, number))?;
+        self.all_unauthenticated.insert(number, unauthenticated);
         Ok(())
     }
 
@@ -240,20 +246,22 @@ impl Door {
 
     fn greet(&mut self, stream: TcpStream, address: SocketAddr) {
         let until = Instant::now() + HANDSHAKE_TIME_MAX;
-        let guest = Guest { stream, address, until, heard: Vec::new(), stage: Stage::Stranger };
+        let unauthenticated =
+            UnauthenticatedConnection { stream, address, until, heard: Vec::new(), stage: Stage::Stranger };
         let number = self.next;
-        let tuned = guest.stream.set_nonblocking(true).and_then(|()| tune(&guest.stream));
-        match tuned.and_then(|()| self.admit(guest, EpollFlags::EPOLLIN)) {
+        let tuned = unauthenticated.stream.set_nonblocking(true).and_then(|()| tune(&unauthenticated.stream));
+        match tuned.and_then(|()| self.admit(unauthenticated, EpollFlags::EPOLLIN)) {
             // Most strangers have sent their greeting by now.
             Ok(()) => self.advance(number),
             Err(error) => self.refuse(address, error),
         }
-        let strangers = || self.guests.iter().filter(|(_, guest)| guest.is_visitor());
-        if strangers().count() > GUESTS_MAX
-            && let Some(number) = crowd::superfluous(strangers().map(|(number, guest)| guest.rank(*number)))
-            && let Some(guest) = self.guests.remove(&number)
+        let strangers = || self.all_unauthenticated.iter().filter(|(_, unauthenticated)| unauthenticated.is_visitor());
+        if strangers().count() > UNAUTHENTICATED_MAX
+            && let Some(number) =
+                unauthenticated::superfluous(strangers().map(|(number, unauthenticated)| unauthenticated.rank(*number)))
+            && let Some(unauthenticated) = self.all_unauthenticated.remove(&number)
         {
-            self.refuse(guest.address, io::Error::other("too many connect at once"));
+            self.refuse(unauthenticated.address, io::Error::other("too many connect at once"));
         }
     }
 
@@ -270,41 +278,46 @@ impl Door {
 
     /// Continues a handshake as far as it can.
     fn advance(&mut self, number: u64) {
-        let Some(mut guest) = self.guests.remove(&number) else { return };
-        let purpose = guest.purpose();
-        match (guest.step(&self.keys, self.name_bytes), purpose) {
+        let Some(mut unauthenticated) = self.all_unauthenticated.remove(&number) else { return };
+        let purpose = unauthenticated.purpose();
+        match (unauthenticated.step(&self.keys, self.name_bytes), purpose) {
             (Ok(None), _) => {
-                let flags = guest.waits_for();
-                match (self.epoll.modify(&guest.stream, &mut EpollEvent::new(flags, number)), purpose) {
-                    (Ok(()), _) => drop(self.guests.insert(number, guest)),
+                let flags = unauthenticated.waits_for();
+                match (self.epoll.modify(&unauthenticated.stream, &mut EpollEvent::new(flags, number)), purpose) {
+                    (Ok(()), _) => drop(self.all_unauthenticated.insert(number, unauthenticated)),
                     (Err(error), Some(purpose)) => {
                         self.met.push(Met::Dialled { purpose, result: Err(error.into()) });
                     }
-                    (Err(error), None) => self.refuse(guest.address, error.into()),
+                    (Err(error), None) => self.refuse(unauthenticated.address, error.into()),
                 }
             }
             (Ok(Some(end)), purpose) => {
-                let _ = self.epoll.delete(&guest.stream);
+                let _ = self.epoll.delete(&unauthenticated.stream);
                 let End { cipher, key, name } = end;
-                let opened = Opened { stream: guest.stream, address: guest.address, cipher, key, name };
+                let opened =
+                    Opened { stream: unauthenticated.stream, address: unauthenticated.address, cipher, key, name };
                 self.met.push(match purpose {
                     Some(purpose) => Met::Dialled { purpose, result: Ok(opened) },
                     None => Met::Accepted(opened),
                 });
             }
             (Err(error), Some(purpose)) => self.met.push(Met::Dialled { purpose, result: Err(error) }),
-            (Err(error), None) => self.refuse(guest.address, error),
+            (Err(error), None) => self.refuse(unauthenticated.address, error),
         }
     }
 
     fn keep_time(&mut self) {
         let now = Instant::now();
-        let late: Vec<_> = self.guests.extract_if(.., |_, guest| guest.until <= now).map(|(_, guest)| guest).collect();
-        for guest in late {
+        let late: Vec<_> = self
+            .all_unauthenticated
+            .extract_if(.., |_, unauthenticated| unauthenticated.until <= now)
+            .map(|(_, unauthenticated)| unauthenticated)
+            .collect();
+        for unauthenticated in late {
             let error = io::Error::new(ErrorKind::TimedOut, "it took too long to prove that it knows the secret");
-            match guest.purpose() {
+            match unauthenticated.purpose() {
                 Some(purpose) => self.met.push(Met::Dialled { purpose, result: Err(error) }),
-                None => self.refuse(guest.address, error),
+                None => self.refuse(unauthenticated.address, error),
             }
         }
         self.tell(now, None);
@@ -318,9 +331,9 @@ impl Door {
 
     /// Makes the descriptor readable at the next time limit, or now if there are outcomes.
     fn set_timer(&self) {
-        let guests = self.guests.values().map(|guest| guest.until);
+        let all_unauthenticated = self.all_unauthenticated.values().map(|unauthenticated| unauthenticated.until);
         let told_at = if self.met.is_empty() { None } else { Some(Instant::now()) };
-        let due = guests.chain(self.closed_until).chain(self.quota.due()).chain(told_at).min();
+        let due = all_unauthenticated.chain(self.closed_until).chain(self.quota.due()).chain(told_at).min();
         let set = match due {
             Some(due) => {
                 // A timer of zero would be disarmed.
@@ -341,7 +354,7 @@ struct End {
     name: Vec<u8>,
 }
 
-impl Guest {
+impl UnauthenticatedConnection {
     /// Purpose of a dial. `None` for accepted connections.
     fn purpose(&self) -> Option<u64> {
         match self.stage {
@@ -354,8 +367,12 @@ impl Guest {
         self.purpose().is_none()
     }
 
-    fn rank(&self, number: u64) -> crowd::Guest {
-        crowd::Guest { number, address: self.address.ip(), is_answered: matches!(self.stage, Stage::Answered(_)) }
+    fn rank(&self, number: u64) -> unauthenticated::UnauthenticatedConnection {
+        unauthenticated::UnauthenticatedConnection {
+            number,
+            address: self.address.ip(),
+            is_answered: matches!(self.stage, Stage::Answered(_)),
+        }
     }
 
     fn waits_for(&self) -> EpollFlags {

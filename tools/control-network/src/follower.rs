@@ -1,26 +1,27 @@
-//! A daemon's end of its stream to the root, across all connections and all roots. Pure.
+//! A daemon's end of its stream to the coordinator, across all connections and all coordinators. Pure.
 //!
 //! ```text
 //!              called, resync, way lost                attached
 //!   settled ──────────────────────────▶ asks (Attach) ──────────▶ settled
 //!     hears, says                         hears nothing, keeps what it says
 //! ```
-//! *The trap.* A root that was stopped does not know that it was replaced, and sends on. So a daemon follows no term
-//! below the highest it has followed, and between two roots nothing counts: no messages, and no acknowledgements
-//! either. An acknowledged message would be dropped here, although the next root may not know it.
+//! *The trap.* A coordinator that was stopped does not know that it was replaced, and sends on. So a daemon follows no
+//! term below the highest it has followed, and between two coordinators nothing counts: no messages, and no
+//! acknowledgements either. An acknowledged message would be dropped here, although the next coordinator may not know
+//! it.
 
 use super::session::Session;
 use redrt_wire::tree::{Allegiance, Term};
 use std::rc::Rc;
 
-/// Stream to the root: see the module.
+/// Stream to the coordinator: see the module.
 #[derive(Debug, Default)]
 pub struct Follower {
     allegiance: Allegiance,
     session: Session,
     /// Number of requests to be attached.
     attachment: u32,
-    /// True once the root has answered the last request.
+    /// True once the coordinator has answered the last request.
     is_settled: bool,
     #[cfg(any(test, feature = "simulation"))]
     mistake: Option<simulation::Mistake>,
@@ -33,7 +34,7 @@ pub struct Request {
     pub attachment: u32,
     /// The highest known term.
     pub term: Term,
-    /// Number of messages received from the root.
+    /// Number of messages received from the coordinator.
     pub received: u64,
 }
 
@@ -44,13 +45,13 @@ impl Follower {
         self.allegiance.term()
     }
 
-    /// Bytes that the root has not acknowledged.
+    /// Bytes that the coordinator has not acknowledged.
     #[must_use]
     pub fn log_bytes(&self) -> usize {
         self.session.log_bytes()
     }
 
-    /// Handles the call of a root. True if that root is to be asked from now on.
+    /// Handles the call of a coordinator. True if that coordinator is to be asked from now on.
     pub fn called(&mut self, term: Term) -> bool {
         #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(simulation::Mistake::FollowsOlder) {
@@ -61,12 +62,12 @@ impl Follower {
         is_followed
     }
 
-    /// Notes that there is no connection to the root.
+    /// Notes that there is no connection to the coordinator.
     pub fn way_lost(&mut self) {
         self.is_settled = false;
     }
 
-    /// Begins a new request: over another connection, or because the root may have missed messages.
+    /// Begins a new request: over another connection, or because the coordinator may have missed messages.
     pub fn asks_again(&mut self) {
         self.attachment += 1;
     }
@@ -77,7 +78,7 @@ impl Follower {
         Request { attachment: self.attachment, term: self.term(), received: self.session.received() }
     }
 
-    /// Handles the answer to a request: the root's term, and the number of messages it has. Returns the missing
+    /// Handles the answer to a request: the coordinator's term, and the number of messages it has. Returns the missing
     /// messages with their numbers; `None` if the answer is not the awaited one.
     pub fn attached(&mut self, attachment: u32, term: Term, received: u64) -> Option<Vec<(u64, Rc<[u8]>)>> {
         if attachment != self.attachment || !self.allegiance.follows(term) {
@@ -88,34 +89,34 @@ impl Follower {
         Some((self.session.first()..).zip(missing).collect())
     }
 
-    /// True if a message from above comes from the root that is followed, and counts.
+    /// True if a message from above comes from the coordinator that is followed, and counts.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         #[cfg(any(test, feature = "simulation"))]
-        if self.mistake == Some(simulation::Mistake::HearsUnsettled) {
+        if self.mistake == Some(simulation::Mistake::HandlesUnsettled) {
             return true;
         }
         self.is_settled
     }
 
-    /// Counts a message from the root. `Some(count)` if an acknowledgement is due.
+    /// Counts a message from the coordinator. `Some(count)` if an acknowledgement is due.
     pub fn count(&mut self, bytes: usize) -> Option<u64> {
         self.session.count(bytes)
     }
 
-    /// The count that the root does not know yet. Must be called at intervals.
+    /// The count that the coordinator does not know yet. Must be called at intervals.
     pub fn untold(&mut self) -> Option<u64> {
         if self.is_settled { self.session.untold() } else { None }
     }
 
-    /// Handles the root's acknowledgement of `count` messages.
+    /// Handles the coordinator's acknowledgement of `count` messages.
     pub fn taken(&mut self, count: u64) {
         if self.is_heard() {
             self.session.taken(count);
         }
     }
 
-    /// Keeps a message. Returns its number, and true if it may be sent now; otherwise it is sent once a root has
+    /// Keeps a message. Returns its number, and true if it may be sent now; otherwise it is sent once a coordinator has
     /// answered.
     pub fn say(&mut self, body: Rc<[u8]>) -> (u64, bool) {
         let number = self.session.sent();

@@ -39,15 +39,15 @@ pub struct DaemonArguments {
     /// Address of the parent in the tree.
     pub parent: SocketAddr,
     /// Address of `redrun`.
-    pub root: SocketAddr,
+    pub coordinator: SocketAddr,
     /// Maximum number of daemons below one.
     pub fan_out: u32,
     /// Interface or network to use. `None`: the one of the connection to the parent.
     pub interface: Option<String>,
-    /// Time for which processes outlive a killed root; zero if they end with it.
-    pub root_lease: Duration,
-    /// True if processes also outlive the root's host for that time: the next root may be on another.
-    pub has_several_roots: bool,
+    /// Time for which processes outlive a killed coordinator; zero if they end with it.
+    pub coordinator_lease: Duration,
+    /// True if processes also outlive the coordinator's host for that time: the next coordinator may be on another.
+    pub has_several_coordinators: bool,
 }
 
 impl DaemonArguments {
@@ -59,12 +59,17 @@ impl DaemonArguments {
     fn arguments_with(&self, host: String) -> Vec<String> {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let mut words = vec!["--version-wanted".into(), version, "--host".into(), host];
-        words.extend(["--fan-out".into(), self.fan_out.to_string(), "--root".into(), self.root.to_string()]);
+        words.extend([
+            "--fan-out".into(),
+            self.fan_out.to_string(),
+            "--coordinator".into(),
+            self.coordinator.to_string(),
+        ]);
         words.extend(self.interface.iter().flat_map(|interface| ["--interface".into(), interface.clone()]));
-        if !self.root_lease.is_zero() {
-            words.extend(["--root-lease-ms".into(), self.root_lease.as_millis().to_string()]);
+        if !self.coordinator_lease.is_zero() {
+            words.extend(["--coordinator-lease-ms".into(), self.coordinator_lease.as_millis().to_string()]);
         }
-        words.extend(self.has_several_roots.then(|| "--has-several-roots".to_owned()));
+        words.extend(self.has_several_coordinators.then(|| "--has-several-coordinators".to_owned()));
         words.extend(["--connect".into(), self.parent.to_string()]);
         words
     }
@@ -80,7 +85,7 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Identity for other processes, such as a later root.
+    /// Identity for other processes, such as a later coordinator.
     #[must_use]
     pub fn identity(&self) -> Option<ProcessIdentity> {
         ProcessIdentity::of(self.child.id() as i32)
@@ -265,7 +270,7 @@ impl Said {
 
 /// Ties a launcher, or a daemon's guard, to this process's life, unless the daemon has a lease.
 fn tie(command: &mut Command, place: &DaemonArguments) {
-    match place.root_lease.is_zero() {
+    match place.coordinator_lease.is_zero() {
         true => dies_with_this(command),
         false => runs_apart(command),
     }
@@ -344,11 +349,11 @@ mod tests {
         let place = DaemonArguments {
             host: Some(1),
             parent: address,
-            root: address,
+            coordinator: address,
             fan_out: 2,
             interface: None,
-            root_lease: Duration::ZERO,
-            has_several_roots: false,
+            coordinator_lease: Duration::ZERO,
+            has_several_coordinators: false,
         };
         let host = HostName { user: None, name: "far".into() };
         for (command, says) in [
@@ -360,9 +365,9 @@ mod tests {
                 command,
                 daemon: "/no/redrtd".into(),
                 interface: None,
-                root: address,
-                root_lease_ms: 0,
-                has_several_roots: false,
+                coordinator: address,
+                coordinator_lease_ms: 0,
+                has_several_coordinators: false,
             };
             let mut starting = remote(&launcher, &host, &place, &Secret::new([7; 32])).unwrap();
             let begin = Instant::now();

@@ -1,8 +1,8 @@
 //! Launchers that a pool's hosts may ask for by name.
 //!
 //! A launcher is a command that runs with the rights of its users: `redspared`, and each job that leases. So commands
-//! come from files on this host that only their owner or root can write. A pool has only names: the right to add a host
-//! is not the right to run anything.
+//! come from files on this host that only their owner or coordinator can write. A pool has only names: the right to add
+//! a host is not the right to run anything.
 //!
 //! ```text
 //! # NAME   COMMAND, used as ssh is: the host and a line for its shell follow

@@ -1,6 +1,7 @@
 //! The control network: connections between `redrun`, its daemons and a pool of spares, the start of daemons, and
 //! streams of messages that survive broken connections of the tree.
 
+pub mod asking;
 #[cfg(test)]
 mod cost;
 pub mod door;

@@ -1,4 +1,4 @@
-//! A host's stream of messages to or from the root, which outlives its connections. Pure.
+//! A host's stream of messages to or from the coordinator, which outlives its connections. Pure.
 //!
 //! Sent messages, received messages and the other end's acknowledgements enter; messages to send again leave.
 //! `redrt_wire::tree` describes how both ends resynchronize.

@@ -36,7 +36,7 @@ pub enum Granted {
 }
 
 /// Asks for prompt scheduling of this thread. Its children do not inherit it.
-pub fn wish() -> Granted {
+pub fn request() -> Granted {
     let real_time = Attributes { policy: libc::SCHED_RR as u32, priority: PRIORITY, ..Attributes::new() };
     if set(&real_time) {
         return Granted::RealTime;
@@ -72,7 +72,7 @@ mod tests {
             // SAFETY: - sched_getscheduler takes any number, and touches no memory.
             unsafe { libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK }
         };
-        let granted = std::thread::spawn(move || (wish(), policy(), std::thread::spawn(policy).join()));
+        let granted = std::thread::spawn(move || (request(), policy(), std::thread::spawn(policy).join()));
         let (granted, mine, inherited) = granted.join().expect("it ends");
         assert_eq!(mine, if granted == Granted::RealTime { libc::SCHED_RR } else { libc::SCHED_OTHER });
         assert_eq!(inherited.expect("it ends"), libc::SCHED_OTHER);

@@ -1,12 +1,12 @@
-//! Kills every descendant, whatever its process group. Members of the council of roots and their children are excepted:
-//! they outlive daemons and killed roots ([`root_records::council`]), and end by themselves. So does the keeper of a
-//! root's output ([`root_records::keeper`]).
+//! Kills every descendant, whatever its process group. Peers of the quorum of coordinators and their children are
+//! excepted: they outlive daemons and killed coordinators ([`coordinator_records::quorum`]), and end by themselves. So
+//! does the pipe holder of a coordinator's output ([`coordinator_records::pipe_holder`]).
 
+use coordinator_records::pipe_holder::PIPE_HOLDER_FLAG;
+use coordinator_records::quorum::PEER_FLAG;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use root_records::council::MEMBER_FLAG;
-use root_records::keeper::KEEPER_FLAG;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ fn descendants(keeps_sessions: bool) -> Vec<Pid> {
     let mut found = Vec::new();
     let mut open = vec![std::process::id() as i32];
     while let Some(parent) = open.pop() {
-        for child in children.remove(&parent).unwrap_or_default().into_iter().filter(|pid| !outlives_roots(*pid)) {
+        for child in children.remove(&parent).unwrap_or_default().into_iter().filter(|pid| !outlives_coordinators(*pid))
+        {
             found.push(Pid::from_raw(child));
             open.push(child);
         }
@@ -69,9 +70,9 @@ fn descendants(keeps_sessions: bool) -> Vec<Pid> {
     found
 }
 
-fn outlives_roots(pid: i32) -> bool {
+fn outlives_coordinators(pid: i32) -> bool {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = words.split(|byte| *byte == 0);
     let is_ours = words.next().is_some_and(|program| program.ends_with(b"redrtd"));
-    is_ours && words.next().is_some_and(|flag| flag == MEMBER_FLAG.as_bytes() || flag == KEEPER_FLAG.as_bytes())
+    is_ours && words.next().is_some_and(|flag| flag == PEER_FLAG.as_bytes() || flag == PIPE_HOLDER_FLAG.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! Decision at the root which hosts are dead, from the observers' reports.
+//! Decision at the coordinator which hosts are dead, from the observers' reports.
 //!
 //! One observer alone is not believed: its own connection may be the broken one. The other observers of the host are
 //! asked, and a second report of silence confirms it. An observer that is cut off cannot be heard here, which is just
@@ -10,11 +10,11 @@ use redrt_wire::daemon::Sign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// An observer: a host's daemon, or the root itself.
+/// An observer: a host's daemon, or the coordinator itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Who {
-    /// The root: `redrun`.
-    Root,
+    /// The coordinator: `redrun`.
+    Coordinator,
     /// The daemon of this host.
     Host(u32),
 }
@@ -41,7 +41,7 @@ pub enum Death {
     /// The host's observers do not hear it.
     Silent {
         /// True if `redrun` is one of them.
-        to_root: bool,
+        to_coordinator: bool,
         /// Number of other hosts among them.
         host_count: usize,
         /// Length of the silence in ticks.
@@ -51,9 +51,9 @@ pub enum Death {
 
 impl Death {
     fn silence(doubt: &Doubt) -> Self {
-        let to_root = doubt.silent_to.contains(&Who::Root);
-        let host_count = doubt.silent_to.len() - usize::from(to_root);
-        Self::Silent { to_root, host_count, ticks: SUSPECT_TICKS + doubt.ticks }
+        let to_coordinator = doubt.silent_to.contains(&Who::Coordinator);
+        let host_count = doubt.silent_to.len() - usize::from(to_coordinator);
+        Self::Silent { to_coordinator, host_count, ticks: SUSPECT_TICKS + doubt.ticks }
     }
 
     /// Length of the silence before the decision, in ticks.
@@ -68,14 +68,14 @@ impl Death {
 
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Silent { to_root, host_count, .. } = self else { return f.write_str("its daemon has ended") };
-        let root = to_root.then(|| "redrun".to_owned());
+        let Self::Silent { to_coordinator, host_count, .. } = self else { return f.write_str("its daemon has ended") };
+        let coordinator = to_coordinator.then(|| "redrun".to_owned());
         let hosts = match host_count {
             0 => None,
             1 => Some("another host".to_owned()),
             count => Some(format!("{count} other hosts")),
         };
-        let both: Vec<_> = root.into_iter().chain(hosts).collect();
+        let both: Vec<_> = coordinator.into_iter().chain(hosts).collect();
         write!(f, "it does not answer {}", both.join(" nor "))
     }
 }
@@ -145,16 +145,16 @@ impl Arbiter {
     }
 
     /// The observer that a host's daemon is attached to. There is always one: a daemon that has lost its connection
-    /// attaches to the root.
+    /// attaches to the coordinator.
     #[must_use]
     pub fn above(&self, host: u32) -> Who {
         let above = self.attached_to.get(&host).filter(|above| self.ring.contains(above));
-        above.map_or(Who::Root, |above| Who::Host(*above))
+        above.map_or(Who::Coordinator, |above| Who::Host(*above))
     }
 
-    /// Hosts that the root observes itself.
-    pub fn below_root(&self) -> impl Iterator<Item = u32> + '_ {
-        self.ring.iter().copied().filter(|host| self.above(*host) == Who::Root)
+    /// Hosts that the coordinator observes itself.
+    pub fn below_coordinator(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ring.iter().copied().filter(|host| self.above(*host) == Who::Coordinator)
     }
 
     /// Handles an observer's report about a host.
@@ -201,17 +201,17 @@ impl Arbiter {
         watching.into_iter().map(|who| Verdict::Probe(who, host)).collect()
     }
 
-    /// Notes that a host has attached. The root hears of it over any connection.
+    /// Notes that a host has attached. The coordinator hears of it over any connection.
     pub fn attached(&mut self, host: u32, above: Who) {
         self.doubts.remove(&host);
         match above {
-            Who::Root => self.attached_to.remove(&host),
+            Who::Coordinator => self.attached_to.remove(&host),
             Who::Host(above) => self.attached_to.insert(host, above),
         };
     }
 
     /// Advances time by one tick, and decides doubts that have lasted for a whole timeout. `reachable`: true if the
-    /// root has a connection to the host.
+    /// coordinator has a connection to the host.
     pub fn tick(&mut self, reachable: impl Fn(u32) -> bool) -> Vec<Verdict> {
         let mut overdue = Vec::new();
         self.doubts.retain(|host, doubt| {
@@ -241,13 +241,13 @@ mod tests {
     use super::*;
 
     /// Verdict for a host that `host_count` hosts, and `redrun` or not, have not heard for `ticks`.
-    fn silent(host: u32, (to_root, host_count): (bool, usize), ticks: u32) -> Verdict {
-        Verdict::Dead { host, why: Death::Silent { to_root, host_count, ticks } }
+    fn silent(host: u32, (to_coordinator, host_count): (bool, usize), ticks: u32) -> Verdict {
+        Verdict::Dead { host, why: Death::Silent { to_coordinator, host_count, ticks } }
     }
 
     #[test]
     fn how_a_death_is_known_is_told_in_words() {
-        let told = |to_root, host_count| Death::Silent { to_root, host_count, ticks: 20 }.to_string();
+        let told = |to_coordinator, host_count| Death::Silent { to_coordinator, host_count, ticks: 20 }.to_string();
         assert_eq!(told(true, 1), "it does not answer redrun nor another host");
         assert_eq!(told(false, 2), "it does not answer 2 other hosts");
         assert_eq!(Death::DaemonEnded.to_string(), "its daemon has ended");
@@ -257,7 +257,7 @@ mod tests {
     fn a_second_observer_confirms() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
         let verdicts = arbiter.observed(Who::Host(0), 1, Sign::Silent);
-        assert_eq!(verdicts, [Verdict::Probe(Who::Root, 1), Verdict::Probe(Who::Host(2), 1)]);
+        assert_eq!(verdicts, [Verdict::Probe(Who::Coordinator, 1), Verdict::Probe(Who::Host(2), 1)]);
         // A repeated report is no second observer; nor is that of a host that does not watch it.
         assert_eq!(arbiter.observed(Who::Host(0), 1, Sign::Silent).len(), 2);
         assert_eq!(arbiter.observed(Who::Host(3), 1, Sign::Silent), []);
@@ -280,25 +280,28 @@ mod tests {
     #[test]
     fn a_host_that_answers_for_its_daemon_is_believed_at_once() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
-        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Gone), [Verdict::Dead { host: 1, why: Death::DaemonEnded }]);
+        assert_eq!(
+            arbiter.observed(Who::Coordinator, 1, Sign::Gone),
+            [Verdict::Dead { host: 1, why: Death::DaemonEnded }]
+        );
     }
 
     #[test]
     fn a_lone_observer_is_believed_after_a_while() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
-        arbiter.observed(Who::Root, 1, Sign::Silent);
+        arbiter.observed(Who::Coordinator, 1, Sign::Silent);
         let verdicts: Vec<_> = (0..TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
         assert_eq!(verdicts, [silent(1, (true, 0), TICKS)]);
         // Decided at once if nobody else watches.
         let mut arbiter = Arbiter::new(vec![0]);
-        assert_eq!(arbiter.observed(Who::Root, 0, Sign::Silent), [silent(0, (true, 0), SUSPECT_TICKS)]);
+        assert_eq!(arbiter.observed(Who::Coordinator, 0, Sign::Silent), [silent(0, (true, 0), SUSPECT_TICKS)]);
     }
 
     #[test]
     fn what_the_dead_have_said_does_not_count() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2, 3]);
         arbiter.observed(Who::Host(2), 1, Sign::Silent);
-        arbiter.observed(Who::Root, 1, Sign::Alive);
+        arbiter.observed(Who::Coordinator, 1, Sign::Alive);
         arbiter.remove(2);
         assert!(
             !arbiter
@@ -312,17 +315,17 @@ mod tests {
     #[test]
     fn an_observer_that_was_asked_early_need_not_be_waited_for() {
         let mut arbiter = Arbiter::new(vec![0, 1]);
-        assert_eq!(arbiter.observed(Who::Root, 1, Sign::Quiet), [Verdict::Probe(Who::Host(0), 1)]);
+        assert_eq!(arbiter.observed(Who::Coordinator, 1, Sign::Quiet), [Verdict::Probe(Who::Host(0), 1)]);
         arbiter.observed(Who::Host(0), 1, Sign::Alive);
         assert_eq!((0..9).flat_map(|_| arbiter.tick(|_| true)).collect::<Vec<_>>(), []);
-        arbiter.observed(Who::Root, 1, Sign::Silent);
+        arbiter.observed(Who::Coordinator, 1, Sign::Silent);
         assert_eq!((0..9 * TICKS).flat_map(|_| arbiter.tick(|_| true)).collect::<Vec<_>>(), []);
     }
 
     #[test]
-    fn a_host_that_only_the_root_cannot_reach_is_given_up() {
+    fn a_host_that_only_the_coordinator_cannot_reach_is_given_up() {
         let mut arbiter = Arbiter::new(vec![0, 1, 2]);
-        arbiter.observed(Who::Root, 1, Sign::Silent);
+        arbiter.observed(Who::Coordinator, 1, Sign::Silent);
         arbiter.observed(Who::Host(0), 1, Sign::Alive);
         let verdicts: Vec<_> = (0..2 * TICKS).flat_map(|_| arbiter.tick(|_| false)).collect();
         assert_eq!(verdicts, [silent(1, (true, 0), SUSPECT_TICKS + 2 * TICKS)]);
@@ -334,15 +337,15 @@ mod tests {
         for host in 1..4 {
             arbiter.attached(host, Who::Host(host - 1));
         }
-        assert_eq!(arbiter.below_root().collect::<Vec<_>>(), [0]);
+        assert_eq!(arbiter.below_coordinator().collect::<Vec<_>>(), [0]);
         // Only the daemon above reports the end of the connection.
         assert_eq!(arbiter.observed(Who::Host(3), 2, Sign::Parted), []);
         assert_eq!(arbiter.above(2), Who::Host(1));
         assert_eq!(arbiter.observed(Who::Host(1), 2, Sign::Parted), []);
-        assert_eq!(arbiter.above(2), Who::Root);
+        assert_eq!(arbiter.above(2), Who::Coordinator);
         arbiter.remove(0);
-        arbiter.attached(3, Who::Root);
-        assert_eq!(arbiter.below_root().collect::<Vec<_>>(), [1, 2, 3]);
+        arbiter.attached(3, Who::Coordinator);
+        assert_eq!(arbiter.below_coordinator().collect::<Vec<_>>(), [1, 2, 3]);
     }
 
     #[test]

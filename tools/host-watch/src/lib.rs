@@ -9,7 +9,7 @@
 //!      8 ticks without a beat ── Quiet ───▶     asks the others, so that their answers are there when they are needed
 //!     17 ticks without a beat ── Silent ──▶     two observers say so, or nobody else can be asked: dead
 //!     refused by the host     ── Gone ────▶     dead: the host has answered that the daemon has ended
-//!     one below has lost us   ── Parted ──▶     the root watches it itself: somebody always does
+//!     one below has lost us   ── Parted ──▶     the coordinator watches it itself: somebody always does
 //!                             ◀── Probe ──      one says so: what do the others hear?
 //!     5 ticks without redrun's beat: looks for another way to it
 //!     18 ticks: cut off; kills its processes and leaves
@@ -38,9 +38,9 @@ pub const QUIET_TICKS: u32 = 8;
 pub const REPEAT_TICKS: u32 = 5;
 /// Ticks without a beat after which a host is suspected.
 pub const SUSPECT_TICKS: u32 = 17;
-/// Ticks without a beat from the root after which a daemon tries another connection to it.
+/// Ticks without a beat from the coordinator after which a daemon tries another connection to it.
 pub const WAY_TICKS: u32 = 5;
-/// Maximum interval between these attempts. A root that takes so long to answer is no help.
+/// Maximum interval between these attempts. A coordinator that takes so long to answer is no help.
 const WAY_TICKS_MAX: u32 = 128;
-/// Ticks without a beat from the root after which a daemon counts itself as cut off.
+/// Ticks without a beat from the coordinator after which a daemon counts itself as cut off.
 pub const LEASE_TICKS: u32 = 18;

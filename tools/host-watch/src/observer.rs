@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 /// Consequence of a tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duty {
-    /// Report this about a host to the root.
+    /// Report this about a host to the coordinator.
     Report(u32, Sign),
-    /// The root was silent for a while: connect to it directly, in place of the present connection.
+    /// The coordinator was silent for a while: connect to it directly, in place of the present connection.
     FindWay,
-    /// The root was silent for so long that it must count this host as dead: leave.
+    /// The coordinator was silent for so long that it must count this host as dead: leave.
     Leave,
 }
 
@@ -48,15 +48,15 @@ impl Peer {
 #[derive(Clone, Debug)]
 pub struct Observer {
     peers: BTreeMap<u32, Peer>,
-    /// Ticks since the last beat of the root. `None` at the root itself.
-    without_root: Option<u32>,
+    /// Ticks since the last beat of the coordinator. `None` at the coordinator itself.
+    without_coordinator: Option<u32>,
 }
 
 impl Observer {
-    /// Watches nobody yet. `has_lease`: true for daemons, which depend on the root.
+    /// Watches nobody yet. `has_lease`: true for daemons, which depend on the coordinator.
     #[must_use]
     pub fn new(has_lease: bool) -> Self {
-        Self { peers: BTreeMap::new(), without_root: has_lease.then_some(0) }
+        Self { peers: BTreeMap::new(), without_coordinator: has_lease.then_some(0) }
     }
 
     /// Watches these neighbours, and the hosts attached here, from now on. Hosts that were watched before keep their
@@ -78,16 +78,16 @@ impl Observer {
         }
     }
 
-    /// Notes a beat of a host. `Some` if the root believes it silent and must be informed.
+    /// Notes a beat of a host. `Some` if the coordinator believes it silent and must be informed.
     pub fn heard(&mut self, host: u32) -> Option<Duty> {
         let peer = self.peers.get_mut(&host)?;
         let told = std::mem::replace(peer, Peer { known: true, missed: 0, told: false, ..*peer }).told;
         told.then_some(Duty::Report(host, Sign::Alive))
     }
 
-    /// Notes a beat of the root.
-    pub fn heard_root(&mut self) {
-        if let Some(missed) = &mut self.without_root {
+    /// Notes a beat of the coordinator.
+    pub fn heard_coordinator(&mut self) {
+        if let Some(missed) = &mut self.without_coordinator {
             *missed = 0;
         }
     }
@@ -102,7 +102,7 @@ impl Observer {
                 duties.push(Duty::Report(*host, sign));
             }
         }
-        if let Some(missed) = &mut self.without_root {
+        if let Some(missed) = &mut self.without_coordinator {
             *missed += 1;
             if is_way_due(*missed) {
                 duties.push(Duty::FindWay);
@@ -115,8 +115,8 @@ impl Observer {
     }
 }
 
-/// True if another connection to the root is due after `missed` ticks of silence. A new connection replaces the one
-/// before, whose pending answer is lost. So each gets twice the time of the one before.
+/// True if another connection to the coordinator is due after `missed` ticks of silence. A new connection replaces the
+/// one before, whose pending answer is lost. So each gets twice the time of the one before.
 fn is_way_due(missed: u32) -> bool {
     missed.checked_sub(WAY_TICKS).is_some_and(|since| {
         let number = since + 1;
@@ -172,17 +172,17 @@ mod tests {
     }
 
     #[test]
-    fn without_the_root_a_daemon_looks_for_it_and_then_leaves() {
+    fn without_the_coordinator_a_daemon_seeks_it_and_then_leaves() {
         let mut observer = Observer::new(true);
         assert_eq!(ticks(&mut observer, WAY_TICKS - 1), []);
-        observer.heard_root();
+        observer.heard_coordinator();
         let duties = ticks(&mut observer, LEASE_TICKS);
         assert_eq!((duties[0], *duties.last().unwrap()), (Duty::FindWay, Duty::Leave));
         assert_eq!(duties.len(), 5, "{duties:?}");
     }
 
     #[test]
-    fn a_root_that_answers_late_is_heard_in_the_end() {
+    fn a_coordinator_that_answers_late_is_heard_in_the_end() {
         for late in 0..WAY_TICKS_MAX {
             let mut observer = Observer::new(true);
             let mut asked_at = None;

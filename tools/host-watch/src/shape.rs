@@ -11,14 +11,14 @@
 /// Default number of daemons that connect to one. Few jobs have more hosts than its square.
 pub const FAN_OUT: u32 = 32;
 
-/// Children of a host, or of the root (`None`).
+/// Children of a host, or of the coordinator (`None`).
 pub fn children(parent: Option<u32>, fan_out: u32, host_count: u32) -> std::ops::Range<u32> {
     let first = parent.map_or(0, |parent| u64::from(fan_out) * (u64::from(parent) + 1));
     let end = (first + u64::from(fan_out)).min(u64::from(host_count));
     first.min(u64::from(host_count)) as u32..end as u32
 }
 
-/// Parent of a host. `None`: the root.
+/// Parent of a host. `None`: the coordinator.
 #[must_use]
 pub fn parent(host: u32, fan_out: u32) -> Option<u32> {
     (host / fan_out).checked_sub(1)

@@ -1,12 +1,12 @@
 //! Simulation of a network of observers and an arbiter on one thread, from a seed: hosts die, parts of the network are
 //! cut off and come back, daemons stand still for a while. Time is counted in ticks. Beats take no time, or are lost in
-//! a cut; messages between observers and `redrun`, and new connections to a neighbour or to the root, take a random
-//! time. Daemons form a tree, so a silent daemon stops beats and messages of those below, until they have found a
-//! connection of their own.
+//! a cut; messages between observers and `redrun`, and new connections to a neighbour or to the coordinator, take a
+//! random time. Daemons form a tree, so a silent daemon stops beats and messages of those below, until they have found
+//! a connection of their own.
 //!
 //! Invariants: a dead host is found within the timeout, or within one for each level of the tree that dies with it; a
-//! daemon that is cut off from the root for so long has left; no host counts as dead that was not dead, cut off or
-//! stopped.
+//! daemon that is cut off from the coordinator for so long has left; no host counts as dead that was not dead, cut off
+//! or stopped.
 
 use super::*;
 use crate::shape;
@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 enum Uplink {
     /// To the daemon above in the tree.
     Tree,
-    Root,
-    /// A connection to the root is being made; it is ready at this tick.
+    Coordinator,
+    /// A connection to the coordinator is being made; it is ready at this tick.
     Dialling(u32),
 }
 
@@ -29,7 +29,7 @@ struct Daemon {
     ring: Vec<u32>,
     uplink: Uplink,
     alive: bool,
-    /// True on the root's side of the network.
+    /// True on the coordinator's side of the network.
     reachable: bool,
     stopped_for: u32,
     left: bool,
@@ -62,14 +62,14 @@ struct Network {
     /// Pairs of connected neighbours, the lower first, with the tick from which they are connected.
     connections: BTreeMap<(u32, u32), u32>,
     daemons: Vec<Daemon>,
-    root: Observer,
+    coordinator: Observer,
     arbiter: Arbiter,
     dead: Vec<u32>,
     trace: Trace,
 }
 
 impl Network {
-    /// All daemons are attached to the root, and connected at once.
+    /// All daemons are attached to the coordinator, and connected at once.
     fn flat(seed: u64, trace: Trace) -> Self {
         let count = host_count(seed);
         Self::new(seed, (count, count), Delays::default(), trace)
@@ -84,18 +84,29 @@ impl Network {
         };
         let mut arbiter = Arbiter::new(ring.clone());
         for host in 0..count {
-            arbiter.attached(host, shape::parent(host, fan_out).map_or(Who::Root, Who::Host));
+            arbiter.attached(host, shape::parent(host, fan_out).map_or(Who::Coordinator, Who::Host));
         }
         let daemons = ring.iter().map(daemon).collect();
         let (under_way, connections, dead) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let (random, root) = (Random::new(seed), Observer::new(false));
-        let mut network =
-            Self { random, now: 0, fan_out, delays, under_way, connections, daemons, root, arbiter, dead, trace };
+        let (random, coordinator) = (Random::new(seed), Observer::new(false));
+        let mut network = Self {
+            random,
+            now: 0,
+            fan_out,
+            delays,
+            under_way,
+            connections,
+            daemons,
+            coordinator,
+            arbiter,
+            dead,
+            trace,
+        };
         for host in ring {
             network.rewatch(host);
             network.connect(host);
         }
-        network.rewatch_root();
+        network.rewatch_coordinator();
         network
     }
 
@@ -130,7 +141,7 @@ impl Network {
         self.daemons[one as usize].reachable == self.daemons[other as usize].reachable
     }
 
-    /// True if messages between the root and a daemon pass all daemons on the path.
+    /// True if messages between the coordinator and a daemon pass all daemons on the path.
     fn has_way(&self, host: u32) -> bool {
         match self.parent(host) {
             Some(parent) => self.runs(parent) && self.see_each_other(host, parent) && self.has_way(parent),
@@ -149,8 +160,8 @@ impl Network {
         self.daemon(host).observer.watch(Arbiter::neighbours(&ring, host), below);
     }
 
-    fn rewatch_root(&mut self) {
-        self.root.watch([], self.arbiter.below_root());
+    fn rewatch_coordinator(&mut self) {
+        self.coordinator.watch([], self.arbiter.below_coordinator());
     }
 
     /// Connects a daemon to its neighbours, after a delay.
@@ -183,7 +194,7 @@ impl Network {
         running.iter().for_each(|host| self.beat(*host));
         for host in self.hosts() {
             if self.has_way(host) && !self.dead.contains(&host) {
-                self.daemon(host).observer.heard_root();
+                self.daemon(host).observer.heard_coordinator();
             }
         }
         self.deliver();
@@ -192,7 +203,7 @@ impl Network {
                 self.fulfil(Who::Host(host), duty);
             }
         }
-        self.root.tick().into_iter().for_each(|duty| self.fulfil(Who::Root, duty));
+        self.coordinator.tick().into_iter().for_each(|duty| self.fulfil(Who::Coordinator, duty));
         self.deliver();
         let reachable: Vec<_> = self.hosts().map(|host| self.has_way(host)).collect();
         let verdicts = self.arbiter.tick(|host| reachable[host as usize]);
@@ -208,8 +219,8 @@ impl Network {
             Some(parent) if self.see_each_other(host, parent) => others.push(parent),
             Some(_) => {}
             None if self.has_way(host) => {
-                let duty = self.root.heard(host);
-                duty.into_iter().for_each(|duty| self.fulfil(Who::Root, duty));
+                let duty = self.coordinator.heard(host);
+                duty.into_iter().for_each(|duty| self.fulfil(Who::Coordinator, duty));
             }
             None => {}
         }
@@ -219,23 +230,23 @@ impl Network {
         }
     }
 
-    /// Completes a connection to the root that is due.
+    /// Completes a connection to the coordinator that is due.
     fn dialled(&mut self, host: u32) {
         let Uplink::Dialling(due) = self.daemons[host as usize].uplink else { return };
         if due > self.now || !self.runs(host) || !self.daemons[host as usize].reachable {
             return;
         }
-        self.daemon(host).uplink = Uplink::Root;
+        self.daemon(host).uplink = Uplink::Coordinator;
         if !self.dead.contains(&host) {
-            self.arbiter.attached(host, Who::Root);
-            self.rewatch_root();
+            self.arbiter.attached(host, Who::Coordinator);
+            self.rewatch_coordinator();
         }
     }
 
     fn find_way(&mut self, host: u32) {
         let above = match self.daemons[host as usize].uplink {
             Uplink::Dialling(_) => return,
-            Uplink::Root => None,
+            Uplink::Coordinator => None,
             Uplink::Tree => self.parent(host),
         };
         let due = self.now + 1 + self.random.below(self.delays.message as usize + 1) as u32;
@@ -253,8 +264,8 @@ impl Network {
             (Who::Host(host), Duty::Leave) => self.daemon(host).left = true,
             (Who::Host(host), Duty::FindWay) => self.find_way(host),
             (Who::Host(host), Duty::Report(other, sign)) => self.send(Message::Observed(host, other, sign)),
-            (Who::Root, Duty::Report(other, sign)) => self.observed(Who::Root, other, sign),
-            (Who::Root, _) => {}
+            (Who::Coordinator, Duty::Report(other, sign)) => self.observed(Who::Coordinator, other, sign),
+            (Who::Coordinator, _) => {}
         }
     }
 
@@ -288,7 +299,7 @@ impl Network {
     fn observed(&mut self, by: Who, host: u32, sign: Sign) {
         let verdicts = self.arbiter.observed(by, host, sign);
         if sign == Sign::Parted {
-            self.rewatch_root();
+            self.rewatch_coordinator();
         }
         self.carry_out(verdicts);
     }
@@ -297,15 +308,15 @@ impl Network {
         for verdict in verdicts {
             self.say(|| format!("{verdict:?}"));
             match verdict {
-                Verdict::Probe(Who::Root, host) => {
-                    if let Some(sign) = self.root.sign(host) {
-                        self.observed(Who::Root, host, sign);
+                Verdict::Probe(Who::Coordinator, host) => {
+                    if let Some(sign) = self.coordinator.sign(host) {
+                        self.observed(Who::Coordinator, host, sign);
                     }
                 }
                 Verdict::Probe(Who::Host(by), host) => self.send(Message::Probe(by, host)),
                 Verdict::Dead { host, .. } => {
                     self.dead.push(host);
-                    self.rewatch_root();
+                    self.rewatch_coordinator();
                     let ring = self.arbiter.ring().to_vec();
                     for number in self.hosts() {
                         self.send(Message::Watch(number, ring.clone()));
@@ -334,7 +345,7 @@ simulation_kit::named! {
     pub enum Faults {
         /// Hosts die at once, or within a few ticks.
         Deaths,
-        /// Some hosts are cut off from the root.
+        /// Some hosts are cut off from the coordinator.
         Split,
         /// Daemons and links stand still for less than the timeout.
         Silences,
@@ -373,7 +384,7 @@ impl Simulator for HostWatchSimulator {
         }
         let has_left = network.daemons.iter().any(|daemon| daemon.left);
         if has_left && matches!(faults, Faults::Deaths | Faults::Silences) {
-            return Err(format!("{faults:?}: a daemon has left that the root hears").into());
+            return Err(format!("{faults:?}: a daemon has left that the coordinator hears").into());
         }
         Ok(format!("{faults:?}, {} hosts, {} dead", network.daemons.len(), expected.len()))
     }
@@ -466,7 +477,7 @@ fn early_deaths(seed: u64, trace: Trace) -> Ended {
     let mut network = Network::new(seed, (count, fan_out), delays, trace);
     let victims: Vec<_> = network.hosts().filter(|_| network.random.one_in(4)).collect();
     for victim in &victims {
-        // Some had lost their connection to the daemon above, and were connecting to the root.
+        // Some had lost their connection to the daemon above, and were connecting to the coordinator.
         if network.random.chance(50) {
             network.find_way(*victim);
         }
@@ -508,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_side_without_the_root_stops_itself_and_the_other_goes_on() {
+    fn the_side_without_the_coordinator_stops_the_other_goes_on() {
         right(Faults::Split, 300);
     }
 

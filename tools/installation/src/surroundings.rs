@@ -2,9 +2,9 @@
 //! one, and the preloaded library's answers for a rank would mislead it.
 
 use crate::{FACADES, LOADER};
+use redrt_wire::checkpoint::CHILDREN_VARIABLE;
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE};
 use redrt_wire::daemon::Abi;
-use redrt_wire::line::CHILDREN_VARIABLE;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;

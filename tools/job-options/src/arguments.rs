@@ -1,6 +1,6 @@
 //! The options for `clap`, and the pass before it that handles `mpiexec`'s words with one dash.
 
-use super::choices::{BindToChoice, LauncherChoice, MapByArgument, MapByParser};
+use super::choices::{BindToChoice, LauncherChoice, LevelChoice, LevelParser, MapByArgument, MapByParser};
 use super::files;
 use audit_log::heads;
 use clap::parser::ValueSource;
@@ -155,10 +155,11 @@ pub struct Arguments {
     pub checkpoint_scratch: Option<PathBuf>,
 
     /// How far away: on each host's own disk (local), which does not survive the loss of a host; and on that of another
-    /// host, in another rack where there is one (partner); or in the memory of both, and on no disk (memory); or in a
-    /// directory that all hosts see (shared); or in an object store (object) [default: object where --checkpoint-dir is
-    /// a URL, else shared, or that of the job that is resumed]
-    #[arg(long = "checkpoint-level", value_name = "LEVEL", value_enum, help_heading = "Checkpoints")]
+    /// host, in another rack where there is one (partner); or in the memory of both, and on no disk (memory); or in
+    /// pieces on K+M hosts, any M of which may be lost together (erasure:K+M); or in a directory that all hosts see
+    /// (shared); or in an object store (object) [default: object where --checkpoint-dir is a URL, else shared, or that
+    /// of the job that is resumed]
+    #[arg(long = "checkpoint-level", value_name = "LEVEL", value_parser = LevelParser, help_heading = "Checkpoints")]
     pub checkpoint_level: Option<LevelChoice>,
 
     /// How they are compressed
@@ -287,29 +288,29 @@ pub struct Arguments {
     #[arg(long, help_heading = "Job")]
     pub detach: bool,
 
-    /// How long the processes of a detachable job go on when its root was killed, and wait for redrun --attach to bring
-    /// it back; 0 ends them with it [default: 10min]
-    #[arg(long = "root-lease", value_name = "TIME", help_heading = "Job")]
-    pub root_lease: Option<String>,
+    /// How long the processes of a detachable job go on when its coordinator was killed, and wait for redrun --attach
+    /// to bring it back; 0 ends them with it [default: 10min]
+    #[arg(long = "coordinator-lease", alias = "root-lease", value_name = "TIME", help_heading = "Job")]
+    pub coordinator_lease: Option<String>,
 
-    /// How long the journal may become from which the root of a detachable job comes back, before a snapshot takes its
-    /// place: 4096, 32MiB [default: 32MiB]
-    #[arg(long = "root-journal", value_name = "SIZE", help_heading = "Job")]
-    pub root_journal: Option<String>,
+    /// How long the journal may become from which the coordinator of a detachable job comes back, before a snapshot
+    /// takes its place: 4096, 32MiB [default: 32MiB]
+    #[arg(long = "coordinator-journal", alias = "root-journal", value_name = "SIZE", help_heading = "Job")]
+    pub coordinator_journal: Option<String>,
 
-    /// Hosts that hold what the root of a detachable job decides: 1, 3 or 5. With more than one, another host has the
-    /// root when its host is lost [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Job")]
-    pub roots: Option<u8>,
+    /// Hosts that hold what the coordinator of a detachable job decides: 1, 3 or 5. With more than one, another host
+    /// has the coordinator when its host is lost [default: 1]
+    #[arg(long, alias = "roots", value_name = "N", help_heading = "Job")]
+    pub coordinators: Option<u8>,
 
     /// Be the terminal of a job that was started with --detachable or --detach: redrun --attach JOB, where JOB is its
     /// identity or the beginning of it, and may be left out if there is one. Ends with the job's exit code
     #[arg(long, help_heading = "Job")]
     pub attach: bool,
 
-    /// With --attach: the root of the job hangs, or is stopped. End it, and bring it back
-    #[arg(long = "replace-root", requires = "attach", help_heading = "Job")]
-    pub replace_root: bool,
+    /// With --attach: the coordinator of the job hangs, or is stopped. End it, and bring it back
+    #[arg(long = "replace-coordinator", alias = "replace-root", requires = "attach", help_heading = "Job")]
+    pub replace_coordinator: bool,
 
     /// Seed of digests and of random numbers that replicas must agree on [default: random]
     #[arg(long, value_name = "N", help_heading = "Job")]
@@ -402,8 +403,8 @@ pub struct Arguments {
     #[arg(long = "check-determinism", conflicts_with_all = ["replicate", "spares", "pool", "arbitrate"], help_heading = "Testing")]
     pub check_determinism: bool,
 
-    /// Compare at each collective what the members of the communicator call: function, root, reduction, counts and
-    /// types. A program in which they differ is told who calls what. For debugging: each collective costs a message
+    /// Compare at each collective what the members of the communicator call: function, root, reduction, counts
+    /// and types. A program in which they differ is told who calls what. For debugging: each collective costs a message
     /// more from every member to every other
     #[arg(long = "check-collectives", help_heading = "Testing")]
     pub check_collectives: bool,
@@ -418,19 +419,19 @@ pub struct Arguments {
 
     /// Started by redrun to run a job that can be detached: its terminal comes by standard input
     #[arg(long, hide = true)]
-    pub root: bool,
+    pub coordinator: bool,
 
-    /// Started by redrun to go on with the job of this number, whose root was killed
-    #[arg(long = "come-back", hide = true, value_name = "JOB", requires = "root", value_parser = job_number)]
+    /// Started by redrun to go on with the job of this number, whose coordinator was killed
+    #[arg(long = "come-back", hide = true, value_name = "JOB", requires = "coordinator", value_parser = job_number)]
     pub come_back: Option<u64>,
 
-    /// Started by a member of the council of roots, which this descriptor leads to
-    #[arg(long = "council-socket", hide = true, value_name = "FD", requires = "come_back")]
-    pub council_socket: Option<i32>,
+    /// Started by a member of the quorum of coordinators, which this descriptor leads to
+    #[arg(long = "quorum-socket", hide = true, value_name = "FD", requires = "come_back")]
+    pub quorum_socket: Option<i32>,
 
     /// The term in which that member leads
-    #[arg(long = "council-term", hide = true, value_name = "TERM", requires = "council_socket", default_value_t = 0)]
-    pub council_term: u64,
+    #[arg(long = "quorum-term", hide = true, value_name = "TERM", requires = "quorum_socket", default_value_t = 0)]
+    pub quorum_term: u64,
 
     /// Accepted and not needed: more processes than CPUs are never refused
     #[arg(long, hide = true)]
@@ -570,7 +571,7 @@ choice!(
 );
 choice!(
     /// `--on-stall`.
-    OnStall => coordinator::OnStall { Majority => Majority, Retire => Retire, Wait => Wait }
+    OnStall => replication_manager::OnStall { Majority => Majority, Retire => Retire, Wait => Wait }
 );
 choice!(
     /// `--files`.
@@ -699,7 +700,8 @@ fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), 
     // Options that a console decides for itself.
     let of_console = if arguments.attach { "quiet" } else { own };
     let is_other = |option: &&clap::Arg| {
-        ![own, of_console, "program", "root", "come_back", "replace_root"].contains(&option.get_id().as_str())
+        ![own, of_console, "program", "coordinator", "come_back", "replace_coordinator"]
+            .contains(&option.get_id().as_str())
     };
     let command = command();
     let other = command.get_arguments().filter(is_other).find(|option| is_said(option.get_id().as_str()));
@@ -801,7 +803,7 @@ fn check_letters(command: &clap::Command, name: &str) -> Result<(), UsageError> 
 
 pub fn find_option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
     command.get_arguments().find(|option| {
-        let is_alias = option.get_visible_aliases().is_some_and(|aliases| aliases.contains(&name));
+        let is_alias = option.get_all_aliases().is_some_and(|aliases| aliases.contains(&name));
         let is_short = option.get_short().is_some_and(|short| name.chars().eq([short]));
         option.get_long() == Some(name) || is_alias || is_short
     })
@@ -907,21 +909,6 @@ pub enum InitialErrhandler {
 pub enum Protect {
     /// By what is known.
     Auto,
-}
-
-/// `--checkpoint-level`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum LevelChoice {
-    /// On each host's own disk.
-    Local,
-    /// There, and on that of another host.
-    Partner,
-    /// In its memory, and in that of another host.
-    Memory,
-    /// In a directory that all hosts see.
-    Shared,
-    /// In an object store, which is named by its URL.
-    Object,
 }
 
 /// `--checkpoint-compression`.

@@ -1,20 +1,24 @@
 //! `--checkpoint` and related options: the schedule of checkpoints, their place, and the one that a job resumes from.
 
-use super::arguments::{Arguments, CompressionChoice, LevelChoice};
+pub mod on_hosts;
+
+use super::arguments::{Arguments, CompressionChoice};
+use super::choices::LevelChoice;
 use super::site::{CHECKPOINT_DIRECTORY_USUAL, checkpoint_directory_of_environment};
 use super::times::{time, time_or};
 use super::{Job, assemble_with, files, hosts, protect};
+use checkpoint_files::remote::{self, Access};
+use checkpoint_store::{Homeless, Kept, Level, Manifest, Store};
+use checkpoint_store::{chain, memory_budget};
 use command_line::UsageError;
-use coordinator::Schedule;
-use line_files::remote::{self, Access};
-use line_store::{Homeless, Kept, Level, Manifest, Store};
-use line_store::{chain, room};
+use coordinator_records::ledger;
 use placement::homes;
-use placement::plan::HostPlan;
+use placement::plan::{HostPlan, PlannedHost};
 use redrt_types::VirtualRank;
-use redrt_wire::line::{Compression, Generation};
+use redrt_wire::checkpoint::{Compression, Generation};
 use redrt_wire::secret::Secret;
-use root_records::ledger;
+use replication_manager::Schedule;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -40,7 +44,7 @@ pub struct Checkpoint {
     pub directory: PathBuf,
     /// The object store, if one is used.
     pub access: Option<Access>,
-    /// Number of the job's life in the object store. `None` where the job's root comes back.
+    /// Number of the job's life in the object store. `None` where the job's coordinator comes back.
     pub life: Option<u64>,
     /// Level of the storage.
     pub level: Level,
@@ -94,6 +98,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
     let level = arguments.checkpoint_level.map_or(usual, |choice| match choice {
         LevelChoice::Local => Level::Local,
         LevelChoice::Partner => Level::Partner,
+        LevelChoice::Erasure(code) => Level::Erasure(code),
         LevelChoice::Memory => Level::Memory,
         LevelChoice::Shared => Level::Shared,
         LevelChoice::Object => Level::Object,
@@ -151,7 +156,7 @@ fn scratch(arguments: &Arguments) -> PathBuf {
 
 /// Refuses options of checkpoints for a job without any: they would suggest that it takes some.
 fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
-    let of_lines = [
+    let of_checkpoints = [
         ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
         ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),
         ("--checkpoint-chain", arguments.checkpoint_chain.is_some()),
@@ -162,7 +167,7 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
         ("--first-checkpoint", arguments.first_checkpoint.is_some()),
         ("--host-wait", arguments.host_wait.is_some() && arguments.protect.is_none()),
     ];
-    match of_lines.into_iter().find(|(_, is_given)| *is_given) {
+    match of_checkpoints.into_iter().find(|(_, is_given)| *is_given) {
         None => Ok(None),
         Some((option, _)) => Err(UsageError(format!(
             "{option} saves nothing by itself: say when with --checkpoint (10min, auto, asked), or leave it out"
@@ -173,8 +178,8 @@ fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
 /// Reason why a job cannot be resumed as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// The job's processes run, and wait for a root.
-    #[error("{}", ledger::no_root(.0))]
+    /// The job's processes run, and wait for a coordinator.
+    #[error("{}", ledger::no_coordinator(.0))]
     Rootless(String),
     /// The object store does not answer, or another host's disk refuses.
     #[error("{0}")]
@@ -188,12 +193,34 @@ pub enum ResumeError {
     /// No job with this number has a checkpoint.
     #[error("no job like this has a checkpoint in {0}")]
     NoJob(PathBuf),
+    /// The job's coordinator runs on another host.
+    #[error("the job {job:016x} runs already, on {host}: end it first, or wait until it has ended")]
+    RunsThere {
+        /// Number of the job.
+        job: u64,
+        /// Name of the host.
+        host: String,
+    },
+    /// Other hosts have checkpoints of several jobs there.
+    #[error(
+        "the hosts have checkpoints of several jobs: name one of them: {}",
+        .0.iter().map(|job| format!("{job:016x}")).collect::<Vec<_>>().join(", ")
+    )]
+    SeveralThere(Vec<u64>),
+    /// This host has no checkpoint, and some others could not be asked.
+    #[error("{why}; {}", notes.join("; "))]
+    Unasked {
+        /// The problem on this host.
+        why: Box<Self>,
+        /// Which hosts could not be asked, and why.
+        notes: Vec<String>,
+    },
     /// The number fits several jobs.
     #[error("several jobs begin like this")]
     Several,
     /// The job's store of checkpoints cannot be read.
     #[error(transparent)]
-    Store(#[from] line_store::Error),
+    Store(#[from] checkpoint_store::Error),
     /// The checkpoint is on hosts that were not named.
     #[error("checkpoint {generation}: {missing}; name it among the hosts (-hosts)")]
     Missing {
@@ -269,12 +296,13 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     // Refuses a rankfile.
     hosts::rankfile(arguments)?;
     let mut checkpoint = checkpoint(arguments)?.expect("a job that is resumed takes lines");
+    let mut notes = Vec::new();
     let (kept, unfit, lock) = match arguments.come_back {
         // The job has gone on since it was resumed, and so have its checkpoints.
         Some(job) => {
             let kept = ledger::resumed(job).map_err(|error| UsageError(format!("{error:#}")))?;
             let store = Store::of_job(&parent_of(&kept), kept.manifest.job);
-            // The directory may be lost with the previous root's host.
+            // The directory may be lost with the previous coordinator's host.
             let lock =
                 if store.directory().exists() { store.lock().map_err(|error| wrong(error.into()))? } else { None };
             (kept, None, lock)
@@ -285,7 +313,12 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
                 remote.transpose().map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?.flatten();
             let store = match &remote {
                 Some(jobs) => remote_store(jobs, &checkpoint.directory).map_err(wrong)?,
-                None => find_store(text, &checkpoint.directory).map_err(wrong)?,
+                None => {
+                    let found = found_on_hosts(arguments, text, &checkpoint)?;
+                    let (store, unasked) = found.map_err(wrong)?;
+                    notes = unasked;
+                    store
+                }
             };
             let store = store.with_key(checkpoint.key.clone());
             // Before the search: a running job would commit a newer checkpoint.
@@ -306,7 +339,8 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     if kept.manifest.program_version != own {
         return Err(wrong(ResumeError::Version { written: kept.manifest.program_version, own }));
     }
-    let passed_over = unfit.map(|why| format!("an older checkpoint is used, since {why}"));
+    notes.extend(unfit.map(|why| format!("an older checkpoint is used, since {why}")));
+    let passed_over = (!notes.is_empty()).then(|| notes.join("; "));
     // Checkpoints of one job stay together.
     let parent = parent_of(&kept);
     let level = if arguments.checkpoint_level.is_some() { checkpoint.level } else { kept.manifest.level };
@@ -325,16 +359,47 @@ pub(super) fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageEr
     Ok(job)
 }
 
+/// The store that is meant, with the checkpoints that other hosts of the job have: perhaps this host has none of them,
+/// or not the newest. Also returns notes for the user.
+fn found_on_hosts(
+    arguments: &Arguments,
+    text: &Path,
+    checkpoint: &Checkpoint,
+) -> Result<Result<(Store, Vec<String>), ResumeError>, UsageError> {
+    let here = find_store(text, &checkpoint.directory);
+    if let Ok(store) = &here {
+        // A job that runs here goes on committing.
+        let is_busy = matches!(store.lock(), Err(checkpoint_store::Error::Busy(_)));
+        let newest = store.clone().with_key(checkpoint.key.clone()).newest(None);
+        if is_busy || newest.is_ok_and(|(kept, _)| !kept.manifest.level.is_on_hosts()) {
+            return Ok(here.map(|store| (store, Vec::new())));
+        }
+    }
+    let plan = hosts::plan(arguments, None)?;
+    if !plan.is_remote() {
+        return Ok(here.map(|store| (store, Vec::new())));
+    }
+    let notes = match on_hosts::take_in(text, &checkpoint.directory, &plan, checkpoint.key.as_ref()) {
+        Ok(notes) => notes,
+        Err(why) => return Ok(Err(why)),
+    };
+    Ok(match find_store(text, &checkpoint.directory) {
+        Ok(store) => Ok((store, notes)),
+        Err(why) if notes.is_empty() => Err(why),
+        Err(why) => Err(ResumeError::Unasked { why: Box::new(why), notes }),
+    })
+}
+
 /// Lock of a job to be resumed. A job that has ended may still be cleaning up, so the lock is awaited; not for a job
 /// that `lives`, by its name.
-fn lock_when_over(store: &Store, lives: &dyn Fn(&str) -> bool) -> Result<Option<File>, line_store::Error> {
+fn lock_when_over(store: &Store, lives: &dyn Fn(&str) -> bool) -> Result<Option<File>, checkpoint_store::Error> {
     const END_TIME_MAX: Duration = Duration::from_secs(10);
     const LOOK_INTERVAL: Duration = Duration::from_millis(20);
     let job = store.directory().file_name().unwrap_or_default().display().to_string();
     let since = Instant::now();
     loop {
         match store.lock() {
-            Err(line_store::Error::Busy(_)) if !lives(&job) && since.elapsed() < END_TIME_MAX => {
+            Err(checkpoint_store::Error::Busy(_)) if !lives(&job) && since.elapsed() < END_TIME_MAX => {
                 std::thread::sleep(LOOK_INTERVAL);
             }
             outcome => return outcome,
@@ -363,14 +428,25 @@ fn parent_of(kept: &Kept) -> PathBuf {
 /// Checks that checkpoints can be kept at this level.
 ///
 /// # Errors
-/// When there is no other host, or a directory for memory is on a disk.
+/// When there is no other host, there are fewer than pieces, or a directory for memory is on a disk.
 pub(super) fn check_level(level: Level, directory: &Path, plan: &HostPlan) -> Result<(), UsageError> {
     if level.has_copies() && plan.hosts.len() < 2 {
         return Err(UsageError(format!(
             "--checkpoint-level {level}: the job has one host; name others (-hosts), or say local"
         )));
     }
-    if level == Level::Memory && !room::is_in_memory(directory) {
+    if let Some(code) = level.code() {
+        let name = |host: &PlannedHost| host.name.as_ref().map(|name| name.name.clone());
+        let count = plan.hosts.iter().map(name).collect::<BTreeSet<_>>().len();
+        if count < usize::from(code.piece_count()) {
+            let (hosts, needed) = (if count == 1 { "one host" } else { &format!("{count} hosts") }, code.piece_count());
+            return Err(UsageError(format!(
+                "--checkpoint-level {level}: that needs {needed} hosts, one for each piece, and the job has {hosts}; name \
+                 others (-hosts), or fewer pieces"
+            )));
+        }
+    }
+    if level == Level::Memory && !memory_budget::is_in_memory(directory) {
         return Err(UsageError(format!(
             "--checkpoint-level memory: {} is not in memory; say --checkpoint-dir with a directory below /dev/shm",
             directory.display()
@@ -428,7 +504,7 @@ mod tests {
             assert_eq!(job, "00000000000000ab");
             true
         };
-        assert!(matches!(lock_when_over(&store, &lives), Err(line_store::Error::Busy(_))));
+        assert!(matches!(lock_when_over(&store, &lives), Err(checkpoint_store::Error::Busy(_))));
         let ends = |_: &str| {
             held.take();
             false

@@ -1,7 +1,9 @@
-//! Values of the options about placement: `--launcher`, `--map-by`, `--bind-to`.
+//! Values of the options about placement: `--launcher`, `--map-by`, `--bind-to`, `--checkpoint-level`.
 
+use checkpoint_store::pieces::{Code, PIECE_COUNT_MAX};
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::error::ErrorKind;
 use redrt_wire::daemon::BindTo;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -62,6 +64,62 @@ impl TypedValueParser for MapByParser {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let words = MapByChoice::value_variants().iter().filter_map(MapByChoice::to_possible_value);
         Some(Box::new(words.chain([PossibleValue::new("rankfile:file=FILE").help("As --rankfile")])))
+    }
+}
+
+/// `--checkpoint-level`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LevelChoice {
+    /// On each host's own disk.
+    Local,
+    /// There, and on that of another host.
+    Partner,
+    /// In pieces, on the disks of several hosts.
+    #[value(skip)]
+    Erasure(Code),
+    /// In its memory, and in that of another host.
+    Memory,
+    /// In a directory that all hosts see.
+    Shared,
+    /// In an object store, which is named by its URL.
+    Object,
+}
+
+/// Parser of [`LevelChoice`].
+#[derive(Clone, Debug)]
+pub struct LevelParser;
+
+impl TypedValueParser for LevelParser {
+    type Value = LevelChoice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        option: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<LevelChoice, clap::Error> {
+        let Some(numbers) = value.to_str().and_then(|text| text.strip_prefix("erasure:")) else {
+            let parsed = EnumValueParser::new().parse_ref(command, option, value);
+            return parsed.map_err(|_| {
+                let words = self.possible_values().into_iter().flatten();
+                let words = words.map(|word| word.get_name().to_owned()).collect::<Vec<_>>().join(", ");
+                let why = format!("--checkpoint-level {}: there is no such level, but {words}", value.display());
+                command.clone().error(ErrorKind::InvalidValue, why)
+            });
+        };
+        Code::parse(numbers).map(LevelChoice::Erasure).ok_or_else(|| {
+            let why = format!(
+                "--checkpoint-level erasure:{numbers}: say how many data and parity pieces, as erasure:4+2, with \
+                 {PIECE_COUNT_MAX} together at most"
+            );
+            command.clone().error(ErrorKind::ValueValidation, why)
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let words = LevelChoice::value_variants().iter().filter_map(LevelChoice::to_possible_value);
+        let in_pieces = PossibleValue::new("erasure:K+M").help("In pieces, on the disks of several hosts");
+        Some(Box::new(words.chain([in_pieces])))
     }
 }
 

@@ -9,13 +9,13 @@ use super::choices::{LauncherChoice, MapByArgument, MapByChoice};
 use super::inject::parse_seconds;
 use allocation::Allocation;
 use command_line::UsageError;
+use coordinator_records::ledger;
 use file::HostLine;
 use host_watch::shape::FAN_OUT;
 use placement::plan::{DETECT_TIMEOUT, HostPlan, Launcher, MapBy, PlannedHost};
 pub use rankfile::Rankfile;
 use redrt_types::is_same_host;
 use redrt_wire::daemon::{BindTo, Binding, HostName, Within};
-use root_records::ledger;
 use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPl
         let planned = ledger::planned(job).map_err(|error| wrong(format!("{error:#}")))?;
         let mut plan = planned.clone().with_hosts(planned.hosts);
         if plan.is_remote() || plan.interface.is_some() {
-            plan.root_address = root_address(&plan)?;
+            plan.coordinator_address = coordinator_address(&plan)?;
         }
         return Ok(plan);
     }
@@ -99,7 +99,7 @@ pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPl
     let groups = allocated.as_ref().filter(|_| by_slurm).map(|allocated| allocated.slurm_groups.clone());
     let lines = named.or(allocated.map(|allocated| allocated.lines)).or_else(of_rankfile);
     let Some(lines) = lines else {
-        plan.root_address = loopback()?;
+        plan.coordinator_address = loopback()?;
         return Ok(plan);
     };
     if arguments.launcher == Some(LauncherChoice::Fork)
@@ -112,8 +112,8 @@ pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPl
     if plan.hosts.iter().all(|host| host.spare) {
         return Err(wrong("all hosts are spares: there is none left for the job".into()));
     }
-    plan.root_address = match plan.is_remote() || plan.interface.is_some() {
-        true => root_address(&plan)?,
+    plan.coordinator_address = match plan.is_remote() || plan.interface.is_some() {
+        true => coordinator_address(&plan)?,
         false => loopback()?,
     };
     Ok(plan)
@@ -207,7 +207,7 @@ fn planned(lines: Vec<HostLine>, by_slurm: bool) -> Result<Vec<PlannedHost>, Usa
 }
 
 /// Address of this host that daemons can reach.
-fn root_address(plan: &HostPlan) -> Result<IpAddr, UsageError> {
+fn coordinator_address(plan: &HostPlan) -> Result<IpAddr, UsageError> {
     let found = match &plan.interface {
         Some(wanted) => host_addresses::address(wanted).map_err(|error| wrong(format!("--interface: {error}")))?,
         None => {

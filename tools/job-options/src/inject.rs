@@ -1,9 +1,9 @@
 //! The faults of `--inject`.
 
 use command_line::UsageError;
-use coordinator::{Random, RandomKills, TimedKill};
 use redrt_types::{ReplicaId, World};
 use redrt_wire::fault::ProcessFault;
+use replication_manager::{Random, RandomKills, TimedKill};
 use std::time::Duration;
 
 /// One fault to inject.

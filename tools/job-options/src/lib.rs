@@ -31,9 +31,8 @@ pub use spawned::{assemble_spawned, options_for_spawned};
 
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
 use audit_log::heads;
+use checkpoint_store::{Kept, Manifest};
 use command_line::{UsageError, generate_for};
-use coordinator::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
-use line_store::{Kept, Manifest};
 use placement::plan::HostPlan;
 use pool_client::access;
 use redrt_types::{View, VirtualRank, World};
@@ -42,6 +41,7 @@ use redrt_wire::daemon::Application;
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
 use replica_output::sphere_stream::Release;
+use replication_manager::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
@@ -113,7 +113,7 @@ pub struct Job {
     /// Path of the summary as JSON.
     pub json_summary: Option<PathBuf>,
     /// Reaction to a replica that stands still.
-    pub on_stall: coordinator::OnStall,
+    pub on_stall: replication_manager::OnStall,
     /// Time for which a replica may stand still. `None`: derived from its rank's past.
     pub stall_time: Option<Duration>,
     /// True if programs for another MPI may run.
@@ -147,17 +147,17 @@ pub struct Job {
 pub enum Terminal {
     /// The job ends with the terminal.
     Own,
-    /// The job outlives the terminal. Its root is to be started.
+    /// The job outlives the terminal. Its coordinator is to be started.
     Detachable {
         /// True if it leaves the terminal as soon as it runs.
         leaves: bool,
     },
-    /// This process is the root of such a job.
-    Root {
-        /// Number of a job whose root was killed, which this root continues.
+    /// This process is the coordinator of such a job.
+    Coordinator {
+        /// Number of a job whose coordinator was killed, which this coordinator continues.
         comes_back: Option<u64>,
-        /// Descriptor of the connection to the council's member that started it, and the term in which that leads.
-        council: Option<(i32, u64)>,
+        /// Descriptor of the connection to the quorum's member that started it, and the term in which that leads.
+        quorum: Option<(i32, u64)>,
     },
 }
 
@@ -204,8 +204,8 @@ pub enum Request {
     Attach {
         /// Beginning of the job's number. `None`: the only job.
         wanted: Option<String>,
-        /// True if its root is to be killed and brought back.
-        replaces_root: bool,
+        /// True if its coordinator is to be killed and brought back.
+        replaces_coordinator: bool,
         /// True for neither summary nor status lines.
         is_quiet: bool,
     },
@@ -226,8 +226,8 @@ pub fn expand(arguments: Vec<OsString>, defaults: &Defaults) -> Result<Vec<OsStr
     let Ok(arguments::Parsed::Arguments(parsed)) = arguments::parse_first(first) else {
         return Ok(defaults.before(arguments));
     };
-    if parsed.root {
-        // A root's words are complete already.
+    if parsed.coordinator {
+        // A coordinator's words are complete already.
         return Ok(arguments);
     }
     let of_file;
@@ -269,7 +269,9 @@ pub fn parse(arguments: Vec<OsString>) -> Result<Request, UsageError> {
     if parsed.attach {
         let wanted = parsed.local.program.first().map(|job| job.to_string_lossy().into_owned());
         return match segments.is_empty() {
-            true => Ok(Request::Attach { wanted, replaces_root: parsed.replace_root, is_quiet: parsed.quiet }),
+            true => {
+                Ok(Request::Attach { wanted, replaces_coordinator: parsed.replace_coordinator, is_quiet: parsed.quiet })
+            }
             false => Err(UsageError("--attach: the job has its programs already; leave out ':'".into())),
         };
     }
@@ -326,9 +328,9 @@ fn assemble_with(
     let arbitration_interval = arbitration_interval(arguments, &world)?;
     let arbitrates = arbitration_interval.is_some();
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
-    hosts.root_lease = lease::root_lease(arguments)?;
-    hosts.roots = lease::roots(arguments, hosts.root_lease)?;
-    hosts.root_journal_bytes = lease::root_journal_bytes(arguments)?;
+    hosts.coordinator_lease = lease::coordinator_lease(arguments)?;
+    hosts.coordinators = lease::coordinators(arguments, hosts.coordinator_lease)?;
+    hosts.coordinator_journal_bytes = lease::coordinator_journal_bytes(arguments)?;
     let checkpoint = checkpoint::checkpoint(arguments)?;
     let is_stored = checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.access.is_some());
     if let Some(checkpoint) = &checkpoint {
@@ -475,9 +477,10 @@ fn assemble_with(
         chosen: Vec::new(),
         learned_in: None,
         terminal: match arguments {
-            Arguments { root: true, come_back, council_socket, council_term, .. } => {
-                Terminal::Root { comes_back: *come_back, council: council_socket.map(|socket| (socket, *council_term)) }
-            }
+            Arguments { coordinator: true, come_back, quorum_socket, quorum_term, .. } => Terminal::Coordinator {
+                comes_back: *come_back,
+                quorum: quorum_socket.map(|socket| (socket, *quorum_term)),
+            },
             Arguments { detach: false, detachable: false, .. } => Terminal::Own,
             Arguments { detach, .. } => Terminal::Detachable { leaves: *detach },
         },

@@ -1,11 +1,11 @@
 //! The program of a command line: its path, environment and directory.
 
 use super::arguments::{AbiChoice, Arguments, LocalArguments};
+use checkpoint_files::remote::CREDENTIALS;
 use clap::ValueEnum;
 use command_line::UsageError;
 use installation::foreign::{BuiltFor, examine};
 use installation::{LIBRARY, find_facade, find_library};
-use line_files::remote::CREDENTIALS;
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::dynamic::INITIAL_ERRHANDLER_VARIABLE;
 use redrt_wire::foreign::Foreign;

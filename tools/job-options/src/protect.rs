@@ -178,7 +178,7 @@ impl SiteOfJob {
 
     fn saved_policy(&self, arguments: &Arguments, known: &Known, degree: f64) -> Result<Option<Policy>, UsageError> {
         let (stop, slowdown) = (known.save.stop_s, known.save.slowdown);
-        let background = (known.save.time_s * degree - stop).max(0.0);
+        let background = (known.save.time_s - stop).max(0.0);
         let policy = Policy {
             work: redundant_time(known.work_s, known.beta, degree),
             spheres: vec![(degree as u32, self.ranks.div_ceil(self.per_host))],
@@ -227,7 +227,7 @@ fn fits(row: &Row, arguments: &Arguments) -> bool {
     let degree = arguments.degree.as_deref().and_then(|text| text.parse::<f64>().ok());
     let is_degree = degree.is_none_or(|degree| (row.degree - degree).abs() < 1e-9);
     let has_spares = arguments.spares.is_none_or(|spares| (spares > 0) == (row.spares > 0));
-    let is_saved = arguments.checkpoint.is_none() || row.saved_by == Some(SavedBy::Runtime);
+    let is_saved = arguments.checkpoint.is_none() || matches!(row.saved_by, Some(SavedBy::Runtime(_)));
     is_degree && has_spares && is_saved
 }
 
@@ -240,7 +240,7 @@ fn set(row: &Row, arguments: &mut Arguments) -> String {
         words.push(format!("--spares {}", arguments.spares.get_or_insert(row.spares)));
     }
     let times = row.checkpoint_interval_s.zip(row.first_checkpoint_s);
-    if let (Some(SavedBy::Runtime), Some((interval, first))) = (row.saved_by, times) {
+    if let (Some(SavedBy::Runtime(_)), Some((interval, first))) = (row.saved_by, times) {
         let is_given = arguments.checkpoint.is_some();
         let interval = arguments.checkpoint.get_or_insert_with(|| planner::advise::time_text(interval)).clone();
         let first = planner::advise::time_text(first);

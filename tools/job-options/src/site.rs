@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A key is an option without its dashes. Precedence: the command line, then environment variables, then the user's
-//! file, then the site's. Defaults become words of the command line, so no other code reads the files: a root that
-//! comes back has the words its job began with, whatever the files say by then.
+//! file, then the site's. Defaults become words of the command line, so no other code reads the files: a coordinator
+//! that comes back has the words its job began with, whatever the files say by then.
 
 use super::arguments::{command, find_option, value_count, with_two_dashes};
 use super::files;
@@ -42,8 +42,8 @@ const OF_ONE_RUN: [&str; 16] = [
     "attach",
     "come_back",
     "configfile",
-    "council_socket",
-    "council_term",
+    "quorum_socket",
+    "quorum_term",
     "detach",
     "generate",
     "help",
@@ -51,13 +51,13 @@ const OF_ONE_RUN: [&str; 16] = [
     "output_directory",
     "profile",
     "rankfile",
-    "replace_root",
+    "replace_coordinator",
     "replicate",
     "resume",
     "seed",
 ];
 /// Ids of options with which redrun's other options are elsewhere, or there are none.
-const WITHOUT_DEFAULTS: [&str; 4] = ["attach", "generate", "root", "spawned"];
+const WITHOUT_DEFAULTS: [&str; 4] = ["attach", "generate", "coordinator", "spawned"];
 /// Options that are refused unless one of others is given: their defaults apply only then.
 const NEEDS: [(&str, &[&str]); 15] = [
     (CHECKPOINT_DIRECTORY, &["checkpoint", "resume", "protect"]),
@@ -72,9 +72,9 @@ const NEEDS: [(&str, &[&str]); 15] = [
     ("metrics_targets", &["metrics"]),
     ("mtbf", &["checkpoint", "protect"]),
     ("pool_secret", &["pool"]),
-    ("root_journal", &["detachable", "detach"]),
-    ("root_lease", &["detachable", "detach"]),
-    ("roots", &["detachable", "detach"]),
+    ("coordinator_journal", &["detachable", "detach"]),
+    ("coordinator_lease", &["detachable", "detach"]),
+    ("coordinators", &["detachable", "detach"]),
 ];
 /// Options whose defaults yield to others that say the same or exclude it, besides conflicts that clap knows.
 const GIVES_WAY: [(&str, &[&str]); 8] = [
@@ -255,8 +255,8 @@ enum Distrust {
     Mode,
 }
 
-/// Checks that a file belongs to its user or root, and nobody else can write it. A group with the user's number counts
-/// as that user's own.
+/// Checks that a file belongs to its user or coordinator, and nobody else can write it. A group with the user's number
+/// counts as that user's own.
 fn check_trust(facts: &Metadata, user: Uid) -> Result<(), Distrust> {
     let by_group = facts.mode() & 0o020 != 0 && facts.gid() != facts.uid();
     if facts.uid() != 0 && facts.uid() != user.as_raw() {
@@ -370,8 +370,8 @@ mod tests {
         std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).unwrap();
         let facts = file.as_file().metadata().unwrap();
         let other = Uid::from_raw(facts.uid() + 1);
-        let of_root = facts.uid() == 0;
-        assert_eq!(check_trust(&facts, other), if of_root { Ok(()) } else { Err(Distrust::Owner) });
+        let is_of_root = facts.uid() == 0;
+        assert_eq!(check_trust(&facts, other), if is_of_root { Ok(()) } else { Err(Distrust::Owner) });
         assert_eq!(check_trust(&facts, Uid::from_raw(facts.uid())), Ok(()));
     }
 
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn what_is_no_job_of_its_own_has_no_defaults() {
-        for line in ["--attach ab", "--generate man", "--root -r 2 true", "--spawned"] {
+        for line in ["--attach ab", "--generate man", "--coordinator -r 2 true", "--spawned"] {
             assert_eq!(before(&["[redrun]\nverbose = true\n"], line), line);
         }
     }
@@ -417,12 +417,18 @@ mod tests {
     }
 
     #[test]
+    fn an_old_spelling_of_an_option_is_taken() {
+        let defaults = defaults(&["[redrun]\nroots = 3\n"]).unwrap();
+        assert_eq!(defaults.value("coordinators"), Some("3"));
+    }
+
+    #[test]
     fn a_file_that_is_wrong_is_one_line() {
         for (text, says) in [
             ("[redrun]\nx = \n", "line 2: "),
             ("[redrun]\nnosuch = 1\n", "nosuch: redrun has no such option"),
             ("[redrun]\nr = 1\n", "r: redrun has no such option"),
-            ("[redrun]\nroot = true\n", "root: redrun has no such option"),
+            ("[redrun]\ncoordinator = true\n", "coordinator: redrun has no such option"),
             ("[redrun]\nnp = 2\n", "np: this is said for one run"),
             ("[redrun]\nresume = 'x'\n", "resume: this is said for one run"),
             ("[redrun]\ninject = 'kill'\n", "inject: this is said for one run"),

@@ -84,39 +84,44 @@ fn a_job_outlives_its_terminal_if_that_is_wanted() {
     assert_eq!(parse_line("--detachable true").unwrap().terminal, Terminal::Detachable { leaves: false });
     assert_eq!(parse_line("--detach true").unwrap().terminal, Terminal::Detachable { leaves: true });
     assert_eq!(
-        parse_line("--root --detach true").unwrap().terminal,
-        Terminal::Root { comes_back: None, council: None }
+        parse_line("--coordinator --detach true").unwrap().terminal,
+        Terminal::Coordinator { comes_back: None, quorum: None }
     );
-    let back = parse_line("--root --come-back=00000000000001ab --detach true").unwrap_err();
+    let back = parse_line("--coordinator --come-back=00000000000001ab --detach true").unwrap_err();
     assert_eq!(back, "job 00000000000001ab has left nothing to go on with");
     assert_eq!(parse_line("--attach 01ab").unwrap_err(), r#"attach to Some("01ab")"#);
     assert_eq!(parse_line("--attach").unwrap_err(), "attach to None");
 }
 
 #[test]
-fn processes_wait_for_a_root_that_can_come_back() {
-    let lease = |line| parse_line(line).map(|job| job.hosts.root_lease.as_secs());
-    assert_eq!(lease("--detachable --root-lease 2min true"), Ok(120));
-    assert_eq!(lease("--detachable --root-lease 0 true"), Ok(0));
+fn processes_wait_for_a_coordinator_that_can_come_back() {
+    let lease = |line| parse_line(line).map(|job| job.hosts.coordinator_lease.as_secs());
+    assert_eq!(lease("--detachable --coordinator-lease 2min true"), Ok(120));
+    assert_eq!(lease("--detachable --coordinator-lease 0 true"), Ok(0));
     assert_eq!(lease("true"), Ok(0));
     assert_eq!(lease("--detachable -r 2 --spares 1 --arbitrate true"), Ok(600));
     assert_eq!(lease("--detach --checkpoint asked --output-dir out true"), Ok(600));
-    let journal = |line| parse_line(line).map(|job| job.hosts.root_journal_bytes);
-    assert_eq!((journal("--detach --root-journal 4KiB true"), journal("true")), (Ok(4096), Ok(32 << 20)));
-    let roots = |line| parse_line(line).map(|job| job.hosts.roots);
-    assert_eq!((roots("--detach --roots 3 true"), roots("--detach true")), (Ok(3), Ok(1)));
-    assert_eq!((roots("--roots 1 true"), roots("--detachable --roots 5 true")), (Ok(1), Ok(5)));
+    let journal = |line| parse_line(line).map(|job| job.hosts.coordinator_journal_bytes);
+    assert_eq!((journal("--detach --coordinator-journal 4KiB true"), journal("true")), (Ok(4096), Ok(32 << 20)));
+    let coordinators = |line| parse_line(line).map(|job| job.hosts.coordinators);
+    assert_eq!((coordinators("--detach --coordinators 3 true"), coordinators("--detach true")), (Ok(3), Ok(1)));
+    let old = "--detachable --roots 3 --root-lease 2min --root-journal 4KiB true";
+    assert_eq!((coordinators(old), lease(old), journal(old)), (Ok(3), Ok(120), Ok(4096)));
+    assert_eq!(
+        (coordinators("--coordinators 1 true"), coordinators("--detachable --coordinators 5 true")),
+        (Ok(1), Ok(5))
+    );
     let refused = [
-        ("--roots 3 true", "--roots 3: only the root of a job with --detachable"),
-        ("--detach --roots 3 --root-lease 0 true", "--root-lease 0"),
-        ("--detach --roots 2 true", "--roots 2: 1, 3 or 5"),
-        ("--detach --roots 0 true", "--roots 0"),
-        ("--root-lease 1min true", "--detachable"),
-        ("--detach --root-lease soon true", "not a time"),
-        ("--root-journal 1MiB true", "--detachable"),
-        ("--detach --root-journal long true", "--root-journal"),
-        ("--detach --root-journal 1GiB true", "at most 256 MiB"),
-        ("--detach --root-journal 1 true", "--root-journal 1: say 4 KiB or more"),
+        ("--coordinators 3 true", "--coordinators 3: only the coordinator of a job with --detachable"),
+        ("--detach --coordinators 3 --coordinator-lease 0 true", "--coordinator-lease 0"),
+        ("--detach --coordinators 2 true", "--coordinators 2: 1, 3 or 5"),
+        ("--detach --coordinators 0 true", "--coordinators 0"),
+        ("--coordinator-lease 1min true", "--detachable"),
+        ("--detach --coordinator-lease soon true", "not a time"),
+        ("--coordinator-journal 1MiB true", "--detachable"),
+        ("--detach --coordinator-journal long true", "--coordinator-journal"),
+        ("--detach --coordinator-journal 1GiB true", "at most 256 MiB"),
+        ("--detach --coordinator-journal 1 true", "--coordinator-journal 1: say 4 KiB or more"),
     ];
     for (line, says) in refused {
         let error = lease(line).unwrap_err();

@@ -1,5 +1,5 @@
-//! The coordinator's reports, in words for people ([`line()`]) and as records of the audit log ([`record()`]). No
-//! decision is made here.
+//! The replication manager's reports, in words for people ([`line()`]) and as records of the audit log ([`record()`]).
+//! No decision is made here.
 
 #![forbid(unsafe_code)]
 

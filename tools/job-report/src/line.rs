@@ -2,17 +2,19 @@
 
 use crate::words::{drain_command, in_words, line_failure, refusal_text, time_text};
 use crate::{output, path};
-use coordinator::scrub::{self, Difference};
-use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
-use coordinator::{EndReason, Loss, Report, RetireReason};
-use coordinator::{Laggard, RESTARTS_MAX, SlowHost};
-use coordinator::{Stall, missing_bytes};
 use redrt_types::ReplicaId;
 use redrt_wire::event::{Event, Evidence, Mismatch};
 use redrt_wire::exit::Exit;
+use replication_manager::scrub::{self, Difference};
+use replication_manager::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
+use replication_manager::{EndReason, Loss, Report, RetireReason};
+use replication_manager::{Laggard, RESTARTS_MAX, SlowHost};
+use replication_manager::{Stall, missing_bytes};
 use say::Severity;
 use std::fmt;
 use std::time::Duration;
+
+const SIGKILL: i32 = 9;
 
 /// The line for a report. `None` if the user need not know. `host` names the host of a replica.
 #[must_use]
@@ -53,13 +55,13 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
             )
         }
         // Regular checkpoints are not news.
-        Report::LineTaken { .. } => return None,
-        Report::LineFailed { generation, why } => {
+        Report::CheckpointTaken { .. } => return None,
+        Report::CheckpointFailed { generation, why } => {
             let why = line_failure(why, host);
             (Severity::Warning, format!("checkpoint {generation} was not taken: {why}"))
         }
-        Report::LineKept { generation } => (Severity::Note, format!("checkpoint {generation} is kept after all")),
-        Report::LineAwaitsStart { missing } => {
+        Report::CheckpointKept { generation } => (Severity::Note, format!("checkpoint {generation} is kept after all")),
+        Report::CheckpointAwaitsStart { missing } => {
             const NAMED_MAX: usize = 4;
             let named: Vec<_> = missing.iter().take(NAMED_MAX).map(ToString::to_string).collect();
             let more = if missing.len() > NAMED_MAX { ", …" } else { "" };
@@ -118,6 +120,12 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
         Report::Event(Event::Unsupported { replica, function, why }) => {
             let rank = replica.rank;
             (Severity::Warning, format!("rank {rank} on {}: {function} was refused: {why}", host(*replica)))
+        }
+        Report::Event(Event::Unordered { replica }) => {
+            let who = format!("rank {} on {}", replica.rank, host(*replica));
+            let line = "shares semaphores with child processes: its threads run in an order of their own in each \
+                        replica (docs/determinism.md)";
+            (Severity::Note, format!("{who} {line}"))
         }
         Report::Event(Event::Divergence { replica, parting }) => {
             (Severity::Warning, format!("replica {replica} on {} diverged: {parting}", host(*replica)))
@@ -408,10 +416,18 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             let (rank, place) = (loss.replica.rank, host(loss.replica));
             let cause = Cause(loss);
             let lost = format!("rank {rank} is lost: its last replica {} on {place} {cause}", loss.replica);
-            let spent = spent.map_or_else(String::new, |generation| {
-                format!("; the job has gone back to checkpoint {generation} {RESTARTS_MAX} times without another since")
-            });
-            format!("{lost}{spent}; ending the job").replace("killed", "was killed")
+            let end = match spent {
+                None => "; ending the job".to_owned(),
+                Some(generation) if loss.exit == Exit::Signal(SIGKILL) => format!(
+                    "; the job has gone back to checkpoint {generation} {RESTARTS_MAX} times without another since; \
+                     ending it, to be resumed (redrun --resume)"
+                ),
+                Some(generation) => format!(
+                    "; the job has gone back to checkpoint {generation} {RESTARTS_MAX} times, and the program fails on \
+                     its way from there each time; ending the job"
+                ),
+            };
+            format!("{lost}{end}").replace("killed", "was killed")
         }
         EndReason::Aborted { replica, code, message } if message.is_empty() => {
             format!("rank {} (replica {replica} on {}) called MPI_Abort with code {code}", replica.rank, host(*replica))

@@ -2,13 +2,13 @@
 
 use crate::words::{drain_command, line_failure, refusal_text};
 use crate::{output, path};
-use coordinator::scrub::{self, Difference};
-use coordinator::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
-use coordinator::{EndReason, Loss, Report, RetireReason};
-use coordinator::{Laggard, SlowHost};
 use redrt_types::ReplicaId;
 use redrt_wire::event::{Event, Evidence, Mismatch, ReadingAlone, Vote};
 use redrt_wire::exit::Exit;
+use replication_manager::scrub::{self, Difference};
+use replication_manager::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
+use replication_manager::{EndReason, Loss, Report, RetireReason};
+use replication_manager::{Laggard, SlowHost};
 use serde_json::{Value, json};
 
 /// Name and fields of a report's record.
@@ -39,7 +39,7 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
                 "replica": replica.to_string(), "source": source.to_string(), "host": host, "what": why.to_string(),
             }),
         ),
-        Report::LineTaken { generation, stopped, longest, steps, held, elapsed, bytes, kept_bytes } => (
+        Report::CheckpointTaken { generation, stopped, longest, steps, held, elapsed, bytes, kept_bytes } => (
             "checkpoint",
             json!({
                 "generation": generation.0, "stopped_ms": stopped.as_secs_f64() * 1e3, "replica": longest.to_string(),
@@ -48,11 +48,11 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
                 "bytes": bytes, "kept_bytes": kept_bytes,
             }),
         ),
-        Report::LineFailed { generation, why } => {
+        Report::CheckpointFailed { generation, why } => {
             ("checkpoint-failed", json!({ "generation": generation.0, "why": line_failure(why, host) }))
         }
-        Report::LineKept { generation } => ("checkpoint-kept", json!({ "generation": generation.0 })),
-        Report::LineAwaitsStart { missing } => {
+        Report::CheckpointKept { generation } => ("checkpoint-kept", json!({ "generation": generation.0 })),
+        Report::CheckpointAwaitsStart { missing } => {
             let missing: Vec<_> = missing.iter().map(ToString::to_string).collect();
             ("checkpoint-awaits-start", json!({ "missing": missing }))
         }
@@ -114,6 +114,9 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
             "unsupported",
             json!({ "replica": replica.to_string(), "host": host(*replica), "function": function, "why": why }),
         ),
+        Report::Event(Event::Unordered { replica }) => {
+            ("threads-unordered", json!({ "replica": replica.to_string(), "host": host(*replica) }))
+        }
         Report::Event(Event::Reconnected { replica, peer }) => {
             ("reconnected", json!({ "replica": replica.to_string(), "peer": peer.to_string() }))
         }

@@ -1,9 +1,12 @@
 use super::*;
-use coordinator::{EndReason, Refusal, Report, RetireReason};
 use proptest::prelude::*;
-use redrt_types::ReplicaId;
+use redrt_types::{ReplicaId, ViewNumber};
+use redrt_wire::checkpoint::Generation;
 use redrt_wire::event::Event;
 use redrt_wire::lack::Lack;
+use replication_manager::{EndReason, Refusal, Report, RetireReason};
+
+const VIEW: ViewNumber = ViewNumber(1);
 
 fn told(report: &Report) -> String {
     line(report, &|_| "h".into()).expect("it has a line").1
@@ -28,19 +31,39 @@ fn a_replica_that_goes_is_told_of_with_its_host_and_the_reason() {
 
 #[test]
 fn what_the_kernel_killed_for_want_of_memory_is_told_as_that() {
-    use coordinator::{CloneFailure, Loss};
     use redrt_wire::exit::Exit;
     use redrt_wire::no_image::NoImage;
+    use replication_manager::{CloneFailure, Loss};
     let (replica, source) = (ReplicaId::new(0, 1), ReplicaId::new(0, 0));
-    let loss = Loss { replica, exit: Exit::OutOfMemory, greeted: true, left: 1, view: redrt_types::ViewNumber(1) };
+    let loss = Loss { replica, exit: Exit::OutOfMemory, is_of_host: false, greeted: true, left: 1, view: VIEW };
     let lost = told(&Report::Lost(loss));
     assert!(lost.contains("killed by signal 9 (SIGKILL) of the kernel, which had no memory left"), "{lost}");
-    let why = CloneFailure::NoImage(NoImage::NoRoom { needed_bytes: 90 << 20, free_bytes: 31 << 20 });
+    let why = CloneFailure::NoImage(NoImage::NotEnoughMemory { needed_bytes: 90 << 20, free_bytes: 31 << 20 });
     let waits = told(&Report::CloneFailed { replica, source, host: "h".into(), why });
     assert_eq!(
         waits,
         "0.0 is copied to h as 0.1 when there is memory for it: it needs about 90 MiB, and 31 MiB are free there"
     );
+}
+
+/// A crash is the program's, a kill from outside is not.
+#[test]
+fn a_job_that_went_back_too_often_says_whose_fault_it_is() {
+    use redrt_wire::exit::Exit;
+    use replication_manager::Loss;
+    let told_of = |exit| {
+        let replica = ReplicaId::new(0, 0);
+        let loss = Loss { replica, exit, is_of_host: false, greeted: true, left: 0, view: VIEW };
+        told(&Report::Ending(EndReason::SphereLost { loss, spent: Some(Generation(4)) }))
+    };
+    let crash = told_of(Exit::Signal(11));
+    assert!(
+        crash.ends_with(
+            "to checkpoint 4 3 times, and the program fails on its way from there each time; ending the job"
+        )
+    );
+    let kill = told_of(Exit::Signal(9));
+    assert!(kill.ends_with("3 times without another since; ending it, to be resumed (redrun --resume)"), "{kill}");
 }
 
 #[test]

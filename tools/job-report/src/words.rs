@@ -1,7 +1,7 @@
 //! Parts of sentences.
 
-use coordinator::{LineFailure, Refusal};
 use redrt_types::ReplicaId;
+use replication_manager::{CheckpointFailure, Refusal};
 use sdc_detect::{Difference, Element};
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub fn refusal_text(refusal: &Refusal) -> String {
 
 /// Reason for a failed checkpoint, with the hosts of replicas in it. `host` names the host of a replica.
 #[must_use]
-pub fn line_failure(why: &LineFailure, host: &dyn Fn(ReplicaId) -> String) -> String {
+pub fn line_failure(why: &CheckpointFailure, host: &dyn Fn(ReplicaId) -> String) -> String {
     why.told(&|replica| format!("{replica} on {}", host(replica)))
 }
 

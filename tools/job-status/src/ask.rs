@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, bail};
 use control_network::door;
 use control_network::link::{Link, Received};
+use coordinator_records::ledger;
 use redrt_wire::tree::{Down, Question, Up};
-use root_records::ledger;
 use running_jobs::Found;
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const CHECKPOINT_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The host's daemon must be started first.
 const START_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// Asks a job. The answer to a granted wish is empty.
+/// Asks a job. The answer to a granted request is empty.
 ///
 /// # Errors
 /// When the job has ended, has no root, or does not answer.
@@ -29,7 +29,7 @@ pub fn ask(found: &Found, question: Question) -> Result<String> {
         Ok(opened) => opened,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             if ledger::rootless().contains(&found.job) {
-                bail!("{}", ledger::no_root(&found.job));
+                bail!("{}", ledger::no_coordinator(&found.job));
             }
             if let Some(way) = found.way_there() {
                 let why = "has a network of its own, which cannot be reached from here";

@@ -32,16 +32,17 @@ pub struct Status {
     pub moves: Vec<Move>,
     pub clones: Vec<Clone>,
     pub hosts: Vec<Host>,
-    pub root: RootPlace,
+    #[serde(rename = "root")]
+    pub coordinator: CoordinatorPlace,
     pub terminal: String,
 }
 
-/// Host of a job's root.
+/// Host of a job's coordinator.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
-pub struct RootPlace {
+pub struct CoordinatorPlace {
     pub host: String,
-    /// Hosts that hold the root's records; empty if only the root does.
+    /// Hosts that hold the coordinator's records; empty if only the coordinator does.
     pub hosts: Vec<String>,
 }
 
@@ -73,14 +74,14 @@ impl Status {
         Ok(lines)
     }
 
-    /// The wanted job and its root's host, if consoles can attach to it. `None` otherwise.
+    /// The wanted job and its coordinator's host, if consoles can attach to it. `None` otherwise.
     #[must_use]
-    pub fn root_of(wanted: Option<&str>) -> Option<(String, String)> {
+    pub fn coordinator_of(wanted: Option<&str>) -> Option<(String, String)> {
         let status = Self::of(&running_jobs::find(wanted).ok()?).ok().filter(Self::is_detachable)?;
-        Some((status.job, status.root.host))
+        Some((status.job, status.coordinator.host))
     }
 
-    /// True if consoles can attach to the job, on its root's host.
+    /// True if consoles can attach to the job, on its coordinator's host.
     pub fn is_detachable(&self) -> bool {
         self.terminal != "own"
     }
@@ -99,13 +100,14 @@ impl Status {
 /// A table for people, of several lines.
 impl Display for Status {
     fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
-        let Self { job, program, user, state, elapsed_s, view, root, .. } = self;
+        let Self { job, program, user, state, elapsed_s, view, coordinator, .. } = self;
         writeln!(out, "job {job}: {state}, {elapsed_s:.1} s, view {view}; {program}, of {user}")?;
         if self.is_detachable() {
-            let others: Vec<_> = root.hosts.iter().filter(|host| **host != root.host).map(String::as_str).collect();
+            let others: Vec<_> =
+                coordinator.hosts.iter().filter(|host| **host != coordinator.host).map(String::as_str).collect();
             let with =
                 if others.is_empty() { String::new() } else { format!(", kept on {} as well", others.join(", ")) };
-            writeln!(out, "root on {}{with}", root.host)?;
+            writeln!(out, "coordinator on {}{with}", coordinator.host)?;
         }
         writeln!(out, "\nrank  replicas")?;
         for rank in &self.ranks {
@@ -245,7 +247,7 @@ pub struct Checkpoint {
     pub progress: Option<Progress>,
 }
 
-/// A wish to move a replica.
+/// A request to move a replica.
 #[derive(PartialEq, Debug, Deserialize)]
 #[allow(missing_docs)]
 pub struct Move {
@@ -306,7 +308,7 @@ mod tests {
         let table = status("running").to_string();
         for part in [
             "job 00ab: running, 1.5 s, view 3; ./app, of me",
-            "root on h1, kept on h2, h3 as well\n",
+            "coordinator on h1, kept on h2, h3 as well\n",
             "0.1 on h2 (7): lost (96 bytes kept, 3 messages open)",
             "h2                           4  dead",
             "   0  0.1 on h2 (7)",

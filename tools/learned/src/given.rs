@@ -3,7 +3,7 @@
 use super::Unknown;
 use clap::Args;
 use command_line::quantity::{bytes, seconds, share};
-use planner::advise::{Objective, Question, SaveCost};
+use planner::advise::{HostBounds, Objective, Question, SaveCost};
 use planner::policy::Replacement;
 use planner::profile::Learned;
 
@@ -168,6 +168,7 @@ impl Known {
             clone_slowdown: self.clone_slowdown,
             checkpoint_s: self.own_checkpoint_s,
             save: Some(self.save),
+            bounds: HostBounds::default(),
             image_bytes: self.image_bytes,
             watts: None,
             deadline_s: None,

@@ -1,9 +1,10 @@
 //! Hosts on which a job continues from a checkpoint: those with its parts, if hosts keep them, and those with room.
 
 use crate::plan::{HostPlan, PlannedHost};
-use line_store::{Homeless, Manifest, objects, place};
+use checkpoint_store::{Homeless, Manifest, objects, place};
 use redrt_types::{View, VirtualRank, is_same_host};
-use redrt_wire::line::{Place, image_path, memory_path};
+use redrt_wire::checkpoint::{PiecePlace, Place, WantedPart, image_path, memory_path};
+use redrt_wire::control::Transport;
 use redrt_wire::object::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -125,21 +126,27 @@ pub fn gone<'a>(manifest: &'a Manifest, plan: &'a HostPlan) -> impl Iterator<Ite
 
 /// Place at which a process continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seat {
+pub struct RestorePlace {
     /// Number of its host.
     pub host: u32,
     /// Directory on that host with its rank's image.
     pub directory: PathBuf,
 }
 
-/// Seat of each process of `view`, in the order of process numbers. A process stays on its host if its rank's image can
-/// be had there. Otherwise it goes to the host with the fewest processes among those that can have the image, without
-/// siblings if possible.
+/// Place of each process of `view`, in the order of process numbers. A process stays on its host if its rank's image
+/// can be had there. Otherwise it goes to the host with the fewest processes among those that can have the image,
+/// without siblings if possible.
 #[must_use]
-pub fn seats(manifest: &Manifest, plan: &HostPlan, view: &View, job: &Path, of_all: &Path) -> Vec<Option<Seat>> {
+pub fn restore_places(
+    manifest: &Manifest,
+    plan: &HostPlan,
+    view: &View,
+    job: &Path,
+    of_all: &Path,
+) -> Vec<Option<RestorePlace>> {
     let mut taken: Vec<Vec<VirtualRank>> = vec![Vec::new(); plan.hosts.len()];
-    let mut seats = vec![None; manifest.world.process_count() as usize];
-    // Processes with fixed seats come first.
+    let mut restore_places = vec![None; manifest.world.process_count() as usize];
+    // Processes with fixed places come first.
     let mut later = Vec::new();
     let live = manifest.world.replicas().filter(|replica| view.is_live(*replica));
     for replica in live {
@@ -149,25 +156,26 @@ pub fn seats(manifest: &Manifest, plan: &HostPlan, view: &View, job: &Path, of_a
         match own.and_then(|host| Some((host, directory_on(manifest, plan, image.host, host, job, of_all)?))) {
             Some((host, directory)) => {
                 taken[host as usize].push(replica.rank);
-                seats[process] = Some(Seat { host, directory });
+                restore_places[process] = Some(RestorePlace { host, directory });
             }
             None => later.push(replica),
         }
     }
     for replica in later {
         let image = manifest.image(replica.rank);
-        let seat = |host| Some(Seat { host, directory: directory_on(manifest, plan, image.host, host, job, of_all)? });
-        let order = |seat: &Seat| {
-            let ranks = &taken[seat.host as usize];
-            (ranks.contains(&replica.rank), plan.hosts[seat.host as usize].spare, ranks.len())
+        let restore_place =
+            |host| Some(RestorePlace { host, directory: directory_on(manifest, plan, image.host, host, job, of_all)? });
+        let order = |restore_place: &RestorePlace| {
+            let ranks = &taken[restore_place.host as usize];
+            (ranks.contains(&replica.rank), plan.hosts[restore_place.host as usize].spare, ranks.len())
         };
-        let best = (0..plan.hosts.len() as u32).filter_map(seat).min_by_key(order);
-        if let Some(seat) = &best {
-            taken[seat.host as usize].push(replica.rank);
+        let best = (0..plan.hosts.len() as u32).filter_map(restore_place).min_by_key(order);
+        if let Some(restore_place) = &best {
+            taken[restore_place.host as usize].push(replica.rank);
         }
-        seats[manifest.world.process(replica).0 as usize] = best;
+        restore_places[manifest.world.process(replica).0 as usize] = best;
     }
-    seats
+    restore_places
 }
 
 /// Directory on host `here` with the part of host `of`. `None` if it is not seen there.
@@ -223,13 +231,59 @@ pub fn objects(
     wanted.into_iter().map(|entries| entries.into_iter().collect()).collect()
 }
 
+/// Parts that each host makes of pieces of a checkpoint and its chain: images of the ranks seated there, and the memory
+/// that its processes shared.
+#[must_use]
+pub fn parts(
+    newest: &Manifest,
+    older: &[Manifest],
+    seated: &[(VirtualRank, u32)],
+    plan: &HostPlan,
+    directory: &dyn Fn(u32, &Manifest) -> PathBuf,
+) -> Vec<Vec<WantedPart>> {
+    let mut wanted = vec![Vec::new(); plan.hosts.len()];
+    for manifest in std::iter::once(newest).chain(older) {
+        let Some(code) = manifest.level.code() else { continue };
+        let mut files: BTreeMap<(u32, u32), BTreeSet<String>> = BTreeMap::new();
+        let mut want = |host: u32, source: u32, path: PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.entry((host, source)).or_default().insert(name);
+        };
+        let has_memory = manifest.generation == newest.generation
+            && !newest.world.is_replicated()
+            && newest.options.transport != Transport::Tcp;
+        for (rank, host) in seated {
+            let source = manifest.image(*rank).host;
+            want(*host, source, image_path(Path::new(""), *rank));
+            if has_memory {
+                want(*host, source, memory_path(Path::new(""), source));
+            }
+        }
+        for ((host, source), files) in files {
+            let at =
+                |holder: u32| (0..).zip(&plan.hosts).find(|(_, at)| is_called(at, &manifest.hosts[holder as usize]));
+            let place = |(index, holder)| Some(PiecePlace { index, holder, host: at(holder)?.0 });
+            wanted[host as usize].push(WantedPart {
+                generation: manifest.generation,
+                source,
+                code: (code.data, code.parity),
+                pieces: manifest.pieces_of(source).filter_map(place).collect(),
+                directory: directory(host, manifest),
+                files: files.into_iter().collect(),
+            });
+        }
+    }
+    wanted
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use line_store::{Level, Member};
+    use checkpoint_store::pieces::Code;
+    use checkpoint_store::{Level, Member};
     use redrt_types::{ReplicaId, View, World};
+    use redrt_wire::checkpoint::Generation;
     use redrt_wire::daemon::HostName;
-    use redrt_wire::line::Generation;
     use redrt_wire::object::{Facts, Stored};
 
     fn planned(name: &str, spare: bool) -> PlannedHost {
@@ -275,6 +329,7 @@ mod tests {
             level,
             objects: Vec::new(),
             has_shared_log: false,
+            pieces: Vec::new(),
             copies: if level.is_of_hosts() { vec![None; 3] } else { Vec::new() },
         }
     }
@@ -300,8 +355,13 @@ mod tests {
         let found = after_loss(&manifest, &plan, &|host| host == 1).unwrap();
         assert_eq!(names(&found), [("a", false), ("a", false), ("c", true)]);
         let places = |manifest: &Manifest, plan: &HostPlan| -> Vec<_> {
-            let seats = seats(manifest, plan, &manifest.view, Path::new("/j"), Path::new("/j/line-3"));
-            seats.into_iter().flatten().map(|seat| (seat.host, seat.directory.display().to_string())).collect()
+            let restore_places =
+                restore_places(manifest, plan, &manifest.view, Path::new("/j"), Path::new("/j/line-3"));
+            restore_places
+                .into_iter()
+                .flatten()
+                .map(|restore_place| (restore_place.host, restore_place.directory.display().to_string()))
+                .collect()
         };
         let expected = |names: [&str; 2]| (0..).zip(names.map(str::to_owned)).collect::<Vec<(u32, String)>>();
         assert_eq!(places(&manifest, &found), expected(["/j/at-0/line-3", "/j/at-0/line-3"]));
@@ -327,8 +387,11 @@ mod tests {
         let plan = plan(&["a", "b", "c"], &[]);
         let hosts = |manifest: &Manifest| -> Vec<_> {
             let view = manifest.view_of_images(&manifest.degrees);
-            let seats = seats(manifest, &plan, &view, Path::new("/j"), Path::new("/j/line-3"));
-            seats.iter().map(|seat| seat.as_ref().map(|seat| seat.host)).collect()
+            let restore_places = restore_places(manifest, &plan, &view, Path::new("/j"), Path::new("/j/line-3"));
+            restore_places
+                .iter()
+                .map(|restore_place| restore_place.as_ref().map(|restore_place| restore_place.host))
+                .collect()
         };
         assert_eq!(hosts(&manifest), [Some(0), Some(1), Some(2), Some(0), Some(1), None]);
         // 0.0 is saved on a, and copied to b; 1.1 is on b alone.
@@ -357,6 +420,34 @@ mod tests {
     }
 
     #[test]
+    fn a_lost_part_is_made_of_pieces_where_its_processes_go_on() {
+        let level = Level::Erasure(Code::new(2, 1).unwrap());
+        // c is a spare host that has pieces.
+        let pieces = vec![[0, 1, 2].map(Some).to_vec(), vec![Some(1), None, Some(0)], Vec::new()];
+        let mut manifest = Manifest { pieces, ..manifest(level) };
+        let plan = plan(&["a", "b"], &["c"]);
+        let of_lost = after_loss(&manifest, &plan, &|host| host == 1).unwrap_err();
+        let said = "2 pieces of the part of b are needed, and 1 can be had, without b";
+        assert_eq!(of_lost.to_string(), said);
+        manifest.pieces[1][1] = Some(2);
+        let found = after_loss(&manifest, &plan, &|host| host == 1).unwrap();
+        assert_eq!(names(&found), [("a", false), ("c", false), ("c", true)]);
+        let restore_places = restore_places(&manifest, &found, &manifest.view, Path::new("/j"), Path::new("/j/line-3"));
+        assert_eq!(restore_places[1], Some(RestorePlace { host: 1, directory: "/j/at-1/line-3".into() }));
+        let directory = |host, of: &Manifest| place::of_host(Path::new("/j"), host, of.generation);
+        let wanted = parts(&manifest, &[], &[(VirtualRank(0), 0), (VirtualRank(1), 1)], &found, &directory);
+        let place = |index, holder, host| PiecePlace { index, holder, host };
+        assert_eq!(wanted[0][0].pieces, [place(0, 0, 0), place(2, 2, 1)]);
+        assert_eq!(
+            (wanted[0][0].source, &wanted[0][0].files[..]),
+            (0, &["0.image", "host-0.memory"].map(str::to_owned)[..])
+        );
+        assert_eq!(wanted[1][0].pieces, [place(1, 2, 1), place(2, 0, 0)]);
+        assert_eq!(wanted[1][0].directory, Path::new("/j/at-1/line-3"));
+        assert_eq!(wanted[2], []);
+    }
+
+    #[test]
     fn a_job_is_resumed_where_its_parts_are() {
         let mut manifest = manifest(Level::Partner);
         manifest.copies[1] = Some(2);
@@ -370,9 +461,10 @@ mod tests {
             assert_eq!(names(&found), [("x", false), ("b", false), ("x", false)]);
             let found = after_loss(&manifest, &plan(&["a", "b"], &["c"]), &|host| host == 1).unwrap();
             assert_eq!(names(&found), [("a", false), ("c", false), ("c", true)]);
-            let seats = seats(&manifest, &found, &manifest.view, Path::new("/j"), Path::new("/j/line-3"));
+            let restore_places =
+                restore_places(&manifest, &found, &manifest.view, Path::new("/j"), Path::new("/j/line-3"));
             let directory = if level == Level::Shared { "/j/line-3" } else { "/j/at-1/line-3" };
-            assert_eq!(seats[1], Some(Seat { host: 1, directory: directory.into() }));
+            assert_eq!(restore_places[1], Some(RestorePlace { host: 1, directory: directory.into() }));
         }
     }
 }

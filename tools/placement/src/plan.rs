@@ -73,15 +73,16 @@ pub struct HostPlan {
     /// True if connections between processes are encrypted.
     pub secure: bool,
     /// Address on which `redrun` listens.
-    pub root_address: IpAddr,
+    pub coordinator_address: IpAddr,
     /// Time within which a dead host is found.
     pub detect_timeout: Duration,
-    /// Time for which processes outlive a killed root; zero if they end with it.
-    pub root_lease: Duration,
-    /// Number of hosts with the root's records. With more than one, processes also outlive the root's host.
-    pub roots: u8,
-    /// Length above which the root's journal is replaced by a snapshot.
-    pub root_journal_bytes: u64,
+    /// Time for which processes outlive a killed coordinator; zero if they end with it.
+    pub coordinator_lease: Duration,
+    /// Number of hosts with the coordinator's records. With more than one, processes also outlive the coordinator's
+    /// host.
+    pub coordinators: u8,
+    /// Length above which the coordinator's journal is replaced by a snapshot.
+    pub coordinator_journal_bytes: u64,
     /// Number of processes for each host, if given.
     pub per_host: Option<u32>,
     /// Layout of processes.
@@ -120,11 +121,11 @@ impl HostPlan {
             fan_out: host_watch::shape::FAN_OUT,
             interface: None,
             secure: false,
-            root_address: Ipv4Addr::LOCALHOST.into(),
+            coordinator_address: Ipv4Addr::LOCALHOST.into(),
             detect_timeout: DETECT_TIMEOUT,
-            root_lease: Duration::ZERO,
-            roots: 1,
-            root_journal_bytes: root_journal::file::JOURNAL_BYTES_USUAL,
+            coordinator_lease: Duration::ZERO,
+            coordinators: 1,
+            coordinator_journal_bytes: coordinator_journal::file::JOURNAL_BYTES_USUAL,
             per_host: None,
             map_by: MapBy::Slot,
             binding: Binding::default(),

@@ -94,7 +94,7 @@ impl Client {
         }
     }
 
-    /// Client of a job whose root was killed. It connects in [`Client::go_on`]; calls before that replay earlier
+    /// Client of a job whose coordinator was killed. It connects in [`Client::go_on`]; calls before that replay earlier
     /// orders.
     pub fn of_past(address: SocketAddr, secret: &Secret, job: JobId, now: Duration) -> Result<Self> {
         Ok(Self {
@@ -259,14 +259,14 @@ impl Client {
     fn read(&mut self, link: LinkId, now: Duration) {
         loop {
             match self.hub.next_message::<FromPool>(link) {
-                Ok(Some(message)) => self.hear(message, now),
+                Ok(Some(message)) => self.handle(message, now),
                 Ok(None) => return,
                 Err(error) => return self.part(&format!("{error:#}"), now),
             }
         }
     }
 
-    fn hear(&mut self, message: FromPool, now: Duration) {
+    fn handle(&mut self, message: FromPool, now: Duration) {
         match message {
             FromPool::Prove if self.is_starting => self.is_asked_for_user = true,
             // The administrator has a new key, or has restarted the pool with `--munge`.

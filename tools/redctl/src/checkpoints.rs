@@ -4,6 +4,9 @@ mod objects;
 mod parts;
 
 use anyhow::{Context, Result, bail};
+use checkpoint_files::{remote, undo};
+use checkpoint_store::pieces::{check_piece, parse_piece};
+use checkpoint_store::{Kept, Level, Manifest, Store, names, place};
 use clap::{Args, Subcommand};
 use cloner::image::check::check;
 use cloner::image::digests::{Base, Contents};
@@ -12,11 +15,9 @@ use command_line::UsageError;
 use job_options::checkpoint::find_store;
 use job_options::checkpoint_directory;
 use job_report::time_text;
-use line_files::{remote, undo};
-use line_store::{Kept, Manifest, Store, names, place};
 use objects::Remote;
 use parts::{OnHosts, Part, PartWork, ask};
-use redrt_wire::line::{Generation, pages_path};
+use redrt_wire::checkpoint::{Generation, pages_path};
 use redrt_wire::secret::Secret;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -85,6 +86,19 @@ pub enum Work {
     /// What this host keeps of a job whose manifests are on another
     #[command(hide = true)]
     Part(Part),
+    /// Manifests that this host has, for `redrun --resume` on another
+    #[command(hide = true)]
+    Manifests(Manifests),
+}
+
+/// `redctl checkpoint manifests`, which `redrun` starts on other hosts.
+#[derive(Args, Clone, Debug)]
+pub struct Manifests {
+    /// A directory, or the number of a job.
+    which: PathBuf,
+    /// Where checkpoints are kept.
+    #[arg(long = "checkpoint-dir")]
+    directory: PathBuf,
 }
 
 impl Which {
@@ -155,7 +169,7 @@ fn place_of(store: &Store, remote: Option<&Remote>) -> String {
     remote.map_or_else(|| store.directory().display().to_string(), |remote| remote.of_job(store).url().to_owned())
 }
 
-fn as_json(place: &str, generation: Generation, opened: &Result<Kept, line_store::Error>) -> Value {
+fn as_json(place: &str, generation: Generation, opened: &Result<Kept, checkpoint_store::Error>) -> Value {
     let directory = place;
     match opened {
         Err(error) => json!({ "directory": directory, "number": generation.0, "error": error.to_string() }),
@@ -222,6 +236,10 @@ pub fn list(list: &List) -> Result<()> {
 pub fn work(work: &Work) -> Result<()> {
     match work {
         Work::Part(part) => parts::work(part),
+        Work::Manifests(Manifests { which, directory }) => {
+            let found = job_options::checkpoint::on_hosts::here(which, directory)?;
+            found.iter().try_for_each(|one| Ok(say::line(format_args!("{}", serde_json::to_string(one)?))?))
+        }
         Work::Verify { which, on_hosts } => {
             let Found { stores, remote } = which.stores()?;
             anyhow::ensure!(!stores.is_empty(), "there are no checkpoints in {}", which.place().display());
@@ -267,7 +285,10 @@ pub fn work(work: &Work) -> Result<()> {
                         bail!("checkpoint {generation} stays: {}", wrong.join("; "));
                     }
                 }
-                store.delete(generation)?;
+                // Hosts that were asked may have removed a manifest that this one sees too.
+                if store.generations()?.contains(&generation) {
+                    store.delete(generation)?;
+                }
             }
             if let Some(log) = shared_log.filter(|_| store.generations().is_ok_and(|left| left.is_empty())) {
                 file_undo::Directory::at(log).remove()?;
@@ -289,7 +310,7 @@ pub fn work(work: &Work) -> Result<()> {
 
 /// The files of a line that this host can see.
 fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
-    if kept.manifest.level.is_fetched() {
+    if kept.manifest.level == Level::Object {
         return Ok(kept.manifest.objects.iter().map(|stored| kept.directory.join(&stored.key)).collect());
     }
     if !kept.manifest.level.is_of_hosts() {
@@ -299,7 +320,8 @@ fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
     for place in place::seen(store.directory(), kept.manifest.generation)? {
         let entries = std::fs::read_dir(&place).with_context(|| place.display().to_string())?;
         let is_whole = |path: &PathBuf| {
-            path.extension().is_some_and(|kind| [IMAGE, PAGES, MEMORY, CUT].iter().any(|whole| kind == *whole))
+            let is_kind = |kind| [IMAGE, PAGES, MEMORY, CUT].iter().any(|whole| kind == *whole);
+            path.extension().is_some_and(is_kind) || is_piece(path)
         };
         files.extend(entries.flatten().map(|entry| entry.path()).filter(is_whole));
     }
@@ -311,14 +333,18 @@ fn is_kind(path: &Path, kind: &str) -> bool {
     path.extension().is_some_and(|extension| extension == kind)
 }
 
+fn is_piece(path: &Path) -> bool {
+    path.file_name().and_then(|name| parse_piece(name.to_str()?)).is_some()
+}
+
 fn opened(path: &Path, key: Option<&Secret>) -> io::Result<Box<dyn Read + Send>> {
-    line_store::reader(path, key).map_err(io::Error::other)
+    checkpoint_store::reader(path, key).map_err(io::Error::other)
 }
 
 /// The contents of an image, including the images that it is built on. They come from the files beside the images where
 /// these are readable, otherwise from the images.
 fn base(image: &Path, number: u64, key: Option<&Secret>) -> io::Result<Base> {
-    let lower = names::of_line(image, Generation(number));
+    let lower = names::of_checkpoint(image, Generation(number));
     let beside = opened(&pages_path(&lower), key).and_then(Contents::read);
     let contents = match beside {
         Ok(contents) => contents,
@@ -348,6 +374,8 @@ pub(super) fn check_file(path: &Path, key: Option<&Secret>) -> Option<io::Result
         undo::verify(path)
     } else if is_kind(path, MEMORY) {
         opened(path, key).and_then(SharedMemory::check)
+    } else if is_piece(path) {
+        opened(path, key).and_then(|mut piece| check_piece(&mut piece))
     } else {
         return None;
     })
@@ -381,7 +409,7 @@ fn verify(
     if let Some(link) = kept.manifest.chain.iter().find(|link| damaged.contains(link)) {
         bail!("it is built on checkpoint {link}, which is damaged");
     }
-    Ok(match kept.manifest.level.is_of_hosts() && !kept.manifest.level.is_fetched() {
+    Ok(match kept.manifest.level.is_on_hosts() {
         false => "as it was written".to_owned(),
         true if elsewhere.is_some() => "as it was written, on all hosts that keep it".to_owned(),
         true => {

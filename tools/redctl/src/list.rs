@@ -1,9 +1,9 @@
 //! `redctl list`: this user's jobs on this host, and those that wait for a terminal.
 
 use anyhow::Result;
+use coordinator_records::ledger;
+use job_console::client;
 use job_status::Status;
-use root_records::ledger;
-use root_terminal::client;
 use running_jobs::Found;
 use say::columns::aligned;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct Arguments {
 #[derive(PartialEq, Debug, Serialize)]
 struct Row {
     job: String,
-    /// Address at which `redrun` listens. `None` when the job has ended, or its root was killed.
+    /// Address at which `redrun` listens. `None` when the job has ended, or its coordinator was killed.
     address: Option<String>,
     /// `None` when the job has ended or does not answer.
     #[serde(flatten)]
@@ -58,25 +58,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn rows() -> Result<Vec<Row>> {
-    let seats: Vec<_> = client::seats().into_iter().map(|(job, _)| job).collect();
+    let console_sockets: Vec<_> = client::console_sockets().into_iter().map(|(job, _)| job).collect();
     let running = running_jobs::find_all()?;
     // Asked in parallel: a job that does not answer takes some seconds.
     let asked = thread::scope(|scope| {
         let asking: Vec<_> = running.iter().map(|found| scope.spawn(|| Status::of(found))).collect();
         asking.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect::<Vec<_>>()
     });
-    let mut rows: Vec<_> = running.iter().zip(asked).map(|(found, status)| row(found, status, &seats)).collect();
+    let mut rows: Vec<_> =
+        running.iter().zip(asked).map(|(found, status)| row(found, status, &console_sockets)).collect();
     // Jobs of the rows above are left out: they could not be asked, and their rows say why.
     let is_new = |job: &String| running.iter().all(|found| found.job != *job);
     rows.extend(ledger::rootless().into_iter().filter(is_new).map(|job| Row {
-        health: ledger::no_root(&job),
+        health: ledger::no_coordinator(&job),
         job,
         address: None,
         facts: None,
         is_detachable: true,
         attach_on: None,
     }));
-    let ended = seats.iter().filter(|job| is_new(job)).map(|job| Row {
+    let ended = console_sockets.iter().filter(|job| is_new(job)).map(|job| Row {
         job: job.clone(),
         address: None,
         facts: None,
@@ -88,10 +89,10 @@ fn rows() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn row(found: &Found, status: Result<Status>, seats: &[String]) -> Row {
+fn row(found: &Found, status: Result<Status>, console_sockets: &[String]) -> Row {
     let health = status.as_ref().map_or_else(|error| format!("{error:#}"), Status::health);
-    let is_elsewhere = |status: &&Status| status.is_detachable() && !seats.contains(&found.job);
-    let attach_on = status.as_ref().ok().filter(is_elsewhere).map(|status| status.root.host.clone());
+    let is_elsewhere = |status: &&Status| status.is_detachable() && !console_sockets.contains(&found.job);
+    let attach_on = status.as_ref().ok().filter(is_elsewhere).map(|status| status.coordinator.host.clone());
     let facts = status.ok().map(|status| Facts {
         ranks: status.ranks.len(),
         replicas: status.ranks.iter().map(|rank| rank.live).sum(),
@@ -100,7 +101,7 @@ fn row(found: &Found, status: Result<Status>, seats: &[String]) -> Row {
         user: status.user,
     });
     let (job, address) = (found.job.clone(), Some(found.address.to_string()));
-    Row { is_detachable: seats.contains(&job), job, address, facts, health, attach_on }
+    Row { is_detachable: console_sockets.contains(&job), job, address, facts, health, attach_on }
 }
 
 /// A time in its two largest units.

@@ -4,11 +4,11 @@ use super::{checkpoints, debug, list, pool, top};
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser, Subcommand};
 use command_line::{Generate, UsageError, generate_for};
+use coordinator_records::quorum::mirror::find_elsewhere;
 use job_options::parse_host;
 use job_status::{Replica, Status, Who, ask};
 use redrt_types::ReplicaId;
 use redrt_wire::tree::Question;
-use root_records::council::mirror::find_elsewhere;
 use running_jobs::Found;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -188,7 +188,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         _ => arguments.job.as_deref(),
     };
     let found = running_jobs::find(of_job).map_err(|error| match find_elsewhere(of_job) {
-        Some((job, host)) => anyhow::anyhow!("job {job} has its root on host {host}: redctl there knows it"),
+        Some((job, host)) => anyhow::anyhow!("job {job} has its coordinator on host {host}: redctl there knows it"),
         None => error,
     })?;
     if let What::Status { watch: Some(seconds), .. } = arguments.what {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use command_line::UsageError;
 use learned::site::Site;
 use learned::store::Store;
-use planner::advise::{Corruption, Objective, Question, Row, SavedBy, Source};
+use planner::advise::{Corruption, HostBounds, Level, Objective, Question, Row, SavedBy, Source};
 use std::path::Path;
 
 pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer> {
@@ -34,6 +34,12 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
         },
         seed: arguments.seed,
         save: Some(known.save).filter(|_| !arguments.no_checkpoints),
+        bounds: HostBounds {
+            disk_rate: arguments.disk_rate,
+            network_rate: arguments.network_rate,
+            disk_bytes: arguments.host_disk,
+            memory_bytes: arguments.host_memory,
+        },
         ..known.question(arguments.per_host, mttf_s)
     };
     let advice = question.advise().map_err(|error| UsageError(error.to_string()))?;
@@ -44,8 +50,11 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
             notes.push(format!("with checkpoints that the program makes itself, every {interval:.0} s of its work"));
         }
     }
-    if advice.rows.iter().any(|row| row.saved_by == Some(SavedBy::Runtime)) {
-        notes.push(LEVELS_NOTE.into());
+    let on_hosts = |row: &Row| matches!(row.saved_by, Some(SavedBy::Runtime(level)) if level != Level::Shared);
+    let is_saved = advice.rows.iter().any(|row| matches!(row.saved_by, Some(SavedBy::Runtime(_))));
+    if is_saved && !advice.rows.iter().any(on_hosts) {
+        let known = known.image_bytes.is_some() && arguments.network_rate.is_some();
+        notes.push(if known { NO_ROOM_NOTE.into() } else { LEVELS_NOTE.into() });
     }
     notes.extend(mtbf_said);
     notes.extend(sick_said);
@@ -61,8 +70,10 @@ pub(super) fn answer(arguments: &Advise, store: Option<&Path>) -> Result<Answer>
 }
 
 /// Note on the level of checkpoints that rows assume.
-const LEVELS_NOTE: &str = "Rows with checkpoints by redrt are of the level shared: the whole job, in one directory that \
-                           all hosts see. The levels on the hosts themselves cost less, and no row has them yet";
+const LEVELS_NOTE: &str = "Rows with checkpoints by redrt are in one directory that all hosts see. With --image, \
+                           --disk-rate and --network-rate there are rows with checkpoints on the hosts themselves";
+const NO_ROOM_NOTE: &str = "No row has checkpoints on the hosts themselves: there are too few hosts, or they have no \
+                            room (--host-disk, --host-memory)";
 
 fn table(rows: &[Row]) -> AnswerTable {
     let columns = vec![
@@ -76,6 +87,7 @@ fn table(rows: &[Row]) -> AnswerTable {
         ("host_hours", "host hours"),
         ("energy_kwh", "kWh"),
         ("interrupted", "interrupted"),
+        ("checkpoints_lost", "lost"),
         ("late", "late"),
         ("memory_bytes", "memory"),
         ("disk_bytes", "disk"),
@@ -88,11 +100,9 @@ fn table(rows: &[Row]) -> AnswerTable {
             Cell::number(row.degree, if row.degree.fract() > 0.0 { 2 } else { 0 }),
             Cell::count(row.spares),
             Cell::count(row.hosts),
-            Cell::or_absent(row.saved_by.map(|by| {
-                Cell::text(match by {
-                    SavedBy::Program => "program",
-                    SavedBy::Runtime => "redrt",
-                })
+            Cell::or_absent(row.saved_by.map(|by| match by {
+                SavedBy::Program => Cell::text("program"),
+                SavedBy::Runtime(level) => Cell::text(format!("redrt, {}", level.name())),
             })),
             Cell::or_absent(row.checkpoint_interval_s.map(Cell::seconds)),
             Cell::or_absent(row.first_checkpoint_s.map(Cell::seconds)),
@@ -100,6 +110,7 @@ fn table(rows: &[Row]) -> AnswerTable {
             Cell::number(row.host_hours, 1),
             Cell::or_absent(row.energy_kwh.map(|energy| Cell::number(energy, 1))),
             Cell::share(row.interrupted),
+            Cell::or_absent(row.checkpoints_lost.map(Cell::tiny)),
             Cell::or_absent(row.late.map(Cell::share)),
             Cell::or_absent(row.memory_bytes.map(Cell::bytes)),
             Cell::or_absent(row.disk_bytes.map(Cell::bytes)),
@@ -127,23 +138,35 @@ fn picture(rows: &[Row]) -> Picture {
     // A configuration that takes many times as long would leave no room for the others.
     let mut rows: Vec<_> = rows.iter().filter(|row| row.time_s < best * SHOWN_STRETCH_MAX).collect();
     rows.sort_by(|one, other| one.degree.total_cmp(&other.degree));
-    let kinds = [
-        ("alone", false, None),
-        ("with spares", true, None),
-        ("saved by the program", false, Some(SavedBy::Program)),
-        ("with spares, saved by the program", true, Some(SavedBy::Program)),
-        ("saved by redrt", false, Some(SavedBy::Runtime)),
-        ("with spares, saved by redrt", true, Some(SavedBy::Runtime)),
-    ];
-    let lines = kinds.into_iter().map(|(name, has_spares, saved_by)| {
-        let of_kind = rows.iter().filter(|row| (row.spares > 0, row.saved_by) == (has_spares, saved_by));
-        (name.to_owned(), of_kind.map(|row| (row.degree, row.time_s / 3600.0)).collect::<Vec<_>>())
-    });
+    let kind = |row: &Row| {
+        let spares = if row.spares > 0 { "with spares" } else { "" };
+        let saved = match row.saved_by {
+            None => String::new(),
+            Some(SavedBy::Program) => "saved by the program".into(),
+            Some(SavedBy::Runtime(Level::Shared)) => "saved by redrt".into(),
+            Some(SavedBy::Runtime(level)) => format!("saved by redrt, {}", level.name()),
+        };
+        match (spares, &*saved) {
+            ("", "") => "alone".to_owned(),
+            ("", saved) => saved.to_owned(),
+            (spares, "") => spares.to_owned(),
+            (spares, saved) => format!("{spares}, {saved}"),
+        }
+    };
+    // In the order of their first rows.
+    let mut lines = Vec::<(String, Vec<(f64, f64)>)>::new();
+    for row in rows {
+        let (name, point) = (kind(row), (row.degree, row.time_s / 3600.0));
+        match lines.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) => points.push(point),
+            None => lines.push((name, vec![point])),
+        }
+    }
     Picture::Lines {
         title: "Expected time by replicas of a rank".into(),
         across: "replicas of a rank".into(),
         up: "hours".into(),
         is_log: false,
-        lines: lines.filter(|(_, points)| !points.is_empty()).collect(),
+        lines,
     }
 }

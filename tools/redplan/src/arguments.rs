@@ -2,7 +2,7 @@
 
 use super::told::Told;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use command_line::quantity::{layout, loss, number, seconds, share};
+use command_line::quantity::{bytes, layout, loss, number, seconds, share};
 use command_line::{Generate, UsageError};
 use learned::store::VARIABLE;
 use std::ffi::OsString;
@@ -98,6 +98,22 @@ pub(super) struct Advise {
     /// Leave out checkpoints of the runtime, for a program that it cannot save
     #[arg(long = "no-checkpoints")]
     pub(super) no_checkpoints: bool,
+
+    /// Bytes that a host's own disk writes or reads in a second: rows with checkpoints on the hosts appear
+    #[arg(long = "disk-rate", value_name = "SIZE", value_parser = bytes)]
+    pub(super) disk_rate: Option<f64>,
+
+    /// Bytes that a host sends, and receives, in a second: for checkpoints on the hosts
+    #[arg(long = "network-rate", value_name = "SIZE", value_parser = bytes)]
+    pub(super) network_rate: Option<f64>,
+
+    /// Room on a host's own disk for checkpoints [default: as much as is wanted]
+    #[arg(long = "host-disk", value_name = "SIZE", value_parser = bytes)]
+    pub(super) host_disk: Option<f64>,
+
+    /// Memory of a host [default: as much as is wanted]
+    #[arg(long = "host-memory", value_name = "SIZE", value_parser = bytes)]
+    pub(super) host_memory: Option<f64>,
 
     /// Power of a host in watts
     #[arg(long, value_name = "WATTS", value_parser = number)]

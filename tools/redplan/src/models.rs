@@ -117,7 +117,7 @@ impl Curves<'_> {
         AnswerTable { title, columns, rows: self.ranks(8).map(|ranks| row(ranks.round())).collect() }
     }
 
-    fn note(&self) -> String {
+    fn record(&self) -> String {
         let Scale { from, to, .. } = *self.arguments;
         let difference = |ranks: f64| self.with_cloning(ranks) - self.without_cloning(ranks, 3.0);
         let where_better = match crossover(from, to, difference) {
@@ -150,7 +150,7 @@ pub(super) fn scale(arguments: &Scale) -> Result<Answer, UsageError> {
     let all: Vec<_> = beta.iter().map(|beta| Curves { arguments, beta: *beta }).collect();
     let title = if as_published { "Time of the job, as published" } else { "Time of the job" };
     let mut answer = Answer::new(all.iter().map(|one| one.table(format!("{title}, β {}", one.beta))).collect());
-    answer.notes.extend(all.iter().map(Curves::note));
+    answer.notes.extend(all.iter().map(Curves::record));
     answer.picture = Some(Picture::Lines {
         title: title.into(),
         across: "ranks".into(),

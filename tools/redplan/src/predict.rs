@@ -46,7 +46,7 @@ fn policy(arguments: &Predict, known: &Known) -> Result<Policy, UsageError> {
         interval,
         first: first_checkpoint.unwrap_or(interval),
         stop: known.save.stop_s,
-        background: (known.save.time_s * f64::from(degree) - known.save.stop_s).max(0.0),
+        background: (known.save.time_s - known.save.stop_s).max(0.0),
         slowdown: known.save.slowdown,
     });
     Ok(Policy {

@@ -3,13 +3,13 @@
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use control_network::follower::{simulation::FollowerSimulator, tree::TreeSimulator};
-use coordinator::simulation::{LinesSimulator, PaceSimulator, PacesSimulator};
+use coordinator_quorum::sim::QuorumSimulator;
 use file_undo::simulation::FileUndoSimulator;
 use host_watch::sim::HostWatchSimulator;
 use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
 use redrt_runtime::turns::TurnsSimulator;
-use root_quorum::sim::QuorumSimulator;
+use replication_manager::simulation::{CheckpointsSimulator, PaceSimulator, PacesSimulator};
 use simulation_kit::replay::{Entry, Words};
 use simulation_kit::{Simulator, Trace};
 use std::process::ExitCode;
@@ -23,7 +23,7 @@ const ENTRIES: &[Entry] = &[
     Entry::of::<TurnsSimulator>(),
     Entry::of::<PaceSimulator>(),
     Entry::of::<PacesSimulator>(),
-    Entry::of::<LinesSimulator>(),
+    Entry::of::<CheckpointsSimulator>(),
     Entry::of::<FileUndoSimulator>(),
     Entry::of::<HostWatchSimulator>(),
     Entry::of::<FollowerSimulator>(),

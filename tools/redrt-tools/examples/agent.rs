@@ -50,15 +50,17 @@ impl Agent {
             ToAgent::Cards(cards) => self.cards = Some(cards),
             ToAgent::View(view) => self.view = view.number.0,
             ToAgent::Release => self.released = true,
-            ToAgent::Place(_) | ToAgent::Pins(_) | ToAgent::LineGoes(_) => panic!("this program cannot be cloned"),
+            ToAgent::Place(_) | ToAgent::Pins(_) | ToAgent::CheckpointGoes(_) => {
+                panic!("this program cannot be cloned")
+            }
             ToAgent::ChangesSince(_) | ToAgent::NoFlip => {}
             // The program has no memory to compare with its siblings, and asks nothing about other jobs.
             ToAgent::Scrub(_) | ToAgent::Dynamic(..) => {}
             // The program makes no MPI calls at which a signal could arrive.
             ToAgent::Signal { .. } => {}
             // The program remembers nothing of what it sent, and makes no progress for others.
-            ToAgent::Trace(sending) => {
-                self.send(&FromAgent::Trace(sending, None));
+            ToAgent::Trace(point) => {
+                self.send(&FromAgent::Trace(point, None));
                 self.receive();
             }
             ToAgent::Held(_) => self.receive(),

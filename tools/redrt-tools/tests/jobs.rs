@@ -374,20 +374,22 @@ fn nothing_is_left_when_redrun_or_redrtd_is_killed() {
 fn a_stranger_is_refused_and_the_job_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
-    let arguments = ["--audit", log.to_str().unwrap(), "-n", "1", "sleep", "1"];
-    let child = start(&arguments, Stdio::null());
+    // Runs until its input ends.
+    let arguments = ["--audit", log.to_str().unwrap(), "-n", "1", "cat"];
+    let mut child = start(&arguments, Stdio::piped());
     let begin = Instant::now();
     let daemon_arguments = || {
         let daemons = Command::new("pgrep").args(["-P", &child.id().to_string(), "-a", "redrtd"]).output().unwrap();
         String::from_utf8(daemons.stdout).unwrap()
     };
-    wait_until("the daemon", Duration::from_secs(5), || daemon_arguments().contains("--connect"));
+    wait_until("the daemon", Duration::from_secs(60), || daemon_arguments().contains("--connect"));
     let line = daemon_arguments();
     let mut stranger = std::net::TcpStream::connect(line.split_whitespace().last().unwrap()).unwrap();
     stranger.write_all(&[0; 56]).unwrap();
     let mut answer = Vec::new();
     let _ = stranger.read_to_end(&mut answer);
     assert!(answer.is_empty(), "a stranger was answered");
+    drop(child.stdin.take());
     let job = ended(&child.wait_with_output().unwrap(), begin);
     assert_eq!(job.code, 0);
     assert!(job.err.contains("refused a connection"), "{}", job.err);

@@ -58,7 +58,10 @@ fn advice_ends_with_a_line_to_paste_and_says_what_it_assumed() {
     let advice = text(&job);
     assert!(advice.contains("\nredrun -n 1024 -N 16 --spares 16 --checkpoint 402s PROGRAM\n"), "{advice}");
     assert!(advice.contains("Assumed, for nothing was measured: --beta 0.05, --restart 60s, --window 30s"), "{advice}");
-    assert!(advice.contains("The levels on the hosts themselves cost less, and no row has them yet"), "{advice}");
+    assert!(
+        advice.contains("With --image, --disk-rate and --network-rate there are rows with checkpoints on the hosts"),
+        "{advice}"
+    );
     // A program that cannot be saved needs replicas.
     let unsaved = [job.as_slice(), &["--no-checkpoints"]].concat();
     let advice = text(&unsaved);

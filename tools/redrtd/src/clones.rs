@@ -84,7 +84,7 @@ impl Daemon {
         let needed_bytes = memory_bytes.max(here.map_or(0, |bytes| bytes + bytes / 8));
         // Without room the kernel would kill the copy or, worse, its source.
         if let Some(free_bytes) = memory::free_bytes().filter(|free| *free < needed_bytes) {
-            return Err(NoImage::NoRoom { needed_bytes, free_bytes });
+            return Err(NoImage::NotEnoughMemory { needed_bytes, free_bytes });
         }
         let secret = self.post.secret().of_images();
         let started = job.prepared.receive(&job.launch, newcomer.replica, secret, self.post.address());

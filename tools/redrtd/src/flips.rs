@@ -81,7 +81,7 @@ impl Daemon {
     }
 
     /// Handles remaining replies about a process that has ended, before its end is reported.
-    pub(super) fn hear_flippers(&mut self, replica: ReplicaId) {
+    pub(super) fn handle_flippers(&mut self, replica: ReplicaId) {
         let of_it: Vec<_> = self.flippers.iter().filter(|(_, one)| one.replica == replica).map(|(at, _)| *at).collect();
         of_it.into_iter().for_each(|number| self.flipper_ready(number));
     }

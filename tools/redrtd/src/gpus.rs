@@ -55,7 +55,7 @@ impl Gpus {
 
     /// A warning if the GPUs do not suffice for this number of processes.
     #[must_use]
-    pub fn note(&self, process_count: usize) -> Option<String> {
+    pub fn record(&self, process_count: usize) -> Option<String> {
         let (per_process, needed, count) = (self.per_process, self.per_process * process_count, self.names.len());
         match count {
             _ if needed <= count => None,
@@ -108,7 +108,7 @@ mod tests {
     fn each_process_has_its_own() {
         assert_eq!(devices(&of_nvidia(4, "", 1), 4), ["0", "1", "2", "3"]);
         assert_eq!(devices(&of_nvidia(4, "", 2), 2), ["0,1", "2,3"]);
-        assert_eq!(of_nvidia(4, "", 1).note(4), None);
+        assert_eq!(of_nvidia(4, "", 1).record(4), None);
         assert_eq!(devices(&Gpus::new("", &[], 2, 1), 2), ["0", "1"]);
     }
 
@@ -122,7 +122,7 @@ mod tests {
     fn too_few_are_shared_and_told() {
         let gpus = of_nvidia(2, "", 1);
         assert_eq!(devices(&gpus, 3), ["0", "1", "0"]);
-        assert!(gpus.note(3).is_some_and(|note| note.contains("3 processes share 2 GPUs")));
+        assert!(gpus.record(3).is_some_and(|note| note.contains("3 processes share 2 GPUs")));
         assert_eq!(devices(&of_nvidia(2, "", 3), 1), ["0,1"], "none is named twice");
     }
 
@@ -130,9 +130,9 @@ mod tests {
     fn without_gpus_a_process_knows_its_number() {
         let gpus = of_nvidia(0, "", 1);
         assert_eq!(gpus.variables(3)[0], (INDEX, "3".to_owned()));
-        assert!(devices(&gpus, 2).is_empty() && gpus.note(1).is_some());
+        assert!(devices(&gpus, 2).is_empty() && gpus.record(1).is_some());
         assert_eq!(of_nvidia(4, "", 0).variables(0), []);
-        assert_eq!(of_nvidia(4, "", 0).note(9), None);
+        assert_eq!(of_nvidia(4, "", 0).record(9), None);
     }
 
     #[test]

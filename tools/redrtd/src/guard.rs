@@ -95,7 +95,7 @@ struct Above(Option<Pid>);
 
 impl Above {
     /// Arranges for SIGCONT at the parent's end. A guard whose launcher asked for no signal ignores the launcher's end:
-    /// the daemon's connection shows the root's.
+    /// the daemon's connection shows the coordinator's.
     fn watched() -> Result<Self> {
         if nix::sys::prctl::get_pdeathsig().context("Failed to ask for the signal of the parent's end")?.is_none() {
             return Ok(Self(None));

@@ -3,6 +3,7 @@
 
 use super::Daemon;
 use super::child::Kind;
+use super::fetching;
 use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use redrt_wire::clone::CloneId;
@@ -29,7 +30,7 @@ impl Daemon {
             Kind::Saver => self.savers.get_mut(&number).map(|saver| &mut saver.link),
             Kind::Carrier => self.carriers.get_mut(&number).map(|carrier| &mut carrier.link),
             Kind::Flipper => self.flippers.get_mut(&number).map(|flipper| &mut flipper.link),
-            Kind::Fetcher => self.fetching.as_mut().map(|fetching| &mut fetching.link),
+            Kind::Fetcher => self.fetching.as_mut().and_then(fetching::Fetching::link),
             Kind::Death | Kind::Agent | Kind::Output | Kind::Error | Kind::Input => None,
         };
         let Some(link) = link else { return };

@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod checkpoint;
 mod child;
 mod clones;
 mod copying;
@@ -17,12 +18,11 @@ mod gpus;
 mod guard;
 mod helpers;
 mod input;
-mod line;
-mod member;
 mod memory;
 mod parts;
 mod post;
 mod program;
+mod quorum_peer;
 mod sockets;
 mod spawn;
 mod turns;
@@ -34,6 +34,7 @@ use child::{Child, Kind};
 use control_network::identity::ProcessIdentity;
 use control_network::launcher::DaemonArguments;
 use control_network::link::Received;
+use coordinator_records::quorum::{self, Setup};
 use copying::{HELPER_FLAG, help};
 use guard::{Guard, guard};
 use installation::foreign;
@@ -42,18 +43,17 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use post::{Errand, Post};
 use redrt_types::{ReplicaId, View};
+use redrt_wire::checkpoint::UndoPlace;
 use redrt_wire::clone::CloneId;
 use redrt_wire::control::{FromAgent, SharedMemory, ToAgent, Transport, Welcome};
-use redrt_wire::daemon::{Councillor, FromDaemon, Launch, Stream, ToDaemon};
+use redrt_wire::daemon::{FromDaemon, Launch, QuorumPeer, Stream, ToDaemon};
 use redrt_wire::event::Event;
 use redrt_wire::exit::Exit;
 use redrt_wire::foreign::Foreign;
 use redrt_wire::frame::decode_body;
-use redrt_wire::line::UndoPlace;
 use redrt_wire::no_image::NoImage;
 use redrt_wire::secret::Secret;
 use replica_output::corruption::Corruption;
-use root_records::council::{self, Setup};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -77,7 +77,7 @@ const SIGNAL_TOKEN: u64 = u64::MAX - 1;
 fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     let guard = Guard::of_this_process();
     // Failure only delays news.
-    host_processes::prompt::wish();
+    host_processes::prompt::request();
     let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
     let post = Post::take(place, name, secret)?;
     // From here on a broken connection is the end of the job, not a failure of this program.
@@ -88,7 +88,7 @@ fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     daemon.launchers.iter().for_each(|launcher| launcher.terminate());
     host_processes::sweep::kill_descendants(daemon.keeps_sessions && outcome.is_ok());
     // Only now: no process writes checkpoints any more.
-    daemon.forget_lines();
+    daemon.forget_checkpoints();
     guard.wake();
     outcome
 }
@@ -107,7 +107,7 @@ struct Daemon {
     input: input::Input,
     senders: HashMap<CloneId, clones::Sender>,
     /// Helpers that save images, by child number.
-    savers: HashMap<usize, line::Saver>,
+    savers: HashMap<usize, checkpoint::Saver>,
     saver_turns: turns::Turns<copying::Task>,
     /// Log in which processes record changes of files since the last checkpoint was begun.
     undo: Option<UndoPlace>,
@@ -125,7 +125,8 @@ struct Daemon {
     clone_counts: HashMap<ReplicaId, u64>,
     /// Directory whose checkpoints are removed at the end of the job.
     forgotten: Option<PathBuf>,
-    /// Commands that roots of the job have started on this host. They may wait without end for daemons of lost hosts.
+    /// Commands that coordinators of the job have started on this host. They may wait without end for daemons of lost
+    /// hosts.
     launchers: Vec<ProcessIdentity>,
     /// True while `redrun` wants no output.
     held: bool,
@@ -276,10 +277,10 @@ impl Daemon {
         for errand in self.post.work() {
             match errand {
                 Errand::Message(message) => self.obey(message)?,
-                Errand::RootMoved => self.write_down(),
+                Errand::CoordinatorMoved => self.write_down(),
                 Errand::LeaseOver(reason) => {
                     if let Some(job) = &self.job {
-                        running_jobs::note_end(job.launch.job, &self.host, &reason, |name| std::env::var_os(name));
+                        running_jobs::record_end(job.launch.job, &self.host, &reason, |name| std::env::var_os(name));
                     }
                     bail!("on {}: {reason}", self.host);
                 }
@@ -299,7 +300,10 @@ impl Daemon {
         let Some(message) = self.put_aside(message) else { return Ok(()) };
         match message {
             ToDaemon::Launch(launch) => self.launch_fetched(*launch)?,
-            ToDaemon::Cards(cards) => self.tell_agents(&ToAgent::Cards(cards)),
+            ToDaemon::Cards(cards) => {
+                self.stop_serving();
+                self.tell_agents(&ToAgent::Cards(cards));
+            }
             ToDaemon::View(view) => {
                 if let Some(job) = &mut self.job {
                     anyhow::ensure!(view.fits(&job.launch.world), "redrun sent a view of another job");
@@ -308,7 +312,7 @@ impl Daemon {
                 self.tell_agents(&ToAgent::View(view));
             }
             ToDaemon::Clone { id, order } => self.take_part(id, order)?,
-            ToDaemon::Line { generation, order } => self.take_part_in_line(generation, order),
+            ToDaemon::Checkpoint { generation, order } => self.take_part_in_checkpoint(generation, order),
             ToDaemon::Part { generation, source, order } => self.take_part_in_copy(generation, source, order),
             ToDaemon::Pins(pins) => self.tell_agents(&ToAgent::Pins(pins)),
             ToDaemon::Release => self.tell_agents(&ToAgent::Release),
@@ -332,9 +336,9 @@ impl Daemon {
                     }
                 }
             }
-            ToDaemon::Trace(replica, sending) => {
+            ToDaemon::Trace(replica, point) => {
                 if let Some(number) = self.number_of.get(&replica) {
-                    self.children[*number].tell(&ToAgent::Trace(sending));
+                    self.children[*number].tell(&ToAgent::Trace(point));
                 }
             }
             ToDaemon::Dynamic(replica, number, answer) => {
@@ -356,7 +360,7 @@ impl Daemon {
             ToDaemon::KillAll => {
                 self.children.iter().for_each(Child::kill_group);
             }
-            ToDaemon::Councillor(wanted) => self.start_councillor(*wanted),
+            ToDaemon::QuorumPeer(wanted) => self.start_quorum_peer(*wanted),
             ToDaemon::Forget(directory) => self.forgotten = Some(directory),
             ToDaemon::Launchers(all) => {
                 self.launchers = decode_body(&all).context("redrun sent what cannot be read of launchers")?;
@@ -366,21 +370,22 @@ impl Daemon {
                 self.keeps_sessions = keeps_sessions;
             }
             // The post has handled these.
-            ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Roots(_) => {}
+            ToDaemon::Grow(_) | ToDaemon::Watch(_) | ToDaemon::Probe { .. } | ToDaemon::Coordinators(_) => {}
         }
         Ok(())
     }
 
-    /// Starts a member, which outlives this daemon. On failure the root has one host less that can take over.
-    fn start_councillor(&mut self, wanted: Councillor) {
-        let Councillor { job, id, host, peers, voters, timeout, lease } = wanted;
+    /// Starts a peer of the quorum, which outlives this daemon. On failure the coordinator has one host less that can
+    /// take over.
+    fn start_quorum_peer(&mut self, wanted: QuorumPeer) {
+        let QuorumPeer { job, id, host, peers, voters, timeout, lease } = wanted;
         let started = std::env::current_exe().map_err(anyhow::Error::from).and_then(|own| {
             let (secret, address, redrun) =
                 (self.post.secret().clone(), self.post.address(), own.with_file_name("redrun"));
-            council::mirror::start(&Setup { job, secret, id, address, host, peers, voters, timeout, lease, redrun })
+            quorum::mirror::start(&Setup { job, secret, id, address, host, peers, voters, timeout, lease, redrun })
         });
         if let Err(error) = started {
-            self.tell(&FromDaemon::Note(format!("no member of the council of roots was started: {error:#}")));
+            self.tell(&FromDaemon::Note(format!("no peer of the quorum of coordinators was started: {error:#}")));
         }
     }
 
@@ -410,12 +415,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Updates the entry by which `redctl` finds the job here and its root.
+    /// Updates the entry by which `redctl` finds the job here and its coordinator.
     fn write_down(&mut self) {
         if let Some(job) = &mut self.job {
             // First drop the old entry: that removes the file, and both have the same name.
             job.entry = None;
-            job.entry = running_jobs::write_down(job.launch.job, &self.host, self.post.root(), self.post.secret()).ok();
+            job.entry =
+                running_jobs::write_down(job.launch.job, &self.host, self.post.coordinator(), self.post.secret()).ok();
         }
     }
 
@@ -645,7 +651,7 @@ impl Daemon {
         let child = &mut self.children[number];
         let Some(mut exit) = child.reap()? else { return Ok(()) };
         let replica = child.replica;
-        self.hear_flippers(replica);
+        self.handle_flippers(replica);
         let child = &mut self.children[number];
         let counts = child.kills.as_deref().filter(|_| exit.is_killed());
         if counts.is_some_and(|path| self.kills.explain(path, Instant::now())) {

@@ -1,4 +1,4 @@
-//! This daemon's place in the tree: its uplink to the root, the daemons below, its neighbours in the ring.
+//! This daemon's place in the tree: its uplink to the coordinator, the daemons below, its neighbours in the ring.
 //!
 //! Messages for `redrun` and time enter; messages from it, or the end, leave. Frames for other hosts are passed on.
 //! `redrt_wire::tree` describes broken connections, [`host_watch`] the watching of hosts.
@@ -10,7 +10,7 @@ use control_network::hub::{Event, Hub, LinkId};
 use control_network::launcher::{self, DaemonArguments, Starting};
 use host_watch::shape;
 use host_watch::{Arbiter, Duty, Observer, Refusals, TICKS};
-use redrt_wire::daemon::{FromDaemon, Growth, Roots, Sign, ToDaemon, Watch};
+use redrt_wire::daemon::{Coordinators, FromDaemon, Growth, Sign, ToDaemon, Watch};
 use redrt_wire::frame::{decode_body, encode_body};
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Down, Term, Up};
@@ -24,14 +24,14 @@ use tracing::debug;
 
 /// Time to connect to the parent at the start.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(7);
-/// Time to connect to the root or a neighbour later.
+/// Time to connect to the coordinator or a neighbour later.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(2);
-/// Maximum wait for another root while it is uncertain whether other hosts can have one.
+/// Maximum wait for another coordinator while it is uncertain whether other hosts can have one.
 const DOUBT_TIME_MAX: Duration = Duration::from_secs(20);
 /// Time for the daemons below to leave.
 const CHILDREN_TIME_MAX: Duration = Duration::from_secs(1);
-/// Bit of a dial's purpose: the root, beside its term. Without it the purpose has a host's number.
-const ROOT: u64 = 1 << 63;
+/// Bit of a dial's purpose: the coordinator, beside its term. Without it the purpose has a host's number.
+const COORDINATOR: u64 = 1 << 63;
 /// Bit of a dial's purpose: only to see whether a child has ended.
 const REFUSAL: u64 = 1 << 32;
 
@@ -39,9 +39,9 @@ const REFUSAL: u64 = 1 << 32;
 #[derive(Debug)]
 pub enum Errand {
     Message(ToDaemon),
-    /// The root is in another process now, and listens elsewhere.
-    RootMoved,
-    /// No root has come back within the lease: the job is over.
+    /// The coordinator is in another process now, and listens elsewhere.
+    CoordinatorMoved,
+    /// No coordinator has come back within the lease: the job is over.
     LeaseOver(String),
     /// The job is over for this host. `None` for a regular end, else the reason.
     Leave(Option<String>),
@@ -65,19 +65,19 @@ pub struct Post {
     roles: BTreeMap<LinkId, Role>,
     uplink: Option<LinkId>,
     follower: Follower,
-    roots: Roots,
-    /// True once processes are launched: they may go on without a root.
+    coordinators: Coordinators,
+    /// True once processes are launched: they may go on without a coordinator.
     is_launched: bool,
-    /// True while the root is gone, and is expected to call when it is back.
+    /// True while the coordinator is gone, and is expected to call when it is back.
     awaits_call: bool,
-    /// Time since which no root was heard, if it is gone or may be lost with its host.
-    rootless_since: Option<Instant>,
-    looking_for_root: bool,
+    /// Time since which no coordinator was heard, if it is gone or may be lost with its host.
+    without_coordinator_since: Option<Instant>,
+    looking_for_coordinator: bool,
     looking_for_neighbour: Option<u32>,
     /// Addresses of the daemons below.
     listen: BTreeMap<u32, SocketAddr>,
     refusals: BTreeMap<u32, Refusals>,
-    root_refusals: Refusals,
+    coordinator_refusals: Refusals,
     starting: Vec<Starting>,
     watch: Option<Watch>,
     observer: Observer,
@@ -87,7 +87,7 @@ pub struct Post {
 
 impl Post {
     pub fn take(place: DaemonArguments, name: String, secret: &Secret) -> Result<Self> {
-        let what = if place.parent == place.root { "redrun" } else { "the daemon above" };
+        let what = if place.parent == place.coordinator { "redrun" } else { "the daemon above" };
         let opened = door::dial(place.parent, secret, CONNECT_TIME_MAX)
             .with_context(|| format!("Failed to connect to {what} at {}", place.parent))?;
         let own = match &place.interface {
@@ -102,15 +102,15 @@ impl Post {
             roles: BTreeMap::from([(uplink, Role::Uplink)]),
             uplink: Some(uplink),
             follower: Follower::default(),
-            roots: if place.has_several_roots { Roots::Several } else { Roots::One },
+            coordinators: if place.has_several_coordinators { Coordinators::Several } else { Coordinators::One },
             is_launched: false,
             awaits_call: false,
-            rootless_since: None,
-            looking_for_root: false,
+            without_coordinator_since: None,
+            looking_for_coordinator: false,
             looking_for_neighbour: None,
             listen: BTreeMap::new(),
             refusals: BTreeMap::new(),
-            root_refusals: Refusals::default(),
+            coordinator_refusals: Refusals::default(),
             starting: Vec::new(),
             watch: None,
             observer: Observer::new(true),
@@ -130,9 +130,9 @@ impl Post {
         self.hub.secret()
     }
 
-    /// Address on which the root listens.
-    pub fn root(&self) -> SocketAddr {
-        self.place.root
+    /// Address on which the coordinator listens.
+    pub fn coordinator(&self) -> SocketAddr {
+        self.place.coordinator
     }
 
     /// This host's address for other hosts.
@@ -152,20 +152,20 @@ impl Post {
         [soon, self.next_tick, self.lease_end()].into_iter().flatten().min()
     }
 
-    /// Time at which the processes are ended unless a root comes back.
+    /// Time at which the processes are ended unless a coordinator comes back.
     fn lease_end(&self) -> Option<Instant> {
-        self.rootless_since.map(|since| since + self.lease())
+        self.without_coordinator_since.map(|since| since + self.lease())
     }
 
-    /// Time for which processes go on without a root.
+    /// Time for which processes go on without a coordinator.
     fn lease(&self) -> Duration {
-        match self.roots {
-            Roots::Becoming if !self.awaits_call => self.place.root_lease.min(DOUBT_TIME_MAX),
-            _ => self.place.root_lease,
+        match self.coordinators {
+            Coordinators::Becoming if !self.awaits_call => self.place.coordinator_lease.min(DOUBT_TIME_MAX),
+            _ => self.place.coordinator_lease,
         }
     }
 
-    /// Bytes on their way to the root.
+    /// Bytes on their way to the coordinator.
     pub fn backlog_bytes(&self) -> usize {
         let waiting = self.uplink.map_or(0, |uplink| self.hub.backlog_bytes(uplink));
         waiting.max(self.follower.log_bytes())
@@ -224,8 +224,8 @@ impl Post {
         if self.lease_end().is_some_and(|at| at <= Instant::now()) {
             let lease = self.lease().as_secs_f64();
             let reason = match self.awaits_call {
-                true => format!("the root of the job was killed, and none has come back within {lease} s"),
-                false => format!("the root of the job was not heard, and none has come back within {lease} s"),
+                true => format!("the coordinator of the job was killed, and none has come back within {lease} s"),
+                false => format!("the coordinator of the job was not heard, and none has come back within {lease} s"),
             };
             self.errands.push_back(Errand::LeaseOver(reason));
         }
@@ -238,10 +238,10 @@ impl Post {
             let read = match role {
                 None => return,
                 Some(Role::Uplink) => {
-                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_above(frame)))
+                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.handle_above(frame)))
                 }
                 Some(role) => {
-                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.hear_other(link, role, frame)))
+                    self.hub.next_message(link).map(|frame| frame.map(|frame| self.handle_other(link, role, frame)))
                 }
             };
             match read {
@@ -252,8 +252,8 @@ impl Post {
         }
     }
 
-    fn hear_above(&mut self, frame: Down) {
-        self.observer.heard_root();
+    fn handle_above(&mut self, frame: Down) {
+        self.observer.heard_coordinator();
         let own = self.host();
         match frame {
             Down::Message { to, body } => {
@@ -266,7 +266,7 @@ impl Post {
             }
             Down::Attached { host, attachment, term, received } if host == own => {
                 if let Some(missing) = self.follower.attached(attachment, term, received) {
-                    self.rootless_since = None;
+                    self.without_coordinator_since = None;
                     for (number, body) in missing {
                         self.up(&Up::Message { host: own, number, body: body.to_vec() });
                     }
@@ -280,8 +280,8 @@ impl Post {
                 self.pass(None, &Down::Resync);
             }
             Down::Beat { .. } => {
-                // A beat shows that the root was there all the time.
-                self.rootless_since.take_if(|_| !self.awaits_call);
+                // A beat shows that the coordinator was there all the time.
+                self.without_coordinator_since.take_if(|_| !self.awaits_call);
                 self.pass(None, &frame);
             }
             Down::Attached { host, .. } | Down::Taken { host, .. } | Down::Stop { host, .. } => {
@@ -303,9 +303,9 @@ impl Post {
             }
             Ok(ToDaemon::Grow(growth)) => self.grow(&growth),
             Ok(ToDaemon::Watch(watch)) => self.watch(watch),
-            Ok(ToDaemon::Roots(roots)) => {
-                self.roots = roots;
-                // The root waits for all acknowledgements of this.
+            Ok(ToDaemon::Coordinators(coordinators)) => {
+                self.coordinators = coordinators;
+                // The coordinator waits for all acknowledgements of this.
                 self.tell_taken();
             }
             Ok(ToDaemon::Probe { host }) => {
@@ -320,7 +320,7 @@ impl Post {
         }
     }
 
-    /// Acknowledges messages of the root.
+    /// Acknowledges messages of the coordinator.
     fn tell_taken(&mut self) {
         if let Some(count) = self.follower.untold() {
             let host = self.host();
@@ -342,7 +342,7 @@ impl Post {
         }
     }
 
-    fn hear_other(&mut self, link: LinkId, role: Role, frame: Up) {
+    fn handle_other(&mut self, link: LinkId, role: Role, frame: Up) {
         if let Role::Child(host) | Role::Neighbour(host) = role
             && let Some(duty) = self.observer.heard(host)
         {
@@ -361,8 +361,8 @@ impl Post {
             (Role::Child(_), frame @ (Up::Message { .. } | Up::Taken { .. })) => self.up(&frame),
             (Role::New, Up::Ask(_)) => {
                 self.roles.remove(&link);
-                let root = self.place.root;
-                self.hub.send(link, &Down::Answer(format!("redirect {root}")));
+                let coordinator = self.place.coordinator;
+                self.hub.send(link, &Down::Answer(format!("redirect {coordinator}")));
                 self.hub.close(link);
             }
             (Role::New, Up::Call { term, address }) => {
@@ -375,22 +375,22 @@ impl Post {
         }
     }
 
-    /// Follows a root that has called from a new address.
+    /// Follows a coordinator that has called from a new address.
     fn called(&mut self, term: Term, address: SocketAddr) {
         if !self.follower.called(term) {
             return;
         }
-        self.place.root = address;
-        self.errands.push_back(Errand::RootMoved);
+        self.place.coordinator = address;
+        self.errands.push_back(Errand::CoordinatorMoved);
         if let Some(old) = self.uplink.take() {
-            // Tells an old root that still lives; a daemon above ignores it.
+            // Tells an old coordinator that still lives; a daemon above ignores it.
             self.hub.send(old, &Up::Replaced { by: term });
             self.roles.remove(&old);
             self.hub.close(old);
         }
-        (self.awaits_call, self.looking_for_root) = (false, false);
-        self.root_refusals.begin();
-        self.find_root();
+        (self.awaits_call, self.looking_for_coordinator) = (false, false);
+        self.coordinator_refusals.begin();
+        self.find_coordinator();
     }
 
     fn lose_link(&mut self, link: LinkId) {
@@ -399,8 +399,8 @@ impl Post {
             Some(Role::Uplink) => {
                 self.uplink = None;
                 self.follower.way_lost();
-                self.root_refusals.begin();
-                self.find_root();
+                self.coordinator_refusals.begin();
+                self.find_coordinator();
             }
             Some(Role::Child(host)) => {
                 self.rewatch();
@@ -413,41 +413,41 @@ impl Post {
         }
     }
 
-    /// Connects to the root directly, unless the root is gone and is expected to call.
-    fn find_root(&mut self) {
-        if self.awaits_call || self.looking_for_root {
+    /// Connects to the coordinator directly, unless the coordinator is gone and is expected to call.
+    fn find_coordinator(&mut self) {
+        if self.awaits_call || self.looking_for_coordinator {
             return;
         }
-        if !self.root_refusals.may_ask() {
-            return self.lose_root();
+        if !self.coordinator_refusals.may_ask() {
+            return self.lose_coordinator();
         }
-        self.looking_for_root = true;
-        self.hub.dial(ROOT | self.follower.term().0, self.place.root, DIAL_TIME_MAX);
+        self.looking_for_coordinator = true;
+        self.hub.dial(COORDINATOR | self.follower.term().0, self.place.coordinator, DIAL_TIME_MAX);
     }
 
-    /// Handles the loss of the root: without a lease the daemon leaves.
-    fn lose_root(&mut self) {
+    /// Handles the loss of the coordinator: without a lease the daemon leaves.
+    fn lose_coordinator(&mut self) {
         if !self.has_lease() {
             return self.errands.push_back(Errand::Leave(None));
         }
-        debug!(target: "redrtd", "the root is gone: processes go on until it comes back");
+        debug!(target: "redrtd", "the coordinator is gone: processes go on until it comes back");
         self.awaits_call = true;
-        self.rootless_since.get_or_insert_with(Instant::now);
+        self.without_coordinator_since.get_or_insert_with(Instant::now);
     }
 
-    /// True if processes may go on without a root.
+    /// True if processes may go on without a coordinator.
     fn has_lease(&self) -> bool {
-        self.is_launched && !self.place.root_lease.is_zero()
+        self.is_launched && !self.place.coordinator_lease.is_zero()
     }
 
-    /// True if silence of the root is no reason to leave.
+    /// True if silence of the coordinator is no reason to leave.
     fn outlives_silence(&self) -> bool {
-        self.rootless_since.is_some() || self.has_lease() && self.roots != Roots::One
+        self.without_coordinator_since.is_some() || self.has_lease() && self.coordinators != Coordinators::One
     }
 
-    fn look_for_root(&mut self) {
-        self.root_refusals.begin();
-        self.find_root();
+    fn look_for_coordinator(&mut self) {
+        self.coordinator_refusals.begin();
+        self.find_coordinator();
     }
 
     /// Dials a daemon below whose connection broke: a refusal shows that it has ended.
@@ -460,10 +460,10 @@ impl Post {
     }
 
     fn dialled(&mut self, purpose: u64, result: io::Result<LinkId>) {
-        if purpose & ROOT != 0 {
-            // A root with a higher term may have called meanwhile from another address.
-            return match (purpose == ROOT | self.follower.term().0, result) {
-                (true, result) => self.dialled_root(result),
+        if purpose & COORDINATOR != 0 {
+            // A coordinator with a higher term may have called meanwhile from another address.
+            return match (purpose == COORDINATOR | self.follower.term().0, result) {
+                (true, result) => self.dialled_coordinator(result),
                 (false, Ok(link)) => self.hub.close(link),
                 (false, Err(_)) => {}
             };
@@ -481,7 +481,7 @@ impl Post {
         }
         self.refusals.entry(host).or_default().not_refused();
         match result {
-            // The daemon lives, and attaches to the root by itself.
+            // The daemon lives, and attaches to the coordinator by itself.
             Ok(link) if purpose & REFUSAL != 0 => self.hub.close(link),
             // The ring has changed meanwhile.
             Ok(link) if self.next_neighbour() != Some(host) => self.hub.close(link),
@@ -497,11 +497,11 @@ impl Post {
         }
     }
 
-    fn dialled_root(&mut self, result: io::Result<LinkId>) {
-        self.looking_for_root = false;
+    fn dialled_coordinator(&mut self, result: io::Result<LinkId>) {
+        self.looking_for_coordinator = false;
         match result {
             Ok(link) => {
-                self.root_refusals.not_refused();
+                self.coordinator_refusals.not_refused();
                 if let Some(old) = self.uplink.replace(link) {
                     self.roles.remove(&old);
                     self.hub.close(old);
@@ -512,19 +512,19 @@ impl Post {
                 self.pass(None, &Down::Resync);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && self.is_tried_again() => {
-                match self.root_refusals.refused() {
-                    true => self.lose_root(),
-                    false => self.find_root(),
+                match self.coordinator_refusals.refused() {
+                    true => self.lose_coordinator(),
+                    false => self.find_coordinator(),
                 }
             }
-            Err(_) if self.watch.is_none() && self.has_lease() => self.find_root(),
+            Err(_) if self.watch.is_none() && self.has_lease() => self.find_coordinator(),
             Err(_) if self.watch.is_none() => self.errands.push_back(Errand::Leave(None)),
-            // Dialling is repeated while the root is silent, until the lease ends.
+            // Dialling is repeated while the coordinator is silent, until the lease ends.
             Err(_) => {}
         }
     }
 
-    /// True if one refusal does not prove that the root is gone.
+    /// True if one refusal does not prove that the coordinator is gone.
     fn is_tried_again(&self) -> bool {
         self.watch.is_some() || self.has_lease()
     }
@@ -535,11 +535,11 @@ impl Post {
             let place = DaemonArguments {
                 host: Some(*host),
                 parent: self.hub.address(),
-                root: remote.root,
+                coordinator: remote.coordinator,
                 fan_out: self.place.fan_out,
                 interface: remote.interface.clone(),
-                root_lease: Duration::from_millis(remote.root_lease_ms),
-                has_several_roots: remote.has_several_roots,
+                coordinator_lease: Duration::from_millis(remote.coordinator_lease_ms),
+                has_several_coordinators: remote.has_several_coordinators,
             };
             match launcher::remote(remote, name, &place, self.hub.secret()) {
                 Ok(starting) => self.starting.push(starting),
@@ -640,10 +640,11 @@ impl Post {
     fn fulfil(&mut self, duty: Duty) {
         match duty {
             Duty::Report(host, sign) => self.tell(&FromDaemon::Observed { host, sign }),
-            Duty::FindWay => self.look_for_root(),
-            // Either the host of the root is lost, and the next root calls, or a way to it is found again.
+            Duty::FindWay => self.look_for_coordinator(),
+            // Either the host of the coordinator is lost, and the next coordinator calls, or a way to it is found
+            // again.
             Duty::Leave if self.outlives_silence() => {
-                self.rootless_since.get_or_insert_with(Instant::now);
+                self.without_coordinator_since.get_or_insert_with(Instant::now);
             }
             Duty::Leave => {
                 let reason = "cut off from redrun: this side of the network stops".to_owned();

@@ -1,13 +1,13 @@
 //! Command line of `redrtd`, the daemon that `redrun` starts on every host. It is not meant to be run by hand: it reads
 //! the job's secret from standard input.
 
-use crate::member;
+use crate::quorum_peer;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
 use control_network::handing;
 use control_network::launcher::{DaemonArguments, HOST_BY_SLURM};
+use coordinator_records::{pipe_holder, quorum};
 use pool_client::facts;
-use root_records::{council, keeper};
 use say::developers;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -46,19 +46,19 @@ struct Daemon {
 
     /// Where redrun listens
     #[arg(long)]
-    root: SocketAddr,
+    coordinator: SocketAddr,
 
     /// The interface or network to use
     #[arg(long)]
     interface: Option<String>,
 
-    /// How long processes go on when the root of the job was killed, in milliseconds
+    /// How long processes go on when the coordinator of the job was killed, in milliseconds
     #[arg(long, default_value_t = 0)]
-    root_lease_ms: u64,
+    coordinator_lease_ms: u64,
 
     /// They go on so long also when its host is lost
     #[arg(long)]
-    has_several_roots: bool,
+    has_several_coordinators: bool,
 
     /// Where the daemon above, or redrun, listens
     #[arg(long)]
@@ -79,14 +79,14 @@ fn run(words: Vec<OsString>) -> Result<i32> {
     if first == crate::HELPER_FLAG {
         return crate::help();
     }
-    if first == keeper::KEEPER_FLAG {
+    if first == pipe_holder::PIPE_HOLDER_FLAG {
         let [_, _, directory, lease_ms] = &words[..] else { bail!("redrun starts this") };
         let lease_ms = lease_ms.to_str().and_then(|word| word.parse().ok()).context("redrun starts this")?;
-        keeper::keep(Path::new(directory), Duration::from_millis(lease_ms))?;
+        pipe_holder::keep(Path::new(directory), Duration::from_millis(lease_ms))?;
         return Ok(0);
     }
-    if first == council::MEMBER_FLAG {
-        member::run()?;
+    if first == quorum::PEER_FLAG {
+        quorum_peer::run()?;
         return Ok(0);
     }
     let arguments = match command_line::parse_from::<Arguments>(words.clone()) {
@@ -108,10 +108,14 @@ fn run(words: Vec<OsString>) -> Result<i32> {
     let host = host_number(&arguments.host)?;
     developers::begin(&format!("redrtd {host}"))?;
     let secret = handing::read_line(std::io::stdin())?;
-    let Daemon { fan_out, root, interface, connect, root_lease_ms, has_several_roots, .. } = arguments;
-    let root_lease = Duration::from_millis(root_lease_ms);
+    let Daemon { fan_out, coordinator, interface, connect, coordinator_lease_ms, has_several_coordinators, .. } =
+        arguments;
+    let coordinator_lease = Duration::from_millis(coordinator_lease_ms);
     let (host, parent) = (Some(host), connect);
-    crate::run(DaemonArguments { host, parent, root, fan_out, interface, root_lease, has_several_roots }, &secret)?;
+    crate::run(
+        DaemonArguments { host, parent, coordinator, fan_out, interface, coordinator_lease, has_several_coordinators },
+        &secret,
+    )?;
     Ok(0)
 }
 

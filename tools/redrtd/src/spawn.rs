@@ -9,13 +9,13 @@ use super::descriptors::{CLONER_FD, CONTROL_FD, HELPER_FD, SHARED_MEMORY_FD, WIN
 use super::gpus::Gpus;
 use super::sockets::Sockets;
 use anyhow::{Context, Result};
+use checkpoint_files::undo;
 use cloner::shared::SharedMemory;
 use control_network::link::Link;
 use file_undo::SharedLog;
 use host_processes::{open_pidfd, sweep};
 use installation::surroundings::{PRELOAD, is_of_rank};
 use installation::{FACADES, LIBRARY, LOADER, find_facade, find_library};
-use line_files::undo;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -26,9 +26,9 @@ use nix::unistd::{Pid, pipe2};
 use placement::places::{self, Place, places_of};
 use placement::topology::{Topology, list};
 use redrt_types::{ProcessIndex, ReplicaId, VirtualRank};
+use redrt_wire::checkpoint::{CHILDREN_VARIABLE, told_to_children};
 use redrt_wire::control::{CLONER_FD_VARIABLE, CONTROL_FD_VARIABLE, Transport, shared_memory_bytes, window_region};
 use redrt_wire::daemon::{Abi, Application, BindTo, Binding, Launch};
-use redrt_wire::line::{CHILDREN_VARIABLE, told_to_children};
 use redrt_wire::secret::Secret;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -61,7 +61,7 @@ pub struct Prepared {
     library_directory: Option<PathBuf>,
     preload: Option<PathBuf>,
     /// Key of the checkpoint that processes continue from.
-    line_key: Option<Secret>,
+    checkpoint_key: Option<Secret>,
     places: BTreeMap<ReplicaId, Place>,
     gpus: Gpus,
     /// The log of changed files that hosts share, if this host sees it.
@@ -97,12 +97,12 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
     let has_windows = launch.world.is_replicated() || launch.cloneable;
     let windows = if has_windows { make_window_memory(launch.world.process_count())? } else { None };
     let sealed_key = launch.restore.as_ref().and_then(|restore| restore.sealed_key.as_deref());
-    let line_key = sealed_key.map(|sealed| line_store::sealed::carried(sealed, job_secret)).transpose();
-    let line_key = line_key.context("Failed to take the key of the checkpoint")?;
+    let checkpoint_key = sealed_key.map(|sealed| checkpoint_store::sealed::carried(sealed, job_secret)).transpose();
+    let checkpoint_key = checkpoint_key.context("Failed to take the key of the checkpoint")?;
     let memory = launch.restore.as_ref().and_then(|restore| restore.memories.get(host as usize));
     // A host without processes had no shared memory.
     if let (Some(fd), Some(path)) = (&shared_memory, memory.filter(|_| child_count > 0)) {
-        let input = line_store::reader(path, line_key.as_ref())?;
+        let input = checkpoint_store::reader(path, checkpoint_key.as_ref())?;
         SharedMemory::restore(input, fd).with_context(|| format!("Failed to read {}", path.display()))?;
     }
     if let Some(restore) = launch.restore.as_ref().filter(|restore| restore.has_logs_of_hosts)
@@ -133,7 +133,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         }
     }
     let gpus = Gpus::of_this_host(launch.binding.gpus_per_process);
-    notes.extend(gpus.note(child_count));
+    notes.extend(gpus.record(child_count));
     Ok(Prepared {
         notes,
         shared_memory,
@@ -144,7 +144,7 @@ pub fn prepare(launch: &Launch, host: u32, own: &[ReplicaId], job_secret: &Secre
         open_files,
         library_directory,
         preload,
-        line_key,
+        checkpoint_key,
         shared_log,
         places: places_of(&Topology::of_this_host(), binding_of(launch), &launch.slots, own, thread_count(launch))
             .context("--rankfile")?,
@@ -232,7 +232,7 @@ impl Prepared {
         let has_input = launch.standard_input && replica.rank == VirtualRank(0);
         // With several replicas the library gives the locks to one of them.
         let locks = launch.world.degree(replica.rank) < 2;
-        let task = Task::Load { image, key: self.line_key.clone(), locks };
+        let task = Task::Load { image, key: self.checkpoint_key.clone(), locks };
         self.start((self.helper()?, None), Some(&task), replica, has_input)
     }
 

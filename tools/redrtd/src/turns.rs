@@ -7,7 +7,7 @@
 //!  (nobody) ──begin──▶ Awaited ──done, abandoned──▶ Done ──ended──▶ (nobody), or the next checkpoint
 //! ```
 
-use redrt_wire::line::Generation;
+use redrt_wire::checkpoint::Generation;
 use std::collections::BTreeMap;
 
 struct Turn<T> {
@@ -75,7 +75,7 @@ impl<T> Turns<T> {
     /// Abandons a checkpoint. Returns the processes whose helpers must be ended.
     pub fn abandon(&mut self, generation: Generation) -> Vec<usize> {
         for turn in self.0.values_mut() {
-            turn.next.take_if(|(of_line, _)| *of_line == generation);
+            turn.next.take_if(|(of_checkpoint, _)| *of_checkpoint == generation);
         }
         let numbers: Vec<_> = self.at_work(generation).collect();
         for number in &numbers {
@@ -99,7 +99,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_line_after_a_given_up_one_waits_for_the_killed_helper() {
+    fn a_checkpoint_waits_for_the_killed_helper_of_another() {
         let mut turns = Turns::new();
         let (first, second, third) = (Generation(1), Generation(2), Generation(3));
         assert_eq!(turns.begin(0, first, "first"), Some("first"));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_waits_for_a_process_that_is_not_known_yet() {
+    fn a_checkpoint_waits_for_a_process_that_is_not_known_yet() {
         let mut turns = Turns::new();
         assert_eq!(turns.ended(0), Ended { awaited: None, next: None }, "known before it is to be saved");
         turns.begin_later(0, Generation(1), "first");
@@ -137,47 +137,48 @@ mod tests {
     }
 
     proptest! {
-        /// The coordinator begins a checkpoint when the one before was kept or given up; helpers end at any time.
+        /// The replication manager begins a checkpoint when the one before was kept or given up; helpers end at any
+        /// time.
         #[test]
-        fn each_process_has_one_helper_and_lines_learn_of_all(
+        fn each_process_has_one_helper_and_checkpoints_learn_of_all(
             steps in prop::collection::vec((0..4_u8, 0..3_usize), 1..80),
         ) {
             let mut turns = Turns::new();
             // By process: the checkpoint of its living helper. Then: processes that the present checkpoint awaits.
             let mut living: BTreeMap<usize, Generation> = BTreeMap::new();
             let mut unheard: BTreeSet<usize> = BTreeSet::new();
-            let mut line = Generation(0);
+            let mut checkpoint = Generation(0);
             for (step, number) in steps {
                 match step {
                     0 if unheard.is_empty() => {
-                        line = Generation(line.0 + 1);
+                        checkpoint = Generation(checkpoint.0 + 1);
                         for number in 0..3 {
                             unheard.insert(number);
-                            if let Some(of_line) = turns.begin(number, line, line) {
-                                prop_assert_eq!(of_line, line);
-                                prop_assert!(living.insert(number, line).is_none(), "a process has two helpers");
+                            if let Some(of_checkpoint) = turns.begin(number, checkpoint, checkpoint) {
+                                prop_assert_eq!(of_checkpoint, checkpoint);
+                                prop_assert!(living.insert(number, checkpoint).is_none(), "a process has two helpers");
                             }
                         }
                     }
-                    1 if living.get(&number) == Some(&line) && turns.awaited(number).is_some() => {
+                    1 if living.get(&number) == Some(&checkpoint) && turns.awaited(number).is_some() => {
                         turns.done(number);
                         unheard.remove(&number);
                     }
                     2 => {
-                        for number in turns.abandon(line) {
-                            prop_assert_eq!(living.get(&number), Some(&line));
+                        for number in turns.abandon(checkpoint) {
+                            prop_assert_eq!(living.get(&number), Some(&checkpoint));
                         }
                         unheard.clear();
                     }
                     3 if living.remove(&number).is_some() => {
                         let Ended { awaited, next } = turns.ended(number);
-                        if let Some(of_line) = awaited {
-                            prop_assert!(of_line == line && unheard.remove(&number), "an older line is told of");
+                        if let Some(of_checkpoint) = awaited {
+                            prop_assert!(of_checkpoint == checkpoint && unheard.remove(&number), "an older checkpoint is told of");
                         }
-                        if let Some((of_line, task)) = next {
-                            prop_assert!(of_line == line && task == line && unheard.contains(&number));
-                            prop_assert_eq!(turns.begin(number, of_line, task), Some(line));
-                            living.insert(number, line);
+                        if let Some((of_checkpoint, task)) = next {
+                            prop_assert!(of_checkpoint == checkpoint && task == checkpoint && unheard.contains(&number));
+                            prop_assert_eq!(turns.begin(number, of_checkpoint, task), Some(checkpoint));
+                            living.insert(number, checkpoint);
                         }
                     }
                     _ => {}

@@ -2,10 +2,10 @@
 //! before leave.
 
 use attribution::{Cause, Conclusion, Evidence, Finding, Life, Site, Who};
-use coordinator::{Purpose, Report};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::event::{Action, Event, Finding as Comparison, Mismatch};
 use replica_output::mismatch::OutputMismatch;
+use replication_manager::{Purpose, Report};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ fn of_output(rank: VirtualRank, mismatch: &OutputMismatch, host: HostOf<'_>) -> 
 
 impl Attribution {
     /// Takes in a report. `host` names the host of each replica at the time of the report.
-    pub fn note(&mut self, report: &Report, host: HostOf<'_>) -> Vec<Conclusion> {
+    pub fn record(&mut self, report: &Report, host: HostOf<'_>) -> Vec<Conclusion> {
         let finding = match report {
             Report::Event(Event::Mismatch(mismatch)) => {
                 if mismatch.action == Action::Delivered {
@@ -168,23 +168,23 @@ mod tests {
     #[test]
     fn what_follows_is_said_once_and_what_is_open_at_the_end() {
         let mut attribution = Attribution::default();
-        assert!(attribution.note(&message(&[1, 2, 1], Some(1), Action::Outvoted), &host).is_empty());
-        let found = attribution.note(&message(&[1, 1, 2], Some(2), Action::Outvoted), &host);
+        assert!(attribution.record(&message(&[1, 2, 1], Some(1), Action::Outvoted), &host).is_empty());
+        let found = attribution.record(&message(&[1, 1, 2], Some(2), Action::Outvoted), &host);
         assert_eq!(words(&found), ["software"]);
-        assert!(attribution.note(&message(&[2, 1, 1], Some(0), Action::Outvoted), &host).is_empty(), "it was said");
-        assert!(attribution.note(&Report::Ended { code: 0 }, &host).is_empty());
+        assert!(attribution.record(&message(&[2, 1, 1], Some(0), Action::Outvoted), &host).is_empty(), "it was said");
+        assert!(attribution.record(&Report::Ended { code: 0 }, &host).is_empty());
 
         let mut attribution = Attribution::default();
         for _ in 0..2 {
-            assert!(attribution.note(&message(&[1, 2], None, Action::Delivered), &host).is_empty());
+            assert!(attribution.record(&message(&[1, 2], None, Action::Delivered), &host).is_empty());
         }
-        assert_eq!(words(&attribution.note(&Report::Ended { code: 0 }, &host)), ["open"]);
+        assert_eq!(words(&attribution.record(&Report::Ended { code: 0 }, &host)), ["open"]);
     }
 
     #[test]
     fn three_that_all_differ_are_not_three_sick_hosts() {
         let mut attribution = Attribution::default();
-        let found = attribution.note(&message(&[1, 2, 3], None, Action::Delivered), &host);
+        let found = attribution.record(&message(&[1, 2, 3], None, Action::Delivered), &host);
         assert_eq!(words(&found), ["software"]);
     }
 }

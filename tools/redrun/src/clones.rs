@@ -78,7 +78,7 @@ impl Clones {
     }
 
     /// Shows that more memory of a clone was sent.
-    pub fn note_progress(&mut self, run: &Run<'_>, console: &Console, newcomer: Newcomer, progress: Progress) {
+    pub fn record_progress(&mut self, run: &Run<'_>, console: &Console, newcomer: Newcomer, progress: Progress) {
         self.show(run, console);
         let Some(clone) = self.0.get_mut(&newcomer.replica) else { return };
         clone.progress = Some(progress);
@@ -88,11 +88,11 @@ impl Clones {
         }
     }
 
-    /// Takes over the coordinator's list of clones, and shows it.
+    /// Takes over the replication manager's list of clones, and shows it.
     pub fn show(&mut self, run: &Run<'_>, console: &Console) {
         let now = run.now();
         let under_way: BTreeMap<_, _> =
-            run.root.coordinator().attempts().map(|(_, newcomer)| (newcomer.replica, newcomer)).collect();
+            run.coordinator.manager().attempts().map(|(_, newcomer)| (newcomer.replica, newcomer)).collect();
         self.0.retain(|replica, clone| under_way.get(replica) == Some(&clone.newcomer));
         for (replica, newcomer) in under_way {
             self.0.entry(replica).or_insert(Clone { newcomer, progress: None, told_at: now });
@@ -100,7 +100,7 @@ impl Clones {
         if console.shows_status() {
             let lines = self.0.iter().map(|(replica, clone)| clone.line(&run.host_name(*replica)));
             let of_checkpoint = run
-                .root
+                .coordinator
                 .checkpoint_progress()
                 .map(|(generation, progress)| format!("checkpoint {generation}: {}", progress_text(&progress)));
             console.show_status(lines.chain(of_checkpoint).collect());

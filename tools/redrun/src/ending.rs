@@ -7,7 +7,7 @@ use say::Console;
 pub(super) struct Ending {
     /// Exit code of the job, once it has ended.
     pub code: Option<i32>,
-    /// The reason for which the root cannot go on.
+    /// The reason for which the coordinator cannot go on.
     pub failure: Option<String>,
     /// True once the user waits no longer.
     pub is_impatient: bool,

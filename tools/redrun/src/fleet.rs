@@ -3,26 +3,26 @@
 //! Messages and time enter; [`News`] leaves. `redrt_wire::tree` describes how messages survive a change of the
 //! connection, [`host_watch`] how a dead host is found.
 
-mod comeback;
+mod failover;
 mod grow;
 mod launch;
 mod watching;
 
 use anyhow::{Result, anyhow};
-pub use comeback::{HostBefore, Known};
 use control_network::door::Refusal;
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::launcher::{self, Starting};
 use control_network::session::Session;
+use coordinator_records::ledger::{Launchers, Ledger};
+pub use failover::{HostBefore, Known};
 use host_watch::shape;
 use host_watch::{Arbiter, Death, Observer, Refusals, Who};
-use job_root::Misplaced;
+use job_coordinator::Misplaced;
 use placement::plan::HostPlan;
-use redrt_wire::daemon::{FromDaemon, Roots, Sign, ToDaemon};
+use redrt_wire::daemon::{Coordinators, FromDaemon, Sign, ToDaemon};
 use redrt_wire::frame::FrameError;
 use redrt_wire::secret::Secret;
 use redrt_wire::tree::{Attach, Down, Question, Term, Up};
-use root_records::ledger::{Launchers, Ledger};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ pub enum News {
     StoodStill(Duration),
     /// A question of `redctl`.
     Asked(LinkId, Question),
-    /// Another root has a higher term. This one must end without a message.
+    /// Another coordinator has a higher term. This one must end without a message.
     Replaced(Term),
     /// A host of the job's start cannot be had.
     NotStarted {
@@ -119,17 +119,17 @@ impl HostLoss {
 struct Member {
     attach: Option<Attach>,
     dead: bool,
-    /// Connection to the root, of a host that is attached directly.
+    /// Connection to the coordinator, of a host that is attached directly.
     link: Option<LinkId>,
     session: Session,
     refusals: Refusals,
-    /// True while its daemon looks for a root that is gone. It is called until it has connected.
+    /// True while its daemon looks for a coordinator that is gone. It is called until it has connected.
     is_to_be_called: bool,
-    /// Number of messages after which the host knows which hosts have the root's records.
-    roots_known_from: u64,
+    /// Number of messages after which the host knows which hosts have the coordinator's records.
+    coordinators_known_from: u64,
 }
 
-/// Role of the other end of a connection to the root.
+/// Role of the other end of a connection to the coordinator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Role {
     /// No frame has arrived yet.
@@ -150,11 +150,11 @@ pub struct Fleet {
     members: Vec<Member>,
     roles: HashMap<LinkId, Role>,
     starting: Vec<Starting>,
-    /// Launchers that a killed root has started.
+    /// Launchers that a killed coordinator has started.
     launchers: Launchers,
     complete: bool,
-    /// As daemons were informed: several hosts have the root's records, or are about to.
-    has_several_roots: bool,
+    /// As daemons were informed: several hosts have the coordinator's records, or are about to.
+    has_several_coordinators: bool,
     /// Hosts that are being added, with their deadlines.
     joining: BTreeMap<u32, Instant>,
     launched_at: Instant,
@@ -169,23 +169,23 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the daemons of all hosts. `outlives_terminal`: daemons do not get the terminal. `has_several_roots`:
-    /// daemons learn at their start that several hosts have the root's records.
+    /// Starts the daemons of all hosts. `outlives_terminal`: daemons do not get the terminal.
+    /// `has_several_coordinators`: daemons learn at their start that several hosts have the coordinator's records.
     pub fn start(
         plan: HostPlan,
         secret: Secret,
         outlives_terminal: bool,
         ledger: Ledger,
-        has_several_roots: bool,
+        has_several_coordinators: bool,
     ) -> Result<Self> {
         let mut fleet = Self::new(plan, secret, outlives_terminal, ledger)?;
-        fleet.has_several_roots = has_several_roots;
+        fleet.has_several_coordinators = has_several_coordinators;
         fleet.launch()?;
         Ok(fleet)
     }
 
     fn new(plan: HostPlan, secret: Secret, outlives_terminal: bool, ledger: Ledger) -> Result<Self> {
-        let hub = Hub::new((plan.root_address, 0).into(), secret)?;
+        let hub = Hub::new((plan.coordinator_address, 0).into(), secret)?;
         let count = plan.hosts.len() as u32;
         let now = Instant::now();
         Ok(Self {
@@ -197,7 +197,7 @@ impl Fleet {
             starting: Vec::new(),
             launchers: Vec::new(),
             complete: false,
-            has_several_roots: false,
+            has_several_coordinators: false,
             joining: BTreeMap::new(),
             launched_at: now,
             progress_at: now,
@@ -269,39 +269,39 @@ impl Fleet {
         [soon, self.next_tick].into_iter().flatten().min()
     }
 
-    /// Sends to all daemons a message that does not come from the root. The journal has it.
+    /// Sends to all daemons a message that does not come from the coordinator. The journal has it.
     pub fn send_all(&mut self, message: &ToDaemon) {
         let body = encode(message);
         self.ledger.order(None, &body);
         self.give(None, body.into());
     }
 
-    /// Informs daemons of the hosts that have the root's records.
-    pub fn tell_roots(&mut self, roots: Roots) {
-        self.has_several_roots = roots != Roots::One;
-        self.send_all(&ToDaemon::Roots(roots));
-        self.members.iter_mut().for_each(|member| member.roots_known_from = member.session.sent());
+    /// Informs daemons of the hosts that have the coordinator's records.
+    pub fn tell_coordinators(&mut self, coordinators: Coordinators) {
+        self.has_several_coordinators = coordinators != Coordinators::One;
+        self.send_all(&ToDaemon::Coordinators(coordinators));
+        self.members.iter_mut().for_each(|member| member.coordinators_known_from = member.session.sent());
     }
 
     /// True if daemons know that several hosts have the records, or are about to.
-    pub fn has_several_roots(&self) -> bool {
-        self.has_several_roots
+    pub fn has_several_coordinators(&self) -> bool {
+        self.has_several_coordinators
     }
 
     /// True if all attached daemons have acknowledged that. A daemon that attaches later learns it first.
-    pub fn all_know_roots(&self) -> bool {
+    pub fn all_know_coordinators(&self) -> bool {
         let is_there = |member: &&Member| !member.dead && member.attach.is_some();
-        self.members.iter().filter(is_there).all(|member| member.session.first() >= member.roots_known_from)
+        self.members.iter().filter(is_there).all(|member| member.session.first() >= member.coordinators_known_from)
     }
 
-    /// Sends to one daemon a message that does not come from the root. The journal has it.
+    /// Sends to one daemon a message that does not come from the coordinator. The journal has it.
     pub fn send(&mut self, host: u32, message: &ToDaemon) {
         let body = encode(message);
         self.ledger.order(Some(host), &body);
         self.give(Some(host), body.into());
     }
 
-    /// Sends a message of the root, to one host or to all. The journal has its cause.
+    /// Sends a message of the coordinator, to one host or to all. The journal has its cause.
     pub fn relay(&mut self, to: Option<u32>, message: &ToDaemon) {
         self.ledger.relayed();
         self.give(to, encode(message).into());
@@ -376,7 +376,7 @@ impl Fleet {
     fn read(&mut self, link: LinkId) {
         loop {
             match self.hub.next_message::<Up>(link) {
-                Ok(Some(frame)) => self.hear(link, frame),
+                Ok(Some(frame)) => self.handle(link, frame),
                 Ok(None) => return,
                 Err(error) => {
                     let message = match self.roles.get(&link) {
@@ -392,7 +392,7 @@ impl Fleet {
         }
     }
 
-    fn hear(&mut self, link: LinkId, frame: Up) {
+    fn handle(&mut self, link: LinkId, frame: Up) {
         let role = self.roles.get(&link).copied().unwrap_or(Role::New);
         if let Role::Daemon(host) = role
             && let Some(duty) = self.observer.heard(host)
@@ -429,8 +429,9 @@ impl Fleet {
             return;
         }
         let message = redrt_wire::frame::decode_body::<FromDaemon>(body);
-        let is_for_root = !matches!(message, Ok(FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. }) | Err(_));
-        self.ledger.heard(host, body, is_for_root);
+        let is_for_coordinator =
+            !matches!(message, Ok(FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. }) | Err(_));
+        self.ledger.heard(host, body, is_for_coordinator);
         if let Some(count) = member.session.count(body.len()) {
             self.acknowledge(host, count);
         }
@@ -514,7 +515,7 @@ impl Fleet {
             self.hub.close(old);
         }
         let above = shape::parent(host, self.plan.fan_out).filter(|_| !direct);
-        self.arbiter.attached(host, above.map_or(Who::Root, Who::Host));
+        self.arbiter.attached(host, above.map_or(Who::Coordinator, Who::Host));
         if direct {
             self.observer.heard(host);
         }
@@ -563,11 +564,11 @@ impl Fleet {
                 if !self.members[host as usize].refusals.refused() {
                     return self.ask_for_refusal(host);
                 }
-                self.observed(Who::Root, host, Sign::Gone);
+                self.observed(Who::Coordinator, host, Sign::Gone);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) => {
                 if self.next_tick.is_none() {
-                    self.observed(Who::Root, host, Sign::Gone);
+                    self.observed(Who::Coordinator, host, Sign::Gone);
                 }
             }
             Err(_) => self.ask_for_refusal(host),
@@ -576,7 +577,7 @@ impl Fleet {
 
     /// Waits for daemons to leave, then ends their launchers. `keeps_sessions`: as in [`ToDaemon::Shutdown`].
     pub fn end(&mut self, keeps_sessions: bool) {
-        // Sent to all: a daemon that holds a lease and has not had the message would wait for another root.
+        // Sent to all: a daemon that holds a lease and has not had the message would wait for another coordinator.
         self.send_all(&ToDaemon::Shutdown { keeps_sessions });
         let members = &self.members;
         let is_dead = |starting: &Starting| starting.host.is_some_and(|host| members[host as usize].dead);

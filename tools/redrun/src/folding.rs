@@ -12,9 +12,9 @@
 //!
 //! Repeated failures of checkpoints for one reason are folded likewise, and texts that differ after a return.
 
-use coordinator::{EndReason, LineFailure, Report, RetireReason};
 use redrt_types::{ContextId, ReplicaId, SeqNum, VirtualRank};
 use redrt_wire::event::{Event, Evidence, Finding, Mismatch, PathMismatch};
+use replication_manager::{CheckpointFailure, EndReason, Report, RetireReason};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -65,7 +65,7 @@ pub struct Folding {
     line_count: usize,
     has_hinted: bool,
     /// Reasons for failed checkpoints, with digits replaced.
-    line_failures: BTreeSet<String>,
+    checkpoint_failures: BTreeSet<String>,
     /// True once a text has differed since the last return.
     has_departed: bool,
 }
@@ -78,9 +78,9 @@ impl Folding {
             Report::Event(Event::Path(path)) => self.show_origin(Origin::of_path(path)),
             Report::Event(Event::Evidence(evidence)) => self.show_evidence(evidence),
             Report::OutputMismatch { .. } => self.limited(),
-            Report::LineFailed { why, .. } => {
-                let has_room = self.line_failures.len() < LINES_MAX;
-                if has_room && self.line_failures.insert(kind_of(why)) { Shown::Line } else { Shown::Nothing }
+            Report::CheckpointFailed { why, .. } => {
+                let has_room = self.checkpoint_failures.len() < LINES_MAX;
+                if has_room && self.checkpoint_failures.insert(kind_of(why)) { Shown::Line } else { Shown::Nothing }
             }
             Report::OutputDeparted { .. } if std::mem::replace(&mut self.has_departed, true) => Shown::Nothing,
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => {
@@ -136,7 +136,7 @@ impl Folding {
 
 /// The text of a failure without numbers: replica, checkpoint, descriptor, port and child's id differ from one failure
 /// to the next.
-fn kind_of(why: &LineFailure) -> String {
+fn kind_of(why: &CheckpointFailure) -> String {
     let mut kind = String::new();
     for letter in format!("{why:?}").chars() {
         match letter {
@@ -151,10 +151,10 @@ fn kind_of(why: &LineFailure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator::StoreFailure;
     use redrt_types::{Digest, ViewNumber};
+    use redrt_wire::checkpoint::Generation;
     use redrt_wire::event::{Action, Course, OutcomeId};
-    use redrt_wire::line::Generation;
+    use replication_manager::StoreFailure;
 
     fn path(rank: u32, culprit: Option<&str>, index: u64) -> Report {
         let outcome = OutcomeId { rank: VirtualRank(rank), course: Course::Thread(0), index };
@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn a_checkpoint_not_taken_is_reported_once_for_each_reason() {
         let mut folding = Folding::default();
-        let failed = |generation, why: &str| Report::LineFailed {
+        let failed = |generation, why: &str| Report::CheckpointFailed {
             generation: Generation(generation),
-            why: LineFailure::Store(StoreFailure::NoPlace(why.into())),
+            why: CheckpointFailure::Store(StoreFailure::NoPlace(why.into())),
         };
         let reports = [failed(1, "full"), failed(2, "full"), failed(3, "gone"), failed(4, "full"), failed(5, "gone")];
         let shown = reports.map(|report| folding.show(&report));

@@ -1,10 +1,10 @@
 //! Faults of `--inject`, and how often each has happened.
 
-use coordinator::Report;
 use job_options::Fault;
 use redrt_types::ReplicaId;
 use redrt_wire::event::Event;
 use redrt_wire::fault::ProcessFault;
+use replication_manager::Report;
 
 /// Each fault with its count.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ fn is_asked<'a>(fault: &Fault, by: ReplicaId, asked: ProcessFault, host_name: im
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator::{RandomKills, TimedKill};
+    use replication_manager::{RandomKills, TimedKill};
     use std::time::Duration;
 
     #[test]

@@ -1,15 +1,15 @@
 //! Hosts that join the running job, and leave it again.
 //!
 //! ```text
-//!   redctl spare add ─▶ add_host ─▶ fleet ─▶ joined ────▶ answer, and the root has places there
-//!   root: FindHost ───▶    │          └────▶ not joined ─▶ answer, and the root is told
+//!   redctl spare add ─▶ add_host ─▶ fleet ─▶ joined ────▶ answer, and the coordinator has places there
+//!   coordinator: FindHost ─▶ │        └────▶ not joined ─▶ answer, and the coordinator is told
 //!                          └ Added in the journal
 //! ```
 
 use super::spares::SitePool;
 use control_network::hub::LinkId;
-use coordinator::WishError;
 use redrt_wire::daemon::Launch;
+use replication_manager::ChangeRequestError;
 use std::collections::BTreeMap;
 
 /// Reason why `redctl spare add` cannot add a host.
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub(super) enum SpareError {
     /// The job does not copy replicas.
     #[error(transparent)]
-    Wish(#[from] WishError),
+    ChangeRequest(#[from] ChangeRequestError),
     /// The job is starting or ending.
     #[error("the job is not running")]
     NotRunning,
@@ -35,7 +35,7 @@ pub(super) struct Awaited {
     pub for_user: Option<Option<u32>>,
     /// Connection that waits for the answer, while it is open.
     pub link: Option<LinkId>,
-    pub for_root: bool,
+    pub for_coordinator: bool,
     /// True once the host's daemon was told to launch processes.
     pub is_launched: bool,
 }
@@ -43,7 +43,7 @@ pub(super) struct Awaited {
 impl Awaited {
     /// For a host whose addition the journal records.
     pub fn noted(for_user: Option<Option<u32>>) -> Self {
-        Self { for_user, for_root: for_user.is_none(), ..Self::default() }
+        Self { for_user, for_coordinator: for_user.is_none(), ..Self::default() }
     }
 }
 

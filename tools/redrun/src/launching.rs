@@ -1,6 +1,7 @@
 //! From attached hosts to replicas that run on them.
 
 use super::pools;
+use super::repeatable;
 use super::run::Run;
 use anyhow::{Context, Result};
 use job_options::Fault;
@@ -32,18 +33,22 @@ pub(super) fn tell_of_layout(run: &Run<'_>, console: &Console, report: &[String]
 
 /// The programs with settings for their hosts.
 pub(super) fn applications(run: &Run<'_>, console: &Console) -> Vec<Application> {
-    let on = |host| run.root.placement().iter().filter(|at| **at == Some(host)).count() as u32;
+    let on = |host| run.coordinator.placement().iter().filter(|at| **at == Some(host)).count() as u32;
     let host = |host| pools::Host { process_count: on(host), cpu_count: run.fleet.cpu_count(host) };
     let hosts: Vec<_> = (0..run.fleet.plan().hosts.len() as u32).map(host).collect();
     let mut applications = run.job.applications.clone();
+    let tell = |application: &Application, why: &str, set: &[String], page: &str| {
+        if run.job.verbose && !set.is_empty() {
+            let (program, words) = (application.program.display(), set.join(" "));
+            console.plain(&format!("{program}: {why}: {words} ({page})"));
+        }
+    };
     for application in &mut applications {
         let set = pools::let_sleep(application, &hosts);
-        if run.job.verbose && !set.is_empty() {
-            let program = application.program.display();
-            let words = set.join(" ");
-            console.plain(&format!(
-                "{program}: threads share cores, so those without work sleep: {words} (docs/hosts.md)"
-            ));
+        tell(application, "threads share cores, so those without work sleep", &set, "docs/hosts.md");
+        if run.job.is_replicated() {
+            let set = repeatable::make_repeatable(application);
+            tell(application, "replicas compute the same", &set, "docs/determinism.md");
         }
     }
     applications
@@ -65,7 +70,7 @@ pub(super) fn process_faults(run: &Run<'_>) -> Result<Vec<(ReplicaId, ProcessFau
                 let mut numbers = 0..run.fleet.plan().hosts.len() as u32;
                 let found = numbers.find(|number| is_same_host(run.fleet.name(*number), host));
                 let host = found.with_context(|| format!("--inject sick:{host}: the job has no host {host}"))?;
-                let all = run.job.world.replicas().filter(|replica| run.root.host(*replica).is_some());
+                let all = run.job.world.replicas().filter(|replica| run.coordinator.host(*replica).is_some());
                 faults.extend(all.map(|replica| (replica, ProcessFault::Sick { host, period: *period })));
             }
             Fault::Timed(_) | Fault::Random(_) => {}

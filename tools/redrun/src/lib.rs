@@ -1,20 +1,19 @@
-//! `redrun` carries out the decisions of the job's root (`job_root`). One thread and one `poll` join that machine, the
-//! daemons, the user's signals and the three standard streams.
+//! `redrun` carries out the decisions of the job's coordinator (`job_coordinator`). One thread and one `poll` join that
+//! machine, the daemons, the user's signals and the three standard streams.
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
 mod attribution;
+mod checkpoints;
 mod clones;
-mod comeback;
-mod council;
 mod determinism;
 mod ending;
+mod failover;
 mod fleet;
 mod folding;
 mod injections;
 mod joining;
 mod launching;
-mod lines;
 mod lives;
 mod metrics;
 mod mpir;
@@ -23,8 +22,11 @@ mod output;
 mod own_network;
 mod pools;
 mod program;
+mod quorum;
 mod reach;
 mod redundancy;
+mod repeatable;
+mod requests;
 mod run;
 mod spares;
 mod spawned;
@@ -42,7 +44,6 @@ mod transit;
 mod users;
 mod wakers;
 mod watching;
-mod wishes;
 mod writer;
 
 pub use program::main;
@@ -50,21 +51,21 @@ pub use program::main;
 use anyhow::{Context, Result, anyhow};
 use audit_log::log::{self, Log};
 use audit_log::recorder::Recorder;
-use comeback::{Ground, Past, Unsaid, cannot_come_back};
-use coordinator::OUTPUT_FAILED_CODE;
+use coordinator_records::ledger::Ledger;
+use coordinator_records::quorum::REPLACED_CODE;
 use ending::Ending;
+use failover::{Ground, Past, Unsaid, cannot_come_back};
 use fleet::{Fleet, HostLoss, News};
+use job_console::consoles::Consoles;
+use job_coordinator::{Coordinator, Input, Output, Return};
 use job_options::Job;
-use job_root::{Input, Output, Return, Root};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use notices::Notices;
 use output::Outputs;
 use reach::Reach;
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::secret::Secret;
-use root_records::council::REPLACED_CODE;
-use root_records::ledger::Ledger;
-use root_terminal::seat::Seat;
+use replication_manager::OUTPUT_FAILED_CODE;
 use run::Run;
 use say::Console;
 use spawned::Upwards;
@@ -87,19 +88,25 @@ const FAILED_CODE: i32 = 1;
 /// Interval between looks at signals while the last lines are being written.
 const WRITERS_LOOK: Duration = Duration::from_millis(100);
 
-/// Runs a job to its end and returns its exit code. With a seat the job outlives its terminal; with a past it continues
-/// where a root was killed.
-fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<Seat>, past: Option<Past>) -> Result<i32> {
+/// Runs a job to its end and returns its exit code. With consoles the job outlives its terminal; with a past it
+/// continues where a coordinator was killed.
+fn run(
+    job: &Job,
+    console: &Console,
+    upwards: Option<Upwards>,
+    consoles: Option<Consoles>,
+    past: Option<Past>,
+) -> Result<i32> {
     // Orphans of a killed daemon become children of this process, which ends them.
     host_processes::sweep::become_subreaper()?;
     // Failure only delays news.
-    host_processes::prompt::wish();
+    host_processes::prompt::request();
     if past.is_some() {
         // The replay's lines were shown before.
         console.attach(Arc::new(Unsaid));
     }
     // An error here is new: it is shown.
-    let mut shell = Shell::new(job, console, upwards, seat, past).inspect_err(|_| console.detach())?;
+    let mut shell = Shell::new(job, console, upwards, consoles, past).inspect_err(|_| console.detach())?;
     console.attach(shell.outputs.standard());
     let code = shell.run_to_end().unwrap_or_else(|error| {
         console.error(&format!("{error:#}"));
@@ -110,7 +117,7 @@ fn run(job: &Job, console: &Console, upwards: Option<Upwards>, seat: Option<Seat
     Ok(shell.tell_end(code))
 }
 
-/// Inputs of the root.
+/// Inputs of the coordinator.
 #[derive(Default)]
 struct Inbox {
     /// Inputs that came while outputs were being carried out.
@@ -137,15 +144,15 @@ impl Inbox {
 struct Shell<'a> {
     run: Run<'a>,
     inbox: Inbox,
-    /// The journal, from which another root can continue.
+    /// The journal, from which another coordinator can continue.
     ledger: Ledger,
-    council: council::Council,
+    quorum: quorum::Quorum,
     /// Present during a replay of the journal.
-    replay: Option<comeback::Replay>,
+    replay: Option<failover::Replay>,
     coming: joining::Coming,
     /// `None` without checkpoints.
-    lines: Option<lines::Lines>,
-    /// The return to a checkpoint that the root has chosen.
+    checkpoints: Option<checkpoints::CheckpointWork>,
+    /// The return to a checkpoint that the coordinator has chosen.
     due: Option<Return>,
     spawned: spawned::Spawned,
     reach: Reach,
@@ -161,10 +168,10 @@ impl<'a> Shell<'a> {
         job: &'a Job,
         console: &'a Console,
         upwards: Option<Upwards>,
-        seat: Option<Seat>,
+        consoles: Option<Consoles>,
         past: Option<Past>,
     ) -> Result<Self> {
-        let outlives_terminal = seat.is_some();
+        let outlives_terminal = consoles.is_some();
         let job_number = match (&past, &job.resume) {
             (Some(past), _) => past.job(),
             (None, Some(kept)) => kept.manifest.job,
@@ -180,23 +187,23 @@ impl<'a> Shell<'a> {
             None => None,
         };
         let profile_path = job.profile.as_deref().map(|path| summary::profile::path_in(path, job_number));
-        let signals = root_terminal::user_signals::catch()?;
+        let signals = job_console::user_signals::catch()?;
         let bell = background_worker::bell().context("Failed to make an event descriptor")?;
         let job_name = format!("{job_number:016x}");
         let start = |(log, path)| Recorder::start(log, path, job_name.clone(), job.audit_heads.clone(), bell.clone());
         let audit = audit.map(start).transpose().context("Failed to start a thread")?;
         let notices = job.on_event.as_deref().map(|command| Notices::start(command, &job_name, bell.clone()));
         let notices = notices.transpose()?;
-        let lines = lines::Lines::new(job, job_number, past.is_some(), is_elsewhere, &bell)?;
+        let checkpoints = checkpoints::CheckpointWork::new(job, job_number, past.is_some(), is_elsewhere, &bell)?;
         let plan = match &job.resume {
             Some(kept) if past.is_none() => placement::homes::resumed(&kept.manifest, &job.hosts)?,
             _ => job.hosts.clone(),
         };
-        let has_console = seat.as_ref().is_none_or(Seat::is_attached);
+        let has_console = consoles.as_ref().is_none_or(Consoles::is_attached);
         let ground = match past {
             Some(past) => Ground::of_past(past, plan, has_console)?,
             None => {
-                let settings = lines::life::settings(job, job_number, &plan, lines.as_ref())?;
+                let settings = checkpoints::life::settings(job, job_number, &plan, checkpoints.as_ref())?;
                 Ground::of_new_job(job, job_number, plan, settings, outlives_terminal)?
             }
         };
@@ -220,13 +227,13 @@ impl<'a> Shell<'a> {
             },
             spawned: spawned::Spawned::new(upwards)?,
             ledger: ground.ledger,
-            council: council::Council::default(),
+            quorum: quorum::Quorum::default(),
             replay: None,
-            lines,
+            checkpoints,
             due: None,
             outputs: Outputs::new(job, outlives_terminal, transits, replay, &bell)?,
             input: StandardInput::open(job, has_console, spool.flatten())?,
-            reach: Reach { seat, entry: None, askers: wishes::Askers::default(), watching },
+            reach: Reach { consoles, entry: None, askers: requests::Askers::default(), watching },
             teller: Teller {
                 console,
                 audit,
@@ -241,7 +248,7 @@ impl<'a> Shell<'a> {
             run: Run {
                 job,
                 number: job_number,
-                root: Root::new(ground.settings),
+                coordinator: Coordinator::new(ground.settings),
                 fleet: ground.fleet,
                 started_at: Instant::now(),
             },
@@ -254,11 +261,11 @@ impl<'a> Shell<'a> {
             }
         }
         if is_elsewhere {
-            shell.teller.untold.extend(lines::missing_here(&shell.run));
+            shell.teller.untold.extend(checkpoints::missing_here(&shell.run));
             let host = shell.run.fleet.own_name();
-            shell.teller.untold.insert(0, format!("the root of this job goes on on host {host}"));
+            shell.teller.untold.insert(0, format!("the coordinator of this job goes on on host {host}"));
         }
-        shell.reach.open_seat(job_number, console);
+        shell.reach.open_consoles(job_number, console);
         Ok(shell)
     }
 
@@ -273,34 +280,34 @@ impl<'a> Shell<'a> {
         self.teller.console.allow_status(!self.reach.is_quiet(self.run.job));
         let outcome = self.serve();
         if outcome.is_err() && self.ending.code.is_none() {
-            // The root does not know of this end.
+            // The coordinator does not know of this end.
             let fields = serde_json::json!({ "exit_code": FAILED_CODE });
             self.teller.record(audit_log::JOB_END, &fields);
             self.teller.notify(audit_log::JOB_END, &fields, "");
         }
         if !matches!(outcome, Ok(0))
             && self.outputs.is_empty()
-            && !self.run.root.has_lost_output()
-            && let Some(lines) = &self.lines
+            && !self.run.coordinator.has_lost_output()
+            && let Some(checkpoints) = &self.checkpoints
         {
             let unwritten_bytes = |replica| self.outputs.unwritten_bytes(replica);
-            lines.write_down_shown(&self.run, &unwritten_bytes, self.teller.console);
+            checkpoints.write_down_shown(&self.run, &unwritten_bytes, self.teller.console);
         }
         self.teller.let_notices_end(&self.wakers.signals);
         self.teller.console.show_status(Vec::new());
         let keeps_sessions = matches!(outcome, Ok(0));
         self.run.fleet.end(keeps_sessions);
         host_processes::sweep::kill_descendants(keeps_sessions);
-        if let Some(lines) = &self.lines {
-            lines.remove_forgotten(&self.run, self.teller.console);
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.remove_forgotten(&self.run, self.teller.console);
         }
         self.reach.entry = None;
         self.coming.site.leave();
         running_jobs::cross_out(self.run.number);
-        let code = self.run.root.exit_code(outcome?);
+        let code = self.run.coordinator.exit_code(outcome?);
         let is_complete = self.teller.tell_of_missing_faults(&self.run);
         let code = if code == 0 && self.run.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
-        let verdict = determinism::judge(&self.run.root, code == 0);
+        let verdict = determinism::judge(&self.run.coordinator, code == 0);
         let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
         let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
         self.teller.summarize(
@@ -361,11 +368,11 @@ impl<'a> Shell<'a> {
         self.wakers.silence();
         if signal {
             while let Some(signal) = self.wakers.next_signal() {
-                self.heed_signal(signal);
+                self.follow_signal(signal);
             }
         }
         // Input after a console has left is not for the job, and `poll` was about the former terminal.
-        let input = !self.hear_of_consoles() && input;
+        let input = !self.handle_consoles() && input;
         for news in self.run.fleet.work() {
             self.take(news)?;
         }
@@ -377,16 +384,16 @@ impl<'a> Shell<'a> {
         }
         self.work_on_spawned();
         self.answer_watchers();
-        self.teller.hear_of_audit();
-        self.teller.hear_of_notices();
-        while let Some(lines) = &self.lines
-            && let Some(answer) = lines.hear(&self.run)?
+        self.teller.handle_audit();
+        self.teller.handle_notices();
+        while let Some(checkpoints) = &self.checkpoints
+            && let Some(answer) = checkpoints.next_answer(&self.run)?
         {
             self.handle(answer);
         }
-        self.hear_of_ledger();
+        self.handle_ledger();
         if self.replay.is_none()
-            && let Some(voters) = self.council.keep(&mut self.run, &self.ledger, self.ending.code.is_some())
+            && let Some(voters) = self.quorum.keep(&mut self.run, &self.ledger, self.ending.code.is_some())
         {
             self.teller.record("roots", &voters);
         }
@@ -399,7 +406,7 @@ impl<'a> Shell<'a> {
             return PollTimeout::ZERO;
         }
         let now = self.run.now();
-        let deadline = [self.run.root.next_deadline(), self.outputs.next_deadline(now)];
+        let deadline = [self.run.coordinator.next_deadline(), self.outputs.next_deadline(now)];
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
         let fleet = self.run.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
         let audit = self.teller.audit.as_ref().and_then(Recorder::next_wait);
@@ -453,9 +460,9 @@ impl<'a> Shell<'a> {
                     self.run.fleet.answer(link, answer);
                 }
             }
-            // The other root has the daemons and processes. This one must not end them.
+            // The other coordinator has the daemons and processes. This one must not end them.
             News::Replaced(by) => {
-                debug!(target: "redrun", term = by.0, "another root has taken this one's place");
+                debug!(target: "redrun", term = by.0, "another coordinator has taken this one's place");
                 self.ledger.is_replaced();
                 std::process::exit(REPLACED_CODE);
             }
@@ -470,7 +477,7 @@ impl<'a> Shell<'a> {
 
     fn lose_host(&mut self, host: u32, why: &HostLoss) {
         let name = self.run.fleet.name(host).to_owned();
-        if !self.run.root.is_launched() {
+        if !self.run.coordinator.is_launched() {
             let why = format!("host {name}: {why} before the job had started");
             return self.handle(Input::HostNotHad { host, name, why });
         }
@@ -478,7 +485,7 @@ impl<'a> Shell<'a> {
         self.handle(Input::HostLost { host, name, why: why.to_string() });
     }
 
-    /// Gives the root an input and carries out its outputs, one input at a time.
+    /// Gives the coordinator an input and carries out its outputs, one input at a time.
     fn handle(&mut self, input: Input) {
         if self.replay.is_some() {
             // The journal has the input, at the place where it was handled.
@@ -493,13 +500,13 @@ impl<'a> Shell<'a> {
             }
             let now = self.run.now();
             self.ledger.input(now, &input);
-            self.run.root.handle(now, input);
+            self.run.coordinator.handle(now, input);
             self.carry_out();
         }
     }
 
     fn carry_out(&mut self) {
-        while let Some(output) = self.run.root.poll_output() {
+        while let Some(output) = self.run.coordinator.poll_output() {
             debug!(target: "redrun", ?output, "out");
             match output {
                 Output::Send(message) => self.relay(None, &message),
@@ -521,7 +528,7 @@ impl<'a> Shell<'a> {
                     let host = self.run.host_name(replica);
                     let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
                     self.teller.record("started", &fields);
-                    self.note_started();
+                    self.record_started();
                 }
                 Output::Bound { replica, processors } => {
                     let host = self.run.host_name(replica);
@@ -532,20 +539,20 @@ impl<'a> Shell<'a> {
                 }
                 Output::Note(note) => self.teller.console.warning(&note),
                 Output::Progress { newcomer, progress } => {
-                    self.teller.clones.note_progress(&self.run, self.teller.console, newcomer, progress)
+                    self.teller.clones.record_progress(&self.run, self.teller.console, newcomer, progress)
                 }
-                Output::Checkpoint(note) => lines::tell_of_checkpoint(&self.run, &mut self.teller, &note),
+                Output::Checkpoint(note) => checkpoints::tell_of_checkpoint(&self.run, &mut self.teller, &note),
                 Output::OtherJob(order) => self.order_jobs(order),
                 Output::SpawnedError(line) => self.teller.console.error(&line),
                 Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
                 // During a replay it was carried out already, or is given again afterwards.
                 Output::Store(order) => {
-                    if let Some(lines) = self.lines.as_ref().filter(|_| self.replay.is_none()) {
-                        lines.give(&self.run, self.coming.host_name(), order);
+                    if let Some(checkpoints) = self.checkpoints.as_ref().filter(|_| self.replay.is_none()) {
+                        checkpoints.give(&self.run, self.coming.host_name(), order);
                     }
                 }
                 Output::GoBack(chosen) => self.due = Some(*chosen),
-                Output::Returned(times) => lines::tell_of_return(&mut self.teller, &times),
+                Output::Returned(times) => checkpoints::tell_of_return(&mut self.teller, &times),
                 Output::OutputLost(failure) => {
                     self.teller.record("output-failed", &serde_json::json!({ "what": failure.to_string() }));
                     self.teller.console.error(&format!("{failure}; not everything that the job printed is there"));
@@ -573,7 +580,9 @@ impl<'a> Shell<'a> {
                     self.ending.code = Some(code);
                     mpir::tell_of_end(code);
                     let is_over = code == 0 && !will_go_on;
-                    if let Some(directory) = self.lines.as_mut().filter(|_| is_over).and_then(lines::Lines::forget) {
+                    if let Some(directory) =
+                        self.checkpoints.as_mut().filter(|_| is_over).and_then(checkpoints::CheckpointWork::forget)
+                    {
                         self.relay(None, &ToDaemon::Forget(directory));
                     }
                     self.relay(None, &ToDaemon::Shutdown { keeps_sessions: code == 0 });
@@ -584,8 +593,8 @@ impl<'a> Shell<'a> {
     }
 }
 
-/// Opens the audit log for a root that has moved to this host. A root that is cut off may still write the old log: then
-/// records go to a file beside it. Without either the job continues unlogged.
+/// Opens the audit log for a coordinator that has moved to this host. A coordinator that is cut off may still write the
+/// old log: then records go to a file beside it. Without either the job continues unlogged.
 fn open_log_elsewhere(path: PathBuf, untold: &mut Vec<String>) -> Option<(Log, PathBuf)> {
     let why = match Log::open(&path) {
         Ok(log) => return Some((log, path)),

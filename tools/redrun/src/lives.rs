@@ -1,5 +1,5 @@
 //! Lives of the job, and all that comes to it while it runs: launches and returns, hosts that join and leave, jobs that
-//! its processes spawn. The root decides; here it is carried out.
+//! its processes spawn. The coordinator decides; here it is carried out.
 
 use super::clones::Clones;
 use super::fleet::Fleet;
@@ -7,17 +7,17 @@ use super::joining::{Awaited, SpareError};
 use super::launching::{applications, for_daemons, monotonic_ns, process_faults, slots};
 use super::spares::SitePool;
 use super::spawned::{News, Plan};
-use super::{Shell, lines, start_record};
+use super::{Shell, checkpoints, start_record};
 use anyhow::{Context, Result};
 use control_network::hub::LinkId;
-use coordinator::WishError;
-use job_root::{HostFacts, Input, JobOrder, Return};
+use job_coordinator::{HostFacts, Input, JobOrder, Return};
 use nix::sys::signal::Signal;
 use placement::plan::HostPlan;
 use redrt_types::ReplicaId;
 use redrt_wire::daemon::{HostName, Launch, ToDaemon};
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
+use replication_manager::ChangeRequestError;
 use spare_pool::Spare;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,35 +25,35 @@ impl Shell<'_> {
     /// Launches the processes on the hosts, all of which have attached.
     pub(super) fn launch(&mut self) -> Result<()> {
         let job = self.run.job;
-        if self.run.root.return_count() == 0 {
+        if self.run.coordinator.return_count() == 0 {
             self.run.started_at = Instant::now();
         }
         let facts =
             |host| HostFacts { name: self.run.fleet.name(host).to_owned(), cpu_count: self.run.fleet.cpu_count(host) };
         let hosts = (0..self.run.fleet.plan().hosts.len() as u32).map(facts).collect();
         self.handle(Input::Launched { hosts });
-        if !self.run.root.is_launched() {
-            // The root has said why not.
+        if !self.run.coordinator.is_launched() {
+            // The coordinator has said why not.
             return Ok(());
         }
-        let is_restored = self.run.root.newest_checkpoint().is_some();
+        let is_restored = self.run.coordinator.newest_checkpoint().is_some();
         let applications =
             if is_restored { job.applications.clone() } else { applications(&self.run, self.teller.console) };
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let mut restore = None;
-        if let Some(lines) = &self.lines {
-            lines.abandon_newer(&self.run, self.teller.console);
-            restore = lines.restore(&self.run, self.teller.console)?;
-            lines.make_shared_log(&self.run);
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.abandon_newer(&self.run, self.teller.console);
+            restore = checkpoints.restore(&self.run, self.teller.console)?;
+            checkpoints.make_shared_log(&self.run);
         }
         // An image carries its process's processor affinity, and may go to another host than the rankfile names.
         let slots = if restore.is_none() { slots(&self.run) } else { Vec::new() };
         let launch = Launch {
             job: self.run.number,
             world: job.world.clone(),
-            view: self.run.root.coordinator().view().clone(),
+            view: self.run.coordinator.manager().view().clone(),
             options: job.options.clone(),
-            placement: for_daemons(self.run.root.placement()),
+            placement: for_daemons(self.run.coordinator.placement()),
             applications,
             application_of_rank: job.application_of_rank.clone(),
             faults: process_faults(&self.run)?,
@@ -71,11 +71,11 @@ impl Shell<'_> {
         };
         let hosts: Vec<_> =
             (0..self.run.fleet.plan().hosts.len() as u32).map(|host| self.run.fleet.name(host).to_owned()).collect();
-        if self.run.root.return_count() == 0 {
+        if self.run.coordinator.return_count() == 0 {
             let fields = start_record::start_record(job, &launch, &hosts);
             self.teller.record(audit_log::JOB_START, &fields);
             self.teller.notify(audit_log::JOB_START, &fields, "");
-            lines::tell_of_resumption(&self.run, &mut self.teller);
+            checkpoints::tell_of_resumption(&self.run, &mut self.teller);
         }
         if let Err(error) = self.reach.write_down(&self.run) {
             self.teller.console.warning(&format!("redctl will not find this job here: {error:#}"));
@@ -89,26 +89,29 @@ impl Shell<'_> {
 
     /// Starts the job from a checkpoint, with new daemons. All its processes are gone.
     pub(super) fn go_back(&mut self, due: Return) -> Result<()> {
-        let Return { kept, hosts, count } = due;
+        let Return { kept, hosts, count, .. } = due;
         self.run.fleet.end(false);
         host_processes::sweep::kill_descendants(false);
         self.reach.entry = None;
-        let lines = self.lines.as_ref().map(|lines| (lines, count));
-        let has_input = |bytes| self.run.root.has_input_since(bytes);
+        let checkpoints = self.checkpoints.as_ref().map(|checkpoints| (checkpoints, count));
+        let has_input = |bytes| self.run.coordinator.has_input_since(bytes);
         let view = kept.manifest.view_of_images(&kept.manifest.degrees);
-        let life = lines::life::life(self.run.job, Some(self.run.now()), view, Some(kept), lines, has_input);
+        let life =
+            checkpoints::life::life(self.run.job, Some(self.run.now()), view, Some(kept), checkpoints, has_input);
         self.coming.site.leave();
         let site = SitePool::new(self.run.job, self.run.number)?;
         self.coming.begin_life(site);
         // Daemons of the previous life that counted as dead must not know the secret.
         let secret = Secret::generate().context("Failed to make the job's secret")?.sealing(self.run.job.hosts.secure);
         self.ledger.returned(&secret);
-        let root_lease = if self.ledger.is_kept() { self.run.fleet.plan().root_lease } else { Duration::ZERO };
-        let plan = HostPlan { root_lease, hosts, ..self.run.fleet.plan().clone() };
+        let coordinator_lease =
+            if self.ledger.is_kept() { self.run.fleet.plan().coordinator_lease } else { Duration::ZERO };
+        let plan = HostPlan { coordinator_lease, hosts, ..self.run.fleet.plan().clone() };
         self.teller.clones = Clones::default();
-        let has_several_roots = self.run.fleet.has_several_roots() || self.council.voters.len() > 1;
-        self.run.fleet = Fleet::start(plan, secret, self.reach.seat.is_some(), self.ledger.clone(), has_several_roots)?;
-        self.council.notice = root_quorum::Notice::default();
+        let has_several_coordinators = self.run.fleet.has_several_coordinators() || self.quorum.voters.len() > 1;
+        self.run.fleet =
+            Fleet::start(plan, secret, self.reach.consoles.is_some(), self.ledger.clone(), has_several_coordinators)?;
+        self.quorum.notice = coordinator_quorum::Notice::default();
         self.handle(Input::WentBack(Box::new(life)));
         Ok(())
     }
@@ -121,9 +124,9 @@ impl Shell<'_> {
         place_count: Option<u32>,
     ) -> Result<bool, SpareError> {
         if !self.run.job.is_cloneable {
-            return Err(WishError::NotCloneable.into());
+            return Err(ChangeRequestError::NotCloneable.into());
         }
-        if !self.run.root.is_launched() || self.ending.code.is_some() {
+        if !self.run.coordinator.is_launched() || self.ending.code.is_some() {
             return Err(SpareError::NotRunning);
         }
         if let Some(host) = self.run.find_host(&name.name) {
@@ -143,7 +146,7 @@ impl Shell<'_> {
     pub(super) fn find_or_add(&mut self, spare: &Spare) {
         let found = self.run.find_host(&spare.name);
         if let Some(awaited) = found.and_then(|host| self.coming.joining.get_mut(&host)) {
-            awaited.for_root = true;
+            awaited.for_coordinator = true;
             return;
         }
         if self.replay.is_some() {
@@ -176,8 +179,8 @@ impl Shell<'_> {
         let Some(Awaited { for_user, link, is_launched, .. }) = self.coming.joining.remove(&host) else { return };
         if let Some(launch) = self.coming.launch.as_ref().filter(|_| !is_launched) {
             let mut launch = launch.clone();
-            launch.view = self.run.root.coordinator().view().clone();
-            launch.placement = for_daemons(self.run.root.placement());
+            launch.view = self.run.coordinator.manager().view().clone();
+            launch.placement = for_daemons(self.run.coordinator.placement());
             self.run.fleet.send(host, &ToDaemon::Launch(Box::new(launch)));
         }
         if let Some(link) = link {
@@ -202,7 +205,7 @@ impl Shell<'_> {
         if let Some(link) = awaited.link {
             self.run.fleet.answer(link, format!("host {name}: {why}"));
         }
-        if awaited.for_root {
+        if awaited.for_coordinator {
             self.handle(Input::HostNotFound { name, why: why.to_owned() });
         }
     }
@@ -215,8 +218,8 @@ impl Shell<'_> {
         }
     }
 
-    /// Carries out an order of the root about other jobs. A job that has to do with them does not come back: none is
-    /// given in a replay.
+    /// Carries out an order of the coordinator about other jobs. A job that has to do with them does not come back:
+    /// none is given in a replay.
     pub(super) fn order_jobs(&mut self, order: JobOrder) {
         if self.replay.is_some() {
             return;
@@ -226,7 +229,7 @@ impl Shell<'_> {
         }
         let own = self.run.origin();
         let (job, outputs, bell, is_seated) =
-            (self.run.job, &self.outputs, &self.wakers.bell, self.reach.seat.is_some());
+            (self.run.job, &self.outputs, &self.wakers.bell, self.reach.consoles.is_some());
         let plan = |replica: ReplicaId, port| {
             let application = job.application_of_rank[replica.rank.0 as usize];
             Plan {

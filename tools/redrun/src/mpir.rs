@@ -74,14 +74,14 @@ fn stop(state: c_int) {
 
 /// Fills the table once all processes are started, also for debuggers that attach later.
 pub(super) fn tell_debuggers(run: &Run<'_>) {
-    let coordinator = run.root.coordinator();
+    let manager = run.coordinator.manager();
     let described = |replica: ReplicaId| {
         let application = run.job.application_of_rank[replica.rank.0 as usize] as usize;
         let program = run.job.applications[application].program.display().to_string();
-        let pid = coordinator.members().pid(replica)?;
+        let pid = manager.members().pid(replica)?;
         Some(Described { host_name: kept(&run.host_name(replica)), executable_name: kept(&program), pid })
     };
-    let table: Vec<_> = coordinator.world().replicas().filter_map(described).collect();
+    let table: Vec<_> = manager.world().replicas().filter_map(described).collect();
     MPIR_proctable_size.store(table.len() as c_int, Ordering::Release);
     // Leaked: a debugger may read it at any time.
     MPIR_proctable.store(table.leak().as_mut_ptr(), Ordering::Release);

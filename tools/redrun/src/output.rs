@@ -1,15 +1,15 @@
-//! Last steps of the processes' output: bytes that the root releases go through line cutters to the threads that write
-//! to standard output and error, or to files.
+//! Last steps of the processes' output: bytes that the coordinator releases go through line cutters to the threads that
+//! write to standard output and error, or to files.
 
 use super::standard::Standard;
 use super::transit::Transit;
 use super::writer::{BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, Target, Trouble, Writer};
 use anyhow::{Context, Result, bail, ensure};
 use background_worker::Bell;
-use coordinator::OutputFailure;
 use job_options::Job;
 use redrt_types::{ReplicaId, VirtualRank, World};
 use replica_output::lines::LineCutter;
+use replication_manager::OutputFailure;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -48,7 +48,7 @@ pub struct Outputs {
     /// By process: standard error.
     errors: Vec<LineCutter>,
     standard: Arc<Standard>,
-    /// Bytes shown of both streams, where a root that comes back needs the numbers.
+    /// Bytes shown of both streams, where a coordinator that comes back needs the numbers.
     meters: Option<[Arc<AtomicU64>; 2]>,
     told_shown_bytes: [u64; 2],
     /// Lines for standard output, until [`Outputs::write`] hands them over.
@@ -94,13 +94,13 @@ impl Written {
 
 /// The files of `--output-dir`: one for the output of each rank, then one for the errors of each replica.
 ///
-/// Only the job writes to them. So their lengths tell how much of the output they have after a comeback.
+/// Only the job writes to them. So their lengths tell how much of the output they have after a failover.
 struct Files {
     writer: Writer,
     rank_count: usize,
     /// By file: length when the job began.
     begun_bytes: Vec<u64>,
-    /// By file: bytes of the earlier root that are still to be assembled again.
+    /// By file: bytes of the earlier coordinator that are still to be assembled again.
     written_bytes: Vec<u64>,
     /// By file: all that the job has printed.
     printed: Vec<PrintedToFile>,

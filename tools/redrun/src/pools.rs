@@ -55,11 +55,16 @@ pub fn let_sleep(application: &mut Application, hosts: &[Host]) -> Vec<String> {
         hosts.iter().any(|host| host.is_shared(threads)) && !pool.settings.iter().any(|(name, _)| is_set(name))
     };
     let settings: Vec<_> = POOLS.iter().filter(has_to_sleep).flat_map(|pool| pool.settings).collect();
+    set_all(application, &settings)
+}
+
+/// Adds variables to a program's environment. Returns them, for the user.
+pub fn set_all(application: &mut Application, settings: &[&(&str, &str)]) -> Vec<String> {
     application.environment.extend(settings.iter().map(|(name, value)| ((*name).into(), (*value).into())));
     settings.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-fn value_of<'a>(application: &'a Application, name: &str) -> Option<&'a OsStr> {
+pub fn value_of<'a>(application: &'a Application, name: &str) -> Option<&'a OsStr> {
     application.environment.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_os_str())
 }
 

@@ -1,16 +1,16 @@
 //! The command line of `redrun`, which is also called `mpiexec` and `mpirun`.
 
-use super::comeback::Past;
+use super::failover::Past;
 use super::run;
 use super::spawned::{begin, relay};
 use crate::own_network;
 use command_line::USAGE_EXIT_CODE;
+use coordinator_records::quorum::REPLACED_CODE;
 use installation::surroundings;
+use job_console::client;
+use job_console::consoles::Consoles;
 use job_options::{Defaults, Request, Terminal};
 use job_status::Status;
-use root_records::council::REPLACED_CODE;
-use root_terminal::client;
-use root_terminal::seat::Seat;
 use say::{Console, developers};
 use std::ffi::OsString;
 
@@ -21,26 +21,26 @@ fn finish(outcome: anyhow::Result<i32>, console: &Console) -> i32 {
     })
 }
 
-/// Runs a job as a root that outlives its terminal.
+/// Runs a job as a coordinator that outlives its terminal.
 fn run_as_root(
     mut job: job_options::Job,
     comes_back: Option<u64>,
-    council: Option<(i32, u64)>,
+    quorum: Option<(i32, u64)>,
     console: &Console,
 ) -> anyhow::Result<i32> {
-    let seat = if comes_back.is_some() { Seat::take_again()? } else { Seat::take()? };
-    let past = match comes_back.map(|job| Past::open(job, council)).transpose() {
-        Err(error) if council.is_none() && client::is_in_use(&error) => return Ok(REPLACED_CODE),
+    let consoles = if comes_back.is_some() { Consoles::take_again()? } else { Consoles::take()? };
+    let past = match comes_back.map(|job| Past::open(job, quorum)).transpose() {
+        Err(error) if quorum.is_none() && client::is_in_use(&error) => return Ok(REPLACED_CODE),
         past => past?,
     };
     past.iter().for_each(|past| past.correct(&mut job));
-    run(&job, console, None, Some(seat), past)
+    run(&job, console, None, Some(consoles), past)
 }
 
-/// The host of a job whose root is elsewhere, or the end of one that is over.
+/// The host of a job whose coordinator is elsewhere, or the end of one that is over.
 fn why_not_here(wanted: Option<&str>) -> Option<String> {
-    if let Some((job, host)) = Status::root_of(wanted) {
-        return Some(client::root_elsewhere(&job, &host));
+    if let Some((job, host)) = Status::coordinator_of(wanted) {
+        return Some(client::coordinator_elsewhere(&job, &host));
     }
     let wanted = wanted?;
     Some(format!("job {wanted} has ended: {}", running_jobs::noted_end(wanted)?))
@@ -79,17 +79,17 @@ pub fn main(words: Vec<OsString>) -> i32 {
         },
         Ok(Request::Run(job)) => match job.terminal {
             Terminal::Own => finish(run(&job, &console, None, None, None), &console),
-            Terminal::Root { comes_back, council } => {
-                finish(run_as_root(*job, comes_back, council, &console), &console)
+            Terminal::Coordinator { comes_back, quorum } => {
+                finish(run_as_root(*job, comes_back, quorum, &console), &console)
             }
             Terminal::Detachable { leaves } => {
-                // Releases a directory's lock, which the root takes.
+                // Releases a directory's lock, which the coordinator takes.
                 drop(job);
                 finish(client::start(&arguments.unwrap_or_default(), leaves, &console), &console)
             }
         },
-        Ok(Request::Attach { wanted, replaces_root, is_quiet }) => {
-            let attached = client::attach(wanted.as_deref(), replaces_root, is_quiet, &console);
+        Ok(Request::Attach { wanted, replaces_coordinator, is_quiet }) => {
+            let attached = client::attach(wanted.as_deref(), replaces_coordinator, is_quiet, &console);
             let attached = attached.map_err(|error| match error.is::<client::NotHere>() {
                 true => why_not_here(wanted.as_deref()).map_or(error, anyhow::Error::msg),
                 false => error,
@@ -100,7 +100,7 @@ pub fn main(words: Vec<OsString>) -> i32 {
             let outcome = run_spawned(&arguments, &mut console);
             finish(outcome, &console)
         }
-        Err(_) if client::has_another_root(&words) => REPLACED_CODE,
+        Err(_) if client::has_another_coordinator(&words) => REPLACED_CODE,
         Err(error) => {
             let error = defaults.map_or_else(|error| error, |defaults| defaults.explain(error));
             console.error(&error.to_string());

@@ -1,29 +1,29 @@
 //! The ways by which users reach the running job.
 
+use super::requests::Askers;
 use super::run::Run;
 use super::watching::Watching;
-use super::wishes::Askers;
 use anyhow::Result;
+use job_console::consoles::Consoles;
 use job_options::Job;
 use nix::poll::{PollFd, PollFlags};
-use root_terminal::seat::Seat;
 use say::Console;
 
 /// The ways by which users reach the running job.
 pub(super) struct Reach {
     /// Present if the job outlives its terminal.
-    pub seat: Option<Seat>,
+    pub consoles: Option<Consoles>,
     /// The note by which `redctl` finds the job.
     pub entry: Option<running_jobs::Entry>,
-    /// Connections of `redctl` whose wishes the root has.
+    /// Connections of `redctl` whose requests the coordinator has.
     pub askers: Askers,
     pub watching: Watching,
 }
 
 impl Reach {
     pub fn fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let seat = self.seat.as_ref().map(|seat| PollFd::new(seat.fd(), PollFlags::POLLIN));
-        self.watching.fds().chain(seat)
+        let consoles = self.consoles.as_ref().map(|consoles| PollFd::new(consoles.fd(), PollFlags::POLLIN));
+        self.watching.fds().chain(consoles)
     }
 
     /// Notes the job where `redctl` looks for it. Without the note it runs, but is not found.
@@ -34,14 +34,14 @@ impl Reach {
         Ok(())
     }
     /// Makes the job reachable for consoles.
-    pub fn open_seat(&mut self, job: u64, console: &Console) {
-        if let Some(Err(error)) = self.seat.as_mut().map(|seat| seat.listen(job)) {
+    pub fn open_consoles(&mut self, job: u64, console: &Console) {
+        if let Some(Err(error)) = self.consoles.as_mut().map(|consoles| consoles.listen(job)) {
             console.warning(&format!("nobody can attach to this job: {error:#}"));
         }
     }
 
     /// True if the user who started the job, or who is attached now, wants neither summary nor status lines.
     pub fn is_quiet(&self, job: &Job) -> bool {
-        job.quiet || self.seat.as_ref().is_some_and(Seat::is_quiet)
+        job.quiet || self.consoles.as_ref().is_some_and(Consoles::is_quiet)
     }
 }

@@ -1,8 +1,9 @@
-//! Time without full redundancy, as lines for the user and as JSON. [`coordinator::RankTime`] defines what is measured.
+//! Time without full redundancy, as lines for the user and as JSON. [`replication_manager::RankTime`] defines what is
+//! measured.
 
-use coordinator::{RankTime, Redundancy};
 use job_report::{share_text, time_text};
 use redrt_types::VirtualRank;
+use replication_manager::{RankTime, Redundancy};
 use serde_json::{Value, json};
 use std::time::Duration;
 

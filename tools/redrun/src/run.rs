@@ -2,8 +2,8 @@
 //! made from it.
 
 use super::fleet::Fleet;
+use job_coordinator::Coordinator;
 use job_options::Job;
-use job_root::Root;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::dynamic::Origin;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub(super) struct Run<'a> {
     pub job: &'a Job,
     /// Number of the job.
     pub number: u64,
-    pub root: Root,
+    pub coordinator: Coordinator,
     pub fleet: Fleet,
     pub started_at: Instant,
 }
@@ -31,13 +31,13 @@ impl Run<'_> {
 
     /// Name of a replica's host in a view, which may be an older one. `None`: the present host.
     pub fn host_name_in(&self, replica: ReplicaId, view: Option<ViewNumber>) -> String {
-        let host = view.map_or_else(|| self.root.host(replica), |view| self.root.host_in(replica, view));
+        let host = view.map_or_else(|| self.coordinator.host(replica), |view| self.coordinator.host_in(replica, view));
         host.map_or_else(String::new, |host| self.fleet.name(host).to_owned())
     }
 
     /// Number of live processes.
     pub fn live_count(&self) -> u64 {
-        let view = self.root.coordinator().view();
+        let view = self.coordinator.manager().view();
         self.job.world.replicas().filter(|replica| view.is_live(*replica)).count() as u64
     }
 

@@ -81,7 +81,7 @@ impl SitePool {
         std::iter::from_fn(|| client.poll_news()).collect()
     }
 
-    /// Gives the pool an order of the root.
+    /// Gives the pool an order of the coordinator.
     pub fn tell(&mut self, order: SiteOrder) {
         let now = self.now();
         if let Some(client) = &mut self.client {

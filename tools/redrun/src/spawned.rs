@@ -2,18 +2,18 @@
 //! whose process asked for it. A socket connects the two, and is the child's standard input.
 //!
 //! ```text
-//!   root ── JobOrder ─▶ this module ── starts, Begin, Name ─▶ redrun ── its job ──▶ comes to the port
+//!   coordinator ── JobOrder ─▶ this module ── starts, Begin, Name ─▶ redrun ── its job ──▶ comes to the port
 //!        ◀─ JobNews ──              ◀─ Error, Name, its end ─
 //! ```
-//! The root decides (`job_root`): the end of a job that has not come means a failed spawn, and from the meeting on both
-//! jobs end together. At its end the parent signals the child or closes the socket.
+//! The coordinator decides (`job_coordinator`): the end of a job that has not come means a failed spawn, and from the
+//! meeting on both jobs end together. At its end the parent signals the child or closes the socket.
 
 use super::standard::Standard;
 use anyhow::{Context, Result, bail};
 use background_worker::Bell;
 use control_network::link::{Link, Received};
 use host_processes::open_pidfd;
-use job_root::{JobNews, JobNumber, JobOrder};
+use job_coordinator::{JobNews, JobNumber, JobOrder};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -59,7 +59,7 @@ pub struct Spawned {
 
 /// An event for the shell.
 pub enum News {
-    /// For the root.
+    /// For the coordinator.
     Job(JobNews),
     /// The job above is gone.
     Orphaned,
@@ -103,7 +103,7 @@ impl Spawned {
         self.children.is_empty() && self.relay_count.load(Ordering::Acquire) == 0
     }
 
-    /// Carries out an order of the root. Returns why a job could not be started.
+    /// Carries out an order of the coordinator. Returns why a job could not be started.
     pub fn obey(&mut self, order: JobOrder, plan: impl FnOnce(ReplicaId, String) -> Plan) -> Option<JobNews> {
         match order {
             JobOrder::Start { job, replica, commands, port } => {
@@ -195,14 +195,14 @@ impl Spawned {
         let mut news = Vec::new();
         for event in &events[..count] {
             match event.data() {
-                UPWARDS => self.hear_from_above(&mut news),
-                job => self.hear_from(JobNumber(job), &mut news),
+                UPWARDS => self.handle_from_above(&mut news),
+                job => self.handle_from(JobNumber(job), &mut news),
             }
         }
         news
     }
 
-    fn hear_from(&mut self, job: JobNumber, news: &mut Vec<News>) {
+    fn handle_from(&mut self, job: JobNumber, news: &mut Vec<News>) {
         let Some(child) = self.children.get_mut(&job) else { return };
         // Read before the messages: if it had ended by now, no message can follow.
         let exit = child.process.try_wait().ok().flatten();
@@ -224,7 +224,7 @@ impl Spawned {
         }
     }
 
-    fn hear_from_above(&mut self, news: &mut Vec<News>) {
+    fn handle_from_above(&mut self, news: &mut Vec<News>) {
         let Some(upwards) = self.upwards.clone() else { return };
         let mut link = lock(&upwards);
         let received = link.receive();

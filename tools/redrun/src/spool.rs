@@ -1,13 +1,15 @@
-//! Standard input of a root that may be killed between reading and journalling: the kernel moves bytes (`splice`)
-//! through a named pipe to a file, from which they are read.
+//! Standard input of a coordinator that may be killed between reading and journalling: the kernel moves bytes
+//! (`splice`) through a named pipe to a file, from which they are read.
 //!
 //! ```text
 //!   standard input ── splice ─▶ pipe ── splice ─▶ file ── read ─▶ journal ─▶ processes
 //! ```
-//! At each moment a byte is in one of the first three. A keeper holds the pipe open, so its contents stay
-//! ([`root_records::keeper`]). The next root begins with the file's bytes beyond those in the journal.
+//! At each moment a byte is in one of the first three. A pipe holder holds the pipe open, so its contents stay
+//! ([`coordinator_records::pipe_holder`]). The next coordinator begins with the file's bytes beyond those in the
+//! journal.
 //!
-//! Input that the kernel cannot splice (`/dev/null`) is read, and lost if the root is killed before it is journalled.
+//! Input that the kernel cannot splice (`/dev/null`) is read, and lost if the coordinator is killed before it is
+//! journalled.
 
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
@@ -53,7 +55,7 @@ impl Spool {
         Self::come_back(directory, taken_bytes)
     }
 
-    /// Opens the spool of a killed root, which had journalled `taken_bytes`.
+    /// Opens the spool of a killed coordinator, which had journalled `taken_bytes`.
     ///
     /// # Errors
     /// When it does not exist.
@@ -140,10 +142,10 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     #[test]
-    fn unrecorded_input_is_there_for_the_next_root() {
+    fn unrecorded_input_is_there_for_the_next_coordinator() {
         let directory = tempfile::tempdir().unwrap();
         let mut spool = Spool::create(directory.path(), 0).unwrap();
-        let keeper = spool.pipe.try_clone().unwrap();
+        let pipe_holder = spool.pipe.try_clone().unwrap();
         let (reader, mut typed) = io::pipe().unwrap();
         let input = File::from(OwnedFd::from(reader));
         typed.write_all(b"one\n").unwrap();
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(spool.take().unwrap(), b"two\nthree\n");
         drop(typed);
         assert!(!spool.pull(&input).unwrap());
-        drop(keeper);
+        drop(pipe_holder);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use super::transit::Transit;
 use super::writer::outlet::Change;
 use super::writer::{BACKLOG_BYTES_MIN, Target, TargetIndex, Trouble, Writer};
 use background_worker::Bell;
+use job_console::closed;
 use job_options::OnOutputError;
-use root_terminal::closed;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -45,7 +45,7 @@ impl say::Lines for Standard {
 
 impl Standard {
     /// Starts the writers. `is_detachable`: streams can be redirected later. `leads`: streams that lead somewhere now.
-    /// `transits`: pipes that measure the shown bytes, for a root that may come back.
+    /// `transits`: pipes that measure the shown bytes, for a coordinator that may come back.
     pub fn start(
         on_error: OnOutputError,
         is_detachable: bool,

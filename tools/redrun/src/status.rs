@@ -4,9 +4,9 @@
 use super::clones::{Clones, progress_json};
 use super::redundancy;
 use super::run::Run;
+use job_console::consoles::Consoles;
 use nix::unistd::{User, geteuid};
 use redrt_types::{ReplicaId, VirtualRank};
-use root_terminal::seat::Seat;
 use serde_json::{Value, json};
 
 /// Rounded to 0.01 ms.
@@ -21,55 +21,60 @@ pub(super) fn user_name() -> String {
 }
 
 /// The answer, as JSON.
-pub(super) fn status(run: &Run<'_>, seat: Option<&Seat>, root_hosts: &[String], clones: &Clones) -> Value {
-    let world = run.root.coordinator().world();
-    let states: Vec<_> = run.root.coordinator().members().states().collect();
+pub(super) fn status(
+    run: &Run<'_>,
+    consoles: Option<&Consoles>,
+    coordinator_hosts: &[String],
+    clones: &Clones,
+) -> Value {
+    let world = run.coordinator.manager().world();
+    let states: Vec<_> = run.coordinator.manager().members().states().collect();
     let replica = |replica| {
         let state = states[world.process(replica).0 as usize];
-        let latest = run.root.coordinator().members().latest(replica);
+        let latest = run.coordinator.manager().members().latest(replica);
         json!({
             "replica": replica.to_string(), "host": run.host_name(replica), "state": state,
-            "pid": run.root.coordinator().members().pid(replica),
+            "pid": run.coordinator.manager().members().pid(replica),
             "retention_bytes": latest.retention_bytes, "retention_messages": latest.retention_messages,
             "window_messages": latest.window_messages, "stall_ms_max": milliseconds(latest.stall_ns_max),
             "memory_bytes": latest.resident_bytes,
             "messages_sent": latest.messages_sent, "bytes_sent": latest.bytes_sent,
             "messages_compared": latest.messages_compared, "bytes_compared": latest.bytes_compared,
-            "waits_s": run.root.coordinator().waits(replica, run.now()).as_secs_f64(),
+            "waits_s": run.coordinator.manager().waits(replica, run.now()).as_secs_f64(),
         })
     };
     let rank = |rank: u32| {
         let is_there = |replica: &ReplicaId| states[world.process(*replica).0 as usize] != "free";
         let replicas: Vec<_> = world.sphere(VirtualRank(rank)).filter(is_there).map(replica).collect();
-        let live = run.root.coordinator().view().live(VirtualRank(rank)).count();
-        let degree = run.root.coordinator().members().degree(VirtualRank(rank));
+        let live = run.coordinator.manager().view().live(VirtualRank(rank)).count();
+        let degree = run.coordinator.manager().members().degree(VirtualRank(rank));
         json!({ "rank": rank, "degree": degree, "live": live, "replicas": replicas })
     };
     let host = |host: u32| {
         let state = if run.fleet.is_dead(host) { "dead" } else { "alive" };
-        let process_count = run.root.placement().iter().filter(|at| **at == Some(host)).count();
+        let process_count = run.coordinator.placement().iter().filter(|at| **at == Some(host)).count();
         json!({ "host": run.fleet.name(host), "state": state, "processes": process_count })
     };
     let to = |host: Option<u32>| host.map(|host| run.fleet.name(host).to_owned());
     let moves = run
-        .root
-        .coordinator()
+        .coordinator
+        .manager()
         .leaving()
         .map(|(replica, host)| json!({ "replica": replica.to_string(), "to": to(host) }));
     let host_count = run.fleet.plan().hosts.len() as u32;
     json!({
         "job": format!("{:016x}", run.number), "program": run.program_names(), "user": user_name(),
-        "state": run.root.coordinator().phase(),
-        "elapsed_s": (run.now().as_secs_f64() * 10.0).round() / 10.0, "view": run.root.coordinator().view().number.0,
+        "state": run.coordinator.manager().phase(),
+        "elapsed_s": (run.now().as_secs_f64() * 10.0).round() / 10.0, "view": run.coordinator.manager().view().number.0,
         "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
-        "redundancy": redundancy::json(run.root.coordinator().redundancy(), run.now()),
-        "checkpoint": { "newest": run.root.coordinator().newest_line().map(|line| line.0),
-            "under_way": run.root.coordinator().line_under_way().map(|line| line.0),
-            "progress": run.root.checkpoint_progress().map(|(_, progress)| progress_json(&progress)) },
-        "root": { "host": run.fleet.own_name(), "hosts": root_hosts },
-        "terminal": match seat {
+        "redundancy": redundancy::json(run.coordinator.manager().redundancy(), run.now()),
+        "checkpoint": { "newest": run.coordinator.manager().newest_checkpoint_number().map(|checkpoint| checkpoint.0),
+            "under_way": run.coordinator.manager().checkpoint_under_way().map(|checkpoint| checkpoint.0),
+            "progress": run.coordinator.checkpoint_progress().map(|(_, progress)| progress_json(&progress)) },
+        "root": { "host": run.fleet.own_name(), "hosts": coordinator_hosts },
+        "terminal": match consoles {
             None => "own",
-            Some(seat) if seat.is_attached() => "attached",
+            Some(consoles) if consoles.is_attached() => "attached",
             Some(_) => "detached",
         },
         "moves": moves.collect::<Vec<_>>(), "clones": clones.status(|replica| run.host_name(replica)),

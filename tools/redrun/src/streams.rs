@@ -3,10 +3,10 @@
 use super::spool::Spool;
 use super::writer;
 use anyhow::{Context, Result};
+use coordinator_records::ledger::Ledger;
+use job_console::consoles::Consoles;
 use job_options::Job;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use root_records::ledger::Ledger;
-use root_terminal::seat::Seat;
 use std::fs::File;
 use std::io::{self, Read as _, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -110,16 +110,16 @@ impl StandardInput {
         Ok(())
     }
 
-    /// Input that the root before had read and not handled.
+    /// Input that the coordinator before had read and not handled.
     pub fn left(&mut self) -> io::Result<Vec<u8>> {
         self.spool.as_mut().map_or(Ok(Vec::new()), Spool::take)
     }
 
     /// True if it may be read at this terminal: this is the foreground job.
-    pub fn is_in_foreground(&self, seat: Option<&Seat>) -> bool {
+    pub fn is_in_foreground(&self, consoles: Option<&Consoles>) -> bool {
         let Some(source) = &self.source else { return false };
-        match seat {
-            Some(seat) => seat.is_in_foreground(),
+        match consoles {
+            Some(consoles) => consoles.is_in_foreground(),
             None => nix::unistd::tcgetpgrp(source).map_or(true, |foreground| foreground == nix::unistd::getpgrp()),
         }
     }

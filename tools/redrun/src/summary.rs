@@ -6,13 +6,13 @@ use super::redundancy;
 use super::status::milliseconds;
 use anyhow::Result;
 use audit_log::chain::Head;
-use coordinator::{Coordinator, EndReason, Purpose, Report};
 use job_report::{bytes_text, counted, exit_record, time_text};
 use planner::profile::Profile;
 use redrt_types::ReplicaId;
 use redrt_wire::clone::Cost;
 use redrt_wire::event::{Event, Statistics};
 use redrt_wire::exit::Exit;
+use replication_manager::{EndReason, Purpose, ReplicationManager, Report};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,9 +50,9 @@ pub struct Tally {
     arbitrations: u64,
     named: u64,
     /// Checkpoints that were taken.
-    pub(super) lines: Vec<LineCost>,
+    pub(super) checkpoints: Vec<CheckpointCost>,
     /// Number of checkpoints that failed.
-    failed_lines: u64,
+    failed_checkpoints: u64,
     /// Number of returns to a checkpoint.
     returns: u64,
     /// Number of texts that differed after a return.
@@ -67,7 +67,7 @@ pub struct Tally {
 
 /// Cost of one checkpoint.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct LineCost {
+pub(super) struct CheckpointCost {
     /// Time for which the program stood still.
     pub stopped: Duration,
     /// Time from beginning to commit.
@@ -79,7 +79,7 @@ pub(super) struct LineCost {
 impl Tally {
     /// The longest stop for a checkpoint.
     fn stopped_max(&self) -> Duration {
-        self.lines.iter().map(|line| line.stopped).max().unwrap_or_default()
+        self.checkpoints.iter().map(|checkpoint| checkpoint.stopped).max().unwrap_or_default()
     }
 
     /// Number of mismatches of messages and output.
@@ -121,12 +121,12 @@ impl Tally {
                 *self.reconnections.entry((*replica, *peer)).or_default() += 1;
             }
             Report::Event(Event::Injected { .. }) | Report::Injected { .. } => self.injected += 1,
-            Report::LineTaken { stopped, elapsed, bytes, .. } => {
-                self.lines.push(LineCost { stopped: *stopped, elapsed: *elapsed, bytes: *bytes });
+            Report::CheckpointTaken { stopped, elapsed, bytes, .. } => {
+                self.checkpoints.push(CheckpointCost { stopped: *stopped, elapsed: *elapsed, bytes: *bytes });
             }
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
             Report::OutputDeparted { .. } => self.departures += 1,
-            Report::LineFailed { .. } => self.failed_lines += 1,
+            Report::CheckpointFailed { .. } => self.failed_checkpoints += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Loss => self.windows.push(recovered.window),
             Report::Recovered(recovered) if recovered.purpose == Purpose::Arbitration => {}
@@ -150,7 +150,7 @@ fn degrees_text(degrees: &[u16]) -> String {
 
 /// Data of the summary.
 pub struct Summary<'a> {
-    coordinator: &'a Coordinator,
+    manager: &'a ReplicationManager,
     tally: &'a Tally,
     elapsed: Duration,
     code: i32,
@@ -167,7 +167,7 @@ pub struct Summary<'a> {
 impl<'a> Summary<'a> {
     /// Adds up the counters.
     pub fn new(
-        coordinator: &'a Coordinator,
+        manager: &'a ReplicationManager,
         tally: &'a Tally,
         elapsed: Duration,
         code: i32,
@@ -176,7 +176,7 @@ impl<'a> Summary<'a> {
         profile: Option<(&'a Path, &'a Profile)>,
     ) -> Self {
         let mut total = Statistics::default();
-        for (_, statistics) in coordinator.members().statistics() {
+        for (_, statistics) in manager.members().statistics() {
             let one = statistics.unwrap_or_default();
             total.messages_sent += one.messages_sent;
             total.bytes_sent += one.bytes_sent;
@@ -193,12 +193,12 @@ impl<'a> Summary<'a> {
         }
         let mut lost = tally.losses.clone();
         // The last replica of a rank is lost without a report.
-        let untold = coordinator
+        let untold = manager
             .members()
             .exits()
             .filter(|(replica, _, lost)| *lost && !tally.losses.iter().any(|(told, _)| told == replica));
         lost.extend(untold.filter_map(|(replica, exit, _)| Some((replica, exit?))));
-        Self { coordinator, tally, elapsed, code, total, lost, audit, not_injected, profile }
+        Self { manager, tally, elapsed, code, total, lost, audit, not_injected, profile }
     }
 
     /// Lines for the user. `None` for an unreplicated job without events, which stays as quiet as under any `mpiexec`.
@@ -209,14 +209,14 @@ impl<'a> Summary<'a> {
             tally.divergences,
             tally.injected,
             tally.joined,
-            tally.lines.len() as u64,
+            tally.checkpoints.len() as u64,
             tally.returns,
             tally.departures,
-            tally.failed_lines,
+            tally.failed_checkpoints,
         ];
         let nothing_happened = happened.iter().sum::<u64>() == 0;
-        let world = self.coordinator.world();
-        let degrees = self.coordinator.members().first_degrees();
+        let world = self.manager.world();
+        let degrees = self.manager.members().first_degrees();
         if degrees.iter().all(|degree| *degree == 1) && nothing_happened && self.profile.is_none() {
             return None;
         }
@@ -238,16 +238,16 @@ impl<'a> Summary<'a> {
             let (count, text) = (tally.windows.len() as u64, time_text(*longest));
             lines.push(format!("  {} made good by copies, each within {text}", counted(count, "loss")));
         }
-        if let Some(last) = tally.lines.last() {
+        if let Some(last) = tally.checkpoints.last() {
             lines.push(format!(
                 "  {}, {} each, for which the program was stopped for at most {}",
-                counted(tally.lines.len() as u64, "checkpoint"),
+                counted(tally.checkpoints.len() as u64, "checkpoint"),
                 bytes_text(last.bytes),
                 time_text(tally.stopped_max())
             ));
         }
-        if tally.failed_lines > 0 {
-            lines.push(format!("  {} not taken", counted(tally.failed_lines, "checkpoint")));
+        if tally.failed_checkpoints > 0 {
+            lines.push(format!("  {} not taken", counted(tally.failed_checkpoints, "checkpoint")));
         }
         if tally.returns > 0 {
             let times = if tally.returns == 1 { "once".into() } else { format!("{} times", tally.returns) };
@@ -259,7 +259,7 @@ impl<'a> Summary<'a> {
                 "  {texts} of standard output and error shown anew, from the first line that differed on"
             ));
         }
-        lines.extend(redundancy::lines(self.coordinator.redundancy(), self.elapsed));
+        lines.extend(redundancy::lines(self.manager.redundancy(), self.elapsed));
         if tally.arbitrations > 0 {
             let named = if tally.named == 0 { "none".into() } else { tally.named.to_string() };
             let disputes = counted(tally.arbitrations, "dispute");
@@ -269,7 +269,7 @@ impl<'a> Summary<'a> {
         }
         if tally.joined + tally.left > 0 {
             lines.push(format!(
-                "  {} made by wish, {} ended",
+                "  {} made by request, {} ended",
                 counted(tally.joined, "clone"),
                 counted(tally.left, "replica")
             ));
@@ -319,7 +319,7 @@ impl<'a> Summary<'a> {
             lines.push(format!("  not injected: {}", self.not_injected.join(", ")));
         }
         if let Some((path, profile)) = self.profile {
-            lines.extend(profile::lines(profile, path));
+            lines.extend(profile::text_lines(profile, path));
         }
         if let Some((path, head)) = self.audit {
             lines.push(format!("  audit log {}, head {head}", path.display()));
@@ -329,7 +329,7 @@ impl<'a> Summary<'a> {
 
     /// Warning, even for quiet jobs, that no messages were compared although there are replicas.
     pub fn unprotected(&self) -> Option<&'static str> {
-        let is_replicated = self.coordinator.members().first_degrees().iter().any(|degree| *degree > 1);
+        let is_replicated = self.manager.members().first_degrees().iter().any(|degree| *degree > 1);
         (is_replicated && self.code == 0 && !self.used_mpi()).then_some(
             "no message was compared: no process of this program called MPI_Init. Replicas found nothing but differences in \
              standard output (--stdout). Is it built for another MPI?",
@@ -338,19 +338,19 @@ impl<'a> Summary<'a> {
 
     /// Warning, even for quiet jobs, that no checkpoint was taken because the program does not use MPI.
     pub fn unsaved(&self) -> Option<&'static str> {
-        (self.code == 0 && self.tally.lines.is_empty() && !self.used_mpi())
+        (self.code == 0 && self.tally.checkpoints.is_empty() && !self.used_mpi())
             .then_some("nothing was saved: no process of this program called MPI_Init. Is it built for another MPI?")
     }
 
     fn used_mpi(&self) -> bool {
-        self.coordinator.members().statistics().any(|(_, statistics)| statistics.is_some())
+        self.manager.members().statistics().any(|(_, statistics)| statistics.is_some())
     }
 
     /// Line for a job whose processes reported no messages. They report at their end, and may have been killed before.
     fn without_messages(&self) -> Option<String> {
-        let is_replicated = self.coordinator.members().first_degrees().iter().any(|degree| *degree > 1);
-        let statistics = || self.coordinator.members().statistics();
-        let has_begun = statistics().any(|(replica, _)| self.coordinator.members().has_begun(replica));
+        let is_replicated = self.manager.members().first_degrees().iter().any(|degree| *degree > 1);
+        let statistics = || self.manager.members().statistics();
+        let has_begun = statistics().any(|(replica, _)| self.manager.members().has_begun(replica));
         let is_untold = has_begun && statistics().all(|(_, told)| told.is_none());
         match self.tally.mismatches {
             0 if !is_replicated => None,
@@ -392,20 +392,20 @@ impl<'a> Summary<'a> {
     }
 
     fn json(&self) -> Value {
-        let world = self.coordinator.world();
-        let degrees = self.coordinator.members().first_degrees();
+        let world = self.manager.world();
+        let degrees = self.manager.members().first_degrees();
         let sent =
-            self.coordinator.members().statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
+            self.manager.members().statistics().map(|(replica, one)| (replica, one.map(|one| one.messages_sent)));
         let sent: BTreeMap<_, _> = sent.collect();
         let stalls =
-            self.coordinator.members().statistics().map(|(replica, one)| (replica, one.map(|one| one.stall_ns_max)));
+            self.manager.members().statistics().map(|(replica, one)| (replica, one.map(|one| one.stall_ns_max)));
         let stalls: BTreeMap<_, _> = stalls.collect();
         let sums = |sum: fn(&Statistics) -> u64| -> BTreeMap<_, _> {
-            let sums = self.coordinator.members().statistics().map(|(replica, one)| (replica, one.as_ref().map(sum)));
+            let sums = self.manager.members().statistics().map(|(replica, one)| (replica, one.as_ref().map(sum)));
             sums.filter(|(_, sum)| *sum != Some(0)).collect()
         };
         let (sent_sums, received_sums) = (sums(|one| one.sent_sum), sums(|one| one.received_sum));
-        let exits = self.coordinator.members().exits().map(|(replica, exit, lost)| {
+        let exits = self.manager.members().exits().map(|(replica, exit, lost)| {
             let exit = exit.map(exit_record);
             let sent = sent.get(&replica).copied().flatten();
             let stall_ms = stalls.get(&replica).copied().flatten().map(milliseconds);
@@ -422,17 +422,17 @@ impl<'a> Summary<'a> {
         json!({
             "ranks": world.rank_count(), "degrees": degrees, "processes": degrees.iter().copied().map(u32::from).sum::<u32>(),
             "elapsed_s": self.elapsed.as_secs_f64(), "exit_code": self.code,
-            "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.coordinator.view().number.0,
+            "exits": exits.collect::<Vec<_>>(), "lost": lost, "view": self.manager.view().number.0,
             "statistics": self.total, "mismatches": self.tally.mismatches,
             "mismatches_by_replica": by_replica(&self.tally.mismatches_by_replica),
             "mismatches_undecided": self.tally.undecided,
             "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
-            "checkpoints": self.tally.lines.len(),
-            "checkpoint_bytes": self.tally.lines.last().map_or(0, |last| last.bytes),
+            "checkpoints": self.tally.checkpoints.len(),
+            "checkpoint_bytes": self.tally.checkpoints.last().map_or(0, |last| last.bytes),
             "checkpoint_stop_ms_max": milliseconds(self.tally.stopped_max().as_nanos() as u64), "returns": self.tally.returns,
-            "output_departures": self.tally.departures, "checkpoints_failed": self.tally.failed_lines,
+            "output_departures": self.tally.departures, "checkpoints_failed": self.tally.failed_checkpoints,
             "recovered": self.tally.windows.len(), "joined": self.tally.joined, "left": self.tally.left,
-            "redundancy": redundancy::json(self.coordinator.redundancy(), self.elapsed),
+            "redundancy": redundancy::json(self.manager.redundancy(), self.elapsed),
             "windows_ms": self.tally.windows.iter().map(|window| milliseconds(window.as_nanos() as u64)).collect::<Vec<_>>(),
             "divergences": self.tally.divergences, "readings_alone": self.tally.readings_alone, "output_mismatches": self.tally.output_mismatches,
             "output_mismatches_by_replica": by_replica(&self.tally.output_by_replica),

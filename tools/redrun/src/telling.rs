@@ -12,12 +12,12 @@ use super::summary::{self, profile};
 use super::{WRITERS_LOOK, redundancy};
 use anyhow::{Context, Result, bail};
 use audit_log::recorder::Recorder;
-use coordinator::Report;
 use job_options::Fault;
 use learned::store::learn_run;
 use nix::sys::signalfd::SignalFd;
 use redrt_types::{ReplicaId, ViewNumber};
 use redrt_wire::event::Event;
+use replication_manager::Report;
 use say::{Console, Severity};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const NOTICES_SILENCE_MAX: Duration = Duration::from_secs(2);
 
 /// The state of reporting: counts for summary and metrics, and reports that later ones depend on. It follows from the
-/// root's reports alone.
+/// coordinator's reports alone.
 pub(super) struct Reported {
     pub tally: summary::Tally,
     pub counts: Counts,
@@ -80,7 +80,7 @@ impl Teller<'_> {
         }
     }
 
-    pub(super) fn hear_of_notices(&self) {
+    pub(super) fn handle_notices(&self) {
         while let Some(what) = self.notices.as_ref().and_then(Notices::poll_trouble) {
             self.console.warning(&what);
         }
@@ -93,7 +93,7 @@ impl Teller<'_> {
         while let Some(notices) = &self.notices
             && !notices.close(WRITERS_LOOK)
         {
-            self.hear_of_notices();
+            self.handle_notices();
             let is_interrupted = matches!(signals.read_signal(), Ok(Some(_)));
             if !is_told && since.elapsed() > NOTICES_SILENCE_MAX {
                 is_told = true;
@@ -110,11 +110,11 @@ impl Teller<'_> {
                 return self.console.warning(&line);
             }
         }
-        self.hear_of_notices();
+        self.handle_notices();
     }
 
     /// Shows warnings of the thread that writes the audit log.
-    pub(super) fn hear_of_audit(&mut self) {
+    pub(super) fn handle_audit(&mut self) {
         while let Some(what) = self.audit.as_mut().and_then(Recorder::poll_trouble) {
             self.console.warning(&what);
         }
@@ -125,12 +125,12 @@ impl Teller<'_> {
         while let Some(audit) = &mut self.audit
             && !audit.close(WRITERS_LOOK)
         {
-            self.hear_of_audit();
+            self.handle_audit();
             if let Ok(Some(_)) = signals.read_signal() {
                 return self.console.warning("the audit log has no end: it was not waited for");
             }
         }
-        self.hear_of_audit();
+        self.handle_audit();
         let lost_count = self.audit.as_ref().map_or(0, Recorder::lost_in_all);
         if lost_count > 0 {
             self.console
@@ -159,7 +159,7 @@ impl Teller<'_> {
         if is_end {
             self.record_missing_faults();
             self.record_coverage(run);
-            let redundancy = redundancy::json(run.root.coordinator().redundancy(), run.now());
+            let redundancy = redundancy::json(run.coordinator.manager().redundancy(), run.now());
             self.record("redundancy", &redundancy);
             self.attribute(run, report, view);
         }
@@ -187,7 +187,7 @@ impl Teller<'_> {
             return;
         }
         let mut attribution = std::mem::take(&mut self.reported.attribution);
-        let conclusions = attribution.note(report, &|replica| run.host_name_in(replica, view));
+        let conclusions = attribution.record(report, &|replica| run.host_name_in(replica, view));
         self.reported.attribution = attribution;
         for conclusion in conclusions {
             self.report(run, &Report::Attribution(Box::new(conclusion)));
@@ -203,7 +203,7 @@ impl Teller<'_> {
     /// Reports faults that were not injected. True if there are none: otherwise the job's survival proves nothing.
     pub(super) fn tell_of_missing_faults(&self, run: &Run<'_>) -> bool {
         let mut is_complete = true;
-        let told: BTreeMap<_, _> = run.root.coordinator().members().statistics().collect();
+        let told: BTreeMap<_, _> = run.coordinator.manager().members().statistics().collect();
         // Without replicas messages are not counted.
         let is_replicated = run.job.is_replicated();
         let sent =
@@ -221,13 +221,18 @@ impl Teller<'_> {
 
     /// Records how much each process has sent and compared.
     pub(super) fn record_coverage(&mut self, run: &Run<'_>) {
-        let told: Vec<_> =
-            run.root.coordinator().members().statistics().filter_map(|(replica, one)| Some((replica, one?))).collect();
+        let told: Vec<_> = run
+            .coordinator
+            .manager()
+            .members()
+            .statistics()
+            .filter_map(|(replica, one)| Some((replica, one?)))
+            .collect();
         for (replica, one) in told {
             let fields = serde_json::json!({
                 "replica": replica.to_string(), "host": run.host_name(replica), "messages_sent": one.messages_sent,
                 "bytes_sent": one.bytes_sent, "messages_compared": one.messages_compared,
-                "bytes_compared": one.bytes_compared, "communicators": run.root.coordinator().members().coverage(replica),
+                "bytes_compared": one.bytes_compared, "communicators": run.coordinator.manager().members().coverage(replica),
             });
             self.record("coverage", &fields);
         }
@@ -254,7 +259,7 @@ impl Teller<'_> {
         self.learn_run(run, signals, code);
         let profile = profile.as_ref().map(|(path, (profile, _))| (*path, profile));
         let summary = summary::Summary::new(
-            run.root.coordinator(),
+            run.coordinator.manager(),
             &self.reported.tally,
             run.now(),
             code,

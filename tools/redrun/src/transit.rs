@@ -1,19 +1,19 @@
-//! Last step of the job's output. A root that comes back knows exactly which bytes were shown, so none is shown twice
-//! or lost, at whichever instruction the previous root was killed.
+//! Last step of the job's output. A coordinator that comes back knows exactly which bytes were shown, so none is shown
+//! twice or lost, at whichever instruction the previous coordinator was killed.
 //!
 //! The trap: a writer that counts after its write can be killed in between. So bytes go through a named pipe, from
-//! which the kernel moves them on in one step (`splice`); bytes left in that pipe were not shown. A keeper holds the
-//! pipe open, so its contents stay ([`root_records::keeper`]).
+//! which the kernel moves them on in one step (`splice`); bytes left in that pipe were not shown. A pipe holder holds
+//! the pipe open, so its contents stay ([`coordinator_records::pipe_holder`]).
 //!
 //! ```text
 //!   account:  Filling(shown, count) ── write ──▶ pipe        all of it, as the pipe is empty
 //!   account:  Draining(shown, count) ─ splice ─▶ target      shown = account's + count − what is left
 //! ```
 //! Killed while `Filling`: nothing of it was shown. While `Draining`: all that is not in the pipe. The account is a
-//! file of 16 bytes that one call writes. Without a keeper the pipe's contents are unknown, and are shown again.
+//! file of 16 bytes that one call writes. Without a pipe holder the pipe's contents are unknown, and are shown again.
 //!
 //! If the kernel cannot splice to a target (above all a file opened for appending), bytes are written and then counted:
-//! bytes written as the root was killed may appear twice.
+//! bytes written as the coordinator was killed may appear twice.
 
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, splice};
@@ -46,7 +46,7 @@ pub struct Transit {
     meter: Arc<AtomicU64>,
     /// Bytes in the pipe, which the next output begins with.
     staged_bytes: usize,
-    /// True if a keeper had the pipe open when this was made.
+    /// True if a pipe holder had the pipe open when this was made.
     is_kept: bool,
 }
 
@@ -54,9 +54,9 @@ fn open_pipe(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)
 }
 
-/// True if a process has the pipe open. Only processes that got it from the root can, so it was open all the time since
-/// the root was killed.
-fn has_keeper(path: &Path) -> io::Result<bool> {
+/// True if a process has the pipe open. Only processes that got it from the coordinator can, so it was open all the
+/// time since the coordinator was killed.
+fn has_pipe_holder(path: &Path) -> io::Result<bool> {
     match OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path) {
         Ok(_) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(false),
@@ -78,17 +78,17 @@ impl Transit {
         nix::unistd::mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR)?;
         let account = open_account(&directory.join(format!("{name}.shown")))?;
         let transit = Self::of(open_pipe(&path)?, account, shown_bytes, false);
-        transit.note(Phase::Filling, 0)?;
+        transit.record(Phase::Filling, 0)?;
         Ok(transit)
     }
 
-    /// Takes over the step of a killed root.
+    /// Takes over the step of a killed coordinator.
     ///
     /// # Errors
     /// When it does not exist.
     pub fn come_back(directory: &Path, name: &str) -> io::Result<Self> {
         let path = directory.join(format!("{name}.pipe"));
-        let is_kept = has_keeper(&path)?;
+        let is_kept = has_pipe_holder(&path)?;
         let mut pipe = open_pipe(&path)?;
         let account = open_account(&directory.join(format!("{name}.shown")))?;
         let mut bytes = [0; ACCOUNT_BYTES];
@@ -100,7 +100,7 @@ impl Transit {
         let shown_bytes = if phase == Phase::Draining as u8 && is_kept { noted + count - left } else { noted };
         let transit = Self::of(pipe.try_clone()?, account, shown_bytes, is_kept);
         // Before the pipe is emptied: this process may be killed as well.
-        transit.note(Phase::Filling, 0)?;
+        transit.record(Phase::Filling, 0)?;
         let mut rest = vec![0; left as usize];
         pipe.read_exact(&mut rest)?;
         Ok(transit)
@@ -126,12 +126,12 @@ impl Transit {
         self.shown_bytes
     }
 
-    /// True if a keeper had the pipe open while there was no root.
+    /// True if a pipe holder had the pipe open while there was no coordinator.
     pub fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    fn note(&self, phase: Phase, count: usize) -> io::Result<()> {
+    fn record(&self, phase: Phase, count: usize) -> io::Result<()> {
         let mut bytes = [0; ACCOUNT_BYTES];
         bytes[..8].copy_from_slice(&self.shown_bytes.to_le_bytes());
         bytes[8..12].copy_from_slice(&(count as u32).to_le_bytes());
@@ -154,9 +154,9 @@ impl Transit {
                 self.staged_bytes -= count;
                 self.count(count);
                 if self.staged_bytes == 0 {
-                    // Serves a comeback without a keeper; with one, the account before says the same. So failure is
-                    // harmless.
-                    let _ = self.note(Phase::Filling, 0);
+                    // Serves a failover without a pipe holder; with one, the account before says the same. So failure
+                    // is harmless.
+                    let _ = self.record(Phase::Filling, 0);
                 }
                 Ok(count)
             }
@@ -167,22 +167,22 @@ impl Transit {
 
     fn stage(&mut self, bytes: &[u8]) -> nix::Result<()> {
         let failed = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
-        self.note(Phase::Filling, bytes.len()).map_err(failed)?;
+        self.record(Phase::Filling, bytes.len()).map_err(failed)?;
         let count = nix::unistd::write(&self.pipe, bytes)?;
         assert_eq!(count, bytes.len(), "the pipe was empty");
         self.staged_bytes = count;
-        self.note(Phase::Draining, count).map_err(failed)
+        self.record(Phase::Draining, count).map_err(failed)
     }
 
     /// Writes to a target that splice does not support.
     fn write(&mut self, target: &File, bytes: &[u8]) -> nix::Result<usize> {
         let failed = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO));
-        self.note(Phase::Filling, 0).map_err(failed)?;
+        self.record(Phase::Filling, 0).map_err(failed)?;
         let mut rest = vec![0; std::mem::take(&mut self.staged_bytes)];
         (&self.pipe).read_exact(&mut rest).map_err(failed)?;
         let count = nix::unistd::write(target, bytes)?;
         self.count(count);
-        self.note(Phase::Filling, 0).map_err(failed)?;
+        self.record(Phase::Filling, 0).map_err(failed)?;
         Ok(count)
     }
 }
@@ -201,12 +201,12 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// The state that outlives a killed root: target and account.
+    /// The state that outlives a killed coordinator: target and account.
     struct Seen {
         directory: tempfile::TempDir,
         target: io::PipeReader,
         to_target: File,
-        keeper: File,
+        pipe_holder: File,
     }
 
     fn begin() -> (Seen, Transit) {
@@ -214,8 +214,8 @@ mod tests {
         let transit = Transit::create(directory.path(), "out", 0).unwrap();
         let (target, to_target) = io::pipe().unwrap();
         let to_target = File::from(std::os::fd::OwnedFd::from(to_target));
-        let keeper = transit.pipe.try_clone().unwrap();
-        (Seen { directory, target, to_target, keeper }, transit)
+        let pipe_holder = transit.pipe.try_clone().unwrap();
+        (Seen { directory, target, to_target, pipe_holder }, transit)
     }
 
     impl Seen {
@@ -226,17 +226,17 @@ mod tests {
 
     /// Its predecessor may have been killed at each step.
     #[test]
-    fn a_root_that_comes_back_knows_the_shown_bytes_at_any_step() {
+    fn a_coordinator_that_comes_back_knows_the_shown_bytes() {
         let (mut seen, mut transit) = begin();
         assert_eq!(transit.pass(&seen.to_target, b"shown").unwrap(), 5);
         assert_eq!(seen.come_back().shown_bytes(), 5);
         // Killed between any two calls of the next one.
-        transit.note(Phase::Filling, 4).unwrap();
+        transit.record(Phase::Filling, 4).unwrap();
         assert_eq!(seen.come_back().shown_bytes(), 5);
-        transit.note(Phase::Filling, 4).unwrap();
+        transit.record(Phase::Filling, 4).unwrap();
         (&transit.pipe).write_all(b"next").unwrap();
         assert_eq!(seen.come_back().shown_bytes(), 5);
-        assert_eq!(bytes_in(&seen.keeper).unwrap(), 0, "it is given again");
+        assert_eq!(bytes_in(&seen.pipe_holder).unwrap(), 0, "it is given again");
         transit.stage(b"next").unwrap();
         assert_eq!(seen.come_back().shown_bytes(), 5);
         transit.staged_bytes = 0;
@@ -290,7 +290,7 @@ mod tests {
         let (seen, mut transit) = begin();
         assert_eq!(transit.pass(&seen.to_target, b"shown").unwrap(), 5);
         transit.stage(b"next").unwrap();
-        drop((transit, seen.keeper));
+        drop((transit, seen.pipe_holder));
         let back = Transit::come_back(seen.directory.path(), "out").unwrap();
         assert_eq!(back.shown_bytes(), 5);
     }

@@ -5,18 +5,18 @@
 //! regular file. Input comes from it if there is no other source, and input has not ended.
 
 use super::output::OutputTrouble;
+use super::requests::Refused;
 use super::streams::Read;
 use super::watching::About;
-use super::wishes::Refused;
 use super::{Shell, WRITERS_LOOK, metrics, mpir, status};
 use control_network::hub::LinkId;
-use coordinator::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE};
-use job_root::{Asker, Input, OutputLoss};
+use job_console::consoles::{Consoles, News, Streams};
+use job_console::user_signals::is_for_program;
+use job_coordinator::{Asker, Input, OutputLoss};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use redrt_wire::tree::Question;
-use root_terminal::seat::{News, Seat, Streams};
-use root_terminal::user_signals::is_for_program;
+use replication_manager::{OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE};
 use serde_json::json;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -27,25 +27,25 @@ const END_KEPT: Duration = Duration::from_secs(24 * 3600);
 
 impl Shell<'_> {
     /// Handles a started process. The last one completes the start: console and debuggers are informed.
-    pub(super) fn note_started(&mut self) {
-        if self.replay.is_some() || self.run.root.started_count() != self.run.live_count() {
+    pub(super) fn record_started(&mut self) {
+        if self.replay.is_some() || self.run.coordinator.started_count() != self.run.live_count() {
             return;
         }
-        if let Some(seat) = &mut self.reach.seat {
-            seat.runs(self.run.number);
+        if let Some(consoles) = &mut self.reach.consoles {
+            consoles.runs(self.run.number);
         }
         mpir::tell_debuggers(&self.run);
     }
 
     /// Handles events of consoles. True if there were any.
-    pub(super) fn hear_of_consoles(&mut self) -> bool {
-        let all = self.reach.seat.as_mut().map_or_else(Vec::new, Seat::work);
+    pub(super) fn handle_consoles(&mut self) -> bool {
+        let all = self.reach.consoles.as_mut().map_or_else(Vec::new, Consoles::work);
         let has_happened = !all.is_empty();
         for news in all {
             match news {
                 News::Attached(streams) => self.attach(streams),
                 News::Detached => self.detach(),
-                News::Signal(signal) => self.heed_signal(signal),
+                News::Signal(signal) => self.follow_signal(signal),
             }
         }
         has_happened
@@ -73,7 +73,7 @@ impl Shell<'_> {
             let _ = nix::unistd::dup2_stderr(&nothing);
         }
         self.look_at_terminal();
-        self.reach.seat.iter_mut().for_each(Seat::let_go);
+        self.reach.consoles.iter_mut().for_each(Consoles::let_go);
     }
 
     fn look_at_terminal(&mut self) {
@@ -92,11 +92,11 @@ impl Shell<'_> {
             if let Some(signal) = self.wakers.ending_signal() {
                 return 128 + signal;
             }
-            self.hear_of_consoles();
-            if self.ending.is_impatient || self.reach.seat.is_some() && since.elapsed() > END_KEPT {
+            self.handle_consoles();
+            if self.ending.is_impatient || self.reach.consoles.is_some() && since.elapsed() > END_KEPT {
                 return if code == 0 { OUTPUT_FAILED_CODE } else { code };
             }
-            if standard.is_stuck() && self.reach.seat.as_ref().is_some_and(Seat::is_attached) {
+            if standard.is_stuck() && self.reach.consoles.as_ref().is_some_and(Consoles::is_attached) {
                 return if code == 0 { OUTPUT_CLOSED_CODE } else { code };
             }
         }
@@ -106,27 +106,27 @@ impl Shell<'_> {
     /// Hands the exit code to the console, or to one that attaches within [`END_KEPT`]. Returns it.
     pub(super) fn tell_end(&mut self, code: i32) -> i32 {
         let since = Instant::now();
-        while let Some(seat) = &mut self.reach.seat
-            && !seat.end(code)
+        while let Some(consoles) = &mut self.reach.consoles
+            && !consoles.end(code)
         {
             let left = END_KEPT.saturating_sub(since.elapsed());
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-            let mut fds = [self.wakers.signals.as_fd(), seat.fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            let mut fds = [self.wakers.signals.as_fd(), consoles.fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             let is_over = left.is_zero() || poll(&mut fds, timeout).is_err_and(|error| error != nix::Error::EINTR);
             if is_over || self.wakers.ending_signal().is_some() {
                 break;
             }
-            self.hear_of_consoles();
+            self.handle_consoles();
         }
         code
     }
 
     /// Handles a signal to this process or to the job's console.
-    pub(super) fn heed_signal(&mut self, signal: i32) {
+    pub(super) fn follow_signal(&mut self, signal: i32) {
         match Signal::try_from(signal) {
             Ok(Signal::SIGTSTP) => return self.stand_still(),
             _ if is_for_program(signal) => return self.pass_signal(signal),
-            Ok(Signal::SIGTERM) => self.ending.explain(self.run.root.lost_host(), self.teller.console),
+            Ok(Signal::SIGTERM) => self.ending.explain(self.run.coordinator.lost_host(), self.teller.console),
             _ => {}
         }
         self.interrupt(signal);
@@ -136,46 +136,46 @@ impl Shell<'_> {
     fn pass_signal(&mut self, signal: i32) {
         // Numbers must grow from one life of the job to the next, which may be on another host.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let number = (since_epoch.as_micros() as u64).max(self.run.root.signal_number() + 1);
-        self.handle(Input::Job(coordinator::Input::Signalled { number, signal }));
+        let number = (since_epoch.as_micros() as u64).max(self.run.coordinator.signal_number() + 1);
+        self.handle(Input::Job(replication_manager::Input::Signalled { number, signal }));
     }
 
     /// Ends the job.
     pub(super) fn interrupt(&mut self, signal: i32) {
-        if self.ending.code.is_some() || !self.run.root.is_launched() {
+        if self.ending.code.is_some() || !self.run.coordinator.is_launched() {
             self.ending.give_up(128 + signal);
         }
-        if self.run.root.is_launched() {
+        if self.run.coordinator.is_launched() {
             // Of a job that has ended, other jobs may be left.
-            self.handle(Input::Job(coordinator::Input::Interrupted(signal)));
+            self.handle(Input::Job(replication_manager::Input::Interrupted(signal)));
         }
     }
 
     /// Ctrl-Z: stops the processes and this program. Daemons stop watching it first. The job's time stands still.
     fn stand_still(&mut self) {
         let since = Instant::now();
-        self.handle(Input::Job(coordinator::Input::Suspended(true)));
+        self.handle(Input::Job(replication_manager::Input::Suspended(true)));
         self.run.fleet.unwatch();
         let _ = nix::sys::signal::raise(Signal::SIGSTOP);
         self.run.started_at += since.elapsed();
-        if self.run.root.is_launched() {
+        if self.run.coordinator.is_launched() {
             self.run.fleet.watch();
         }
-        self.handle(Input::Job(coordinator::Input::Suspended(false)));
+        self.handle(Input::Job(replication_manager::Input::Suspended(false)));
     }
 
-    /// Answers `redctl` with the status, an error, or an empty text for a wish that is done. `None`: the answer follows
-    /// later.
+    /// Answers `redctl` with the status, an error, or an empty text for a request that is done. `None`: the answer
+    /// follows later.
     pub(super) fn answer(&mut self, link: LinkId, question: Question) -> Option<String> {
         let outcome: Result<bool, Refused> = match question {
             Question::Status => {
                 return Some(
-                    status::status(&self.run, self.reach.seat.as_ref(), &self.council.hosts, &self.teller.clones)
+                    status::status(&self.run, self.reach.consoles.as_ref(), &self.quorum.hosts, &self.teller.clones)
                         .to_string(),
                 );
             }
             Question::Stop => {
-                self.handle(Input::Job(coordinator::Input::Interrupted(Signal::SIGINT as i32)));
+                self.handle(Input::Job(replication_manager::Input::Interrupted(Signal::SIGINT as i32)));
                 Ok(true)
             }
             Question::AddSpare { host, place_count } => {
@@ -193,12 +193,12 @@ impl Shell<'_> {
         }
     }
 
-    /// Passes the root's answer on.
-    pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_root::Refused>) {
+    /// Passes the coordinator's answer on.
+    pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_coordinator::Refused>) {
         let Some(link) = self.reach.askers.remove(asker) else { return };
         let answer = match outcome {
             Ok(()) => String::new(),
-            Err(job_root::Refused::NotTaken { generation, why }) => {
+            Err(job_coordinator::Refused::NotTaken { generation, why }) => {
                 let why = job_report::line_failure(&why, &|replica| self.run.host_name(replica));
                 format!("checkpoint {generation} was not taken: {why}")
             }
@@ -216,7 +216,7 @@ impl Shell<'_> {
         self.ledger.flush();
         self.outputs.write(now);
         // The record goes with the next write of the journal, so no output waits for it.
-        if self.run.fleet.plan().roots > 1
+        if self.run.fleet.plan().coordinators > 1
             && let Some(bytes) = self.outputs.poll_shown_bytes()
         {
             self.ledger.shown(bytes);
@@ -225,7 +225,7 @@ impl Shell<'_> {
             self.output_trouble(trouble);
         }
         let (is_full, is_drained) = self.outputs.fill_state();
-        if (is_full || is_drained) && is_full != self.run.root.is_output_full() {
+        if (is_full || is_drained) && is_full != self.run.coordinator.is_output_full() {
             self.handle(Input::OutputFull(is_full));
         }
     }
@@ -253,14 +253,14 @@ impl Shell<'_> {
         }
     }
 
-    /// True if standard input is to be read: the root wants it, and at a terminal this is the foreground job.
+    /// True if standard input is to be read: the coordinator wants it, and at a terminal this is the foreground job.
     pub(super) fn wants_input(&self) -> bool {
-        let is_wanted = self.run.root.wants_input() && self.ending.code.is_none();
-        is_wanted && self.input.is_in_foreground(self.reach.seat.as_ref())
+        let is_wanted = self.run.coordinator.wants_input() && self.ending.code.is_none();
+        is_wanted && self.input.is_in_foreground(self.reach.consoles.as_ref())
     }
 
     pub(super) fn read_input(&mut self) {
-        match self.input.read(&self.ledger, self.reach.seat.is_some()) {
+        match self.input.read(&self.ledger, self.reach.consoles.is_some()) {
             None => {}
             Some(Read::Bytes(bytes)) => self.handle(Input::StandardInput(bytes)),
             Some(Read::HungUp) => self.input.hang_up(),
@@ -277,8 +277,8 @@ impl Shell<'_> {
             let text = match asked.question {
                 About::Metrics => metrics::page(&self.run, &mut self.teller.reported.counts),
                 About::Status => {
-                    let (seat, hosts) = (self.reach.seat.as_ref(), &self.council.hosts);
-                    status::status(&self.run, seat, hosts, &self.teller.clones).to_string()
+                    let (consoles, hosts) = (self.reach.consoles.as_ref(), &self.quorum.hosts);
+                    status::status(&self.run, consoles, hosts, &self.teller.clones).to_string()
                 }
             };
             asked.answer(text);

@@ -1,9 +1,9 @@
 //! Signals of the user, and the bell of threads.
 
 use background_worker::Bell;
+use job_console::user_signals::is_for_program;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signalfd::SignalFd;
-use root_terminal::user_signals::is_for_program;
 use std::os::fd::AsFd;
 
 /// Sources that wake the loop, besides the job's hosts and streams.

@@ -39,7 +39,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Listens where options ask for it. The token is the same for all roots of a job.
+    /// Listens where options ask for it. The token is the same for all coordinators of a job.
     ///
     /// # Errors
     /// When an address is not available.

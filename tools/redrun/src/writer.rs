@@ -46,7 +46,7 @@ pub struct Target {
     file: Option<File>,
     /// True if the target can be redirected.
     is_detachable: bool,
-    /// Counts shown bytes of the job's output, for a root that may come back.
+    /// Counts shown bytes of the job's output, for a coordinator that may come back.
     transit: Option<Transit>,
     is_terminal: bool,
     is_regular: bool,
@@ -354,7 +354,7 @@ impl Thread<'_> {
                 Err(error) if matches!(error, Errno::EPIPE | Errno::EBADF) || target.is_terminal => {
                     if let Some(outlet) = self.outlet.as_ref().filter(|_| target.is_detachable) {
                         target.lose();
-                        outlet.note_no_reader();
+                        outlet.record_no_reader();
                     } else {
                         target.is_closed = true;
                         self.inbox.tell(Trouble::Closed(at));
@@ -383,7 +383,7 @@ impl Thread<'_> {
             match self.kept.push(at, is_of_job, bytes) {
                 Ok(count) => {
                     self.inbox.moved();
-                    outlet.note_kept(true);
+                    outlet.record_kept(true);
                     return count;
                 }
                 // The disk is full. Waiting for room or for a console loses nothing.
@@ -396,7 +396,7 @@ impl Thread<'_> {
     }
 
     /// Applies changes of the outlet.
-    fn heed(&mut self) {
+    fn follow(&mut self) {
         for (target, change) in self.outlet.as_ref().map_or_else(Vec::new, Outlet::take) {
             self.targets[target].change(change);
             self.status = StatusLines::default();
@@ -409,7 +409,7 @@ impl Thread<'_> {
             return;
         }
         loop {
-            self.heed();
+            self.follow();
             let (at, is_of_job, bytes) = match self.kept.front() {
                 Ok(Some(piece)) => (piece.target, piece.is_of_job, piece.bytes.clone()),
                 Ok(None) => break,
@@ -433,7 +433,7 @@ impl Thread<'_> {
             }
         }
         if let Some(outlet) = &self.outlet {
-            outlet.note_kept(!self.kept.is_empty());
+            outlet.record_kept(!self.kept.is_empty());
         }
     }
 

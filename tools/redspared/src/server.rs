@@ -127,7 +127,7 @@ impl<'a> Server<'a> {
                 return Ok(());
             }
             for look in self.looks.found() {
-                self.note_look(&look.host, look.found.as_ref().err());
+                self.record_look(&look.host, look.found.as_ref().err());
                 let now = self.now();
                 self.pool.seen(&look.host, look.found, now);
             }
@@ -148,7 +148,7 @@ impl<'a> Server<'a> {
     }
 
     /// Reports that a host became unreachable, or is reachable again.
-    fn note_look(&self, host: &str, why: Option<&Unseen>) {
+    fn record_look(&self, host: &str, why: Option<&Unseen>) {
         let known = self.pool.hosts(self.now()).find(|status| status.spare.name == host);
         match (known.map(|status| status.unreachable.is_some()), why) {
             (Some(false), Some(why)) => self.console.warning(&format!("host {host}: {why}")),
@@ -178,7 +178,7 @@ impl<'a> Server<'a> {
         loop {
             match self.hub.next_message::<ToPool>(link) {
                 Ok(Some(message)) => {
-                    self.hear(link, message);
+                    self.handle(link, message);
                     self.carry_out()?;
                 }
                 Ok(None) => return Ok(()),
@@ -215,7 +215,7 @@ impl<'a> Server<'a> {
         self.outgoing.push((link, message));
     }
 
-    fn hear(&mut self, link: LinkId, message: ToPool) {
+    fn handle(&mut self, link: LinkId, message: ToPool) {
         let now = self.now();
         let version_is_wrong = |version: &str| {
             let pool = env!("CARGO_PKG_VERSION");

@@ -78,12 +78,12 @@ impl Store {
     /// Names and lengths of files that a killed writer left unfinished in a directory. The store itself neither lists
     /// nor overwrites them.
     pub fn unfinished(&self) -> Vec<(String, u64)> {
-        let Some(root) = &self.directory else { return Vec::new() };
-        let (mut found, mut open) = (Vec::new(), vec![root.clone()]);
+        let Some(coordinator) = &self.directory else { return Vec::new() };
+        let (mut found, mut open) = (Vec::new(), vec![coordinator.clone()]);
         while let Some(directory) = open.pop() {
             for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
                 let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
-                let name = path.strip_prefix(root).ok().and_then(|name| name.to_str());
+                let name = path.strip_prefix(coordinator).ok().and_then(|name| name.to_str());
                 match name.filter(|name| is_unfinished(name)) {
                     _ if about.is_dir() => open.push(path),
                     Some(name) => found.push((name.to_owned(), about.len())),
@@ -97,15 +97,15 @@ impl Store {
     /// Removes one such file, and the directories that are empty then. False if the key is not that of an unfinished
     /// file.
     pub fn remove_unfinished(&self, key: &str) -> Result<bool, Failure> {
-        let Some(root) = self.directory.as_ref().filter(|_| is_unfinished(key)) else { return Ok(false) };
-        let path = root.join(key);
+        let Some(coordinator) = self.directory.as_ref().filter(|_| is_unfinished(key)) else { return Ok(false) };
+        let path = coordinator.join(key);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::here(format!("Failed to remove {}: {error}", path.display())));
             }
             Ok(()) | Err(_) => {}
         }
-        let mut above = path.ancestors().skip(1).take_while(|above| *above != root.as_path());
+        let mut above = path.ancestors().skip(1).take_while(|above| *above != coordinator.as_path());
         // Stops at the first directory in use.
         let _ = above.try_for_each(fs::remove_dir);
         Ok(true)

@@ -2,8 +2,8 @@
 
 use crate::access::{Store, say};
 use crate::failure::Failure;
+use checkpoint_store::memory_budget::Growing;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use line_store::room::Growing;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, WriteMultipart};
 use redrt_wire::object::{Entry, Facts, Said, Stored};
@@ -167,7 +167,7 @@ async fn receive(store: &Store, entry: &Entry, to: &FilePath) -> Result<(), Fail
     if let Some(directory) = to.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unwritten)?;
     }
-    let mut file = line_store::create(to).and_then(Growing::new).map_err(unwritten)?;
+    let mut file = checkpoint_store::create(to).and_then(Growing::new).map_err(unwritten)?;
     let (mut hasher, mut bytes) = (XxHash3_128::new(), 0);
     while let Some(piece) = coming.try_next().await.map_err(failed)? {
         hasher.write(&piece);

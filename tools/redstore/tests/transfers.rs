@@ -245,9 +245,9 @@ fn an_object_that_must_not_be_there_is_made_once() {
 
 /// A server that keeps objects in memory. It answers unsigned requests as each kind of store does.
 #[derive(Clone, Default)]
-struct Keeper(std::sync::Arc<std::sync::Mutex<std::collections::BTreeMap<String, Vec<u8>>>>);
+struct Bucket(std::sync::Arc<std::sync::Mutex<std::collections::BTreeMap<String, Vec<u8>>>>);
 
-impl Keeper {
+impl Bucket {
     fn answer(&self, stream: std::net::TcpStream) {
         let mut input = std::io::BufReader::new(stream.try_clone().unwrap());
         let mut output = stream;
@@ -353,8 +353,8 @@ fn deleted(query: &str) -> Vec<u8> {
 
 #[test]
 fn files_go_to_each_kind_of_store_and_come_back() {
-    let keeper = Keeper::default();
-    let address = serve(move |stream| keeper.answer(stream));
+    let bucket = Bucket::default();
+    let address = serve(move |stream| bucket.answer(stream));
     let endpoint = format!("http://{address}");
     let account = format!("{endpoint}/account");
     let of_s3 = [

@@ -3,7 +3,7 @@
 use super::position::TextPosition;
 use super::restored::Saved;
 use super::shown::{Departure, ShownText};
-use redrt_wire::line::SavedText;
+use redrt_wire::checkpoint::SavedText;
 use serde::{Deserialize, Serialize};
 
 /// Stream of one process: see the module.

@@ -2,7 +2,7 @@
 
 use super::mismatch::EXCERPT_BYTES_MAX;
 use super::units::unit_end;
-use redrt_wire::line::SavedText;
+use redrt_wire::checkpoint::SavedText;
 use serde::{Deserialize, Serialize};
 
 /// Position: see the module.

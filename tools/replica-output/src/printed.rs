@@ -2,7 +2,7 @@
 
 use super::position::TextPosition;
 use super::restored::Restored;
-use redrt_wire::line::SavedText;
+use redrt_wire::checkpoint::SavedText;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
 //! Output of a replica in an image, and its continuation after a restore.
 
 use redrt_types::ReplicaIndex;
-use redrt_wire::line::SavedText;
+use redrt_wire::checkpoint::SavedText;
 use serde::{Deserialize, Serialize};
 
 /// A replica that continues from an image.

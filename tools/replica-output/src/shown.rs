@@ -19,7 +19,7 @@
 
 use super::restored::Saved;
 use super::units::{UNIT_BYTES_MAX, unit_end};
-use redrt_wire::line::SavedText;
+use redrt_wire::checkpoint::SavedText;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use twox_hash::XxHash3_64;

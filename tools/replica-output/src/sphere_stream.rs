@@ -10,7 +10,7 @@ use super::restored::Restored;
 use super::shown::{Departure, ShownText};
 use super::voted::VotedStream;
 use redrt_types::{Kinship, ReplicaIndex};
-use redrt_wire::line::SavedText;
+use redrt_wire::checkpoint::SavedText;
 use serde::{Deserialize, Serialize};
 
 /// Rule by which outputs of replicas become one.

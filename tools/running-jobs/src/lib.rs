@@ -119,13 +119,13 @@ fn give_back(path: &Path) {
     }
 }
 
-/// Removes the directory of a job's root.
-pub fn remove_root_directory(path: &Path) -> io::Result<()> {
+/// Removes the directory of a job's coordinator.
+pub fn remove_coordinator_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path).inspect(|()| give_back(path))
 }
 
-/// Removes the socket of a root that ends.
-pub fn remove_seat(path: &Path) {
+/// Removes the socket of a coordinator that ends.
+pub fn remove_console_socket(path: &Path) {
     let _ = fs::remove_file(path);
     give_back(path);
 }
@@ -225,7 +225,7 @@ fn end_path(directory: &Path, job: u64, host: &str) -> PathBuf {
 }
 
 /// Notes why this host's part of a job has ended, where a process with these variables looks for it.
-pub fn note_end(job: u64, host: &str, why: &str, variable: impl Fn(&str) -> Option<OsString>) {
+pub fn record_end(job: u64, host: &str, why: &str, variable: impl Fn(&str) -> Option<OsString>) {
     let write = |directory: &PathBuf| {
         let path = end_path(make(directory)?, job, host);
         let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
@@ -235,7 +235,7 @@ pub fn note_end(job: u64, host: &str, why: &str, variable: impl Fn(&str) -> Opti
     let _ = directories_by(variable).iter().any(|directory| write(directory).is_ok());
 }
 
-/// The end of a job whose identity begins with `wanted`, if a daemon or a member of its council has noted it on this
+/// The end of a job whose identity begins with `wanted`, if a daemon or a member of its quorum has noted it on this
 /// host.
 pub fn noted_end(wanted: &str) -> Option<String> {
     let is_wanted = |name: &str| name.starts_with(wanted) && name.ends_with(END);
@@ -243,35 +243,35 @@ pub fn noted_end(wanted: &str) -> Option<String> {
     Some(fs::read_to_string(found.path()).ok()?.lines().collect::<Vec<_>>().join("; "))
 }
 
-/// The socket at which a job's root listens: there the console can be taken over.
+/// The socket at which a job's coordinator listens: there the console can be taken over.
 #[derive(Debug)]
-pub struct SeatSocket {
+pub struct ConsoleSocket {
     /// Identity of the job, 16 hexadecimal digits.
     pub job: String,
-    /// Path of the socket, which may be left from a root that was killed.
+    /// Path of the socket, which may be left from a coordinator that was killed.
     pub path: PathBuf,
 }
 
-const SEAT: &str = ".console";
-const ROOT: &str = ".root";
+const CONSOLE: &str = ".console";
+const COORDINATOR: &str = ".root";
 
-/// The directory in which a job's root keeps its state for a successor; created if missing.
-pub fn root_directory(job: u64) -> Result<PathBuf> {
-    fill_root_directory(job, |name| std::env::var_os(name), |_| Ok(())).map(|(directory, ())| directory)
+/// The directory in which a job's coordinator keeps its state for a successor; created if missing.
+pub fn coordinator_directory(job: u64) -> Result<PathBuf> {
+    fill_coordinator_directory(job, |name| std::env::var_os(name), |_| Ok(())).map(|(directory, ())| directory)
 }
 
-/// The root's directory, for a process with these variables: the first one in which `fill` succeeds. A reader looks in
-/// all of them.
+/// The coordinator's directory, for a process with these variables: the first one in which `fill` succeeds. A reader
+/// looks in all of them.
 ///
 /// # Errors
 /// The error of the first directory.
-pub fn fill_root_directory<T>(
+pub fn fill_coordinator_directory<T>(
     job: u64,
     variable: impl Fn(&str) -> Option<OsString>,
     fill: impl Fn(&Path) -> Result<T>,
 ) -> Result<(PathBuf, T)> {
     let inside = |directory: &PathBuf| {
-        let own = make(directory)?.join(format!("{job:016x}{ROOT}"));
+        let own = make(directory)?.join(format!("{job:016x}{COORDINATOR}"));
         // An empty directory that could not be filled is removed again.
         let filled = fill(make(&own)?).inspect_err(|_| drop(fs::remove_dir(&own)))?;
         anyhow::Ok((own, filled))
@@ -280,11 +280,11 @@ pub fn fill_root_directory<T>(
     inside(&first).or_else(|error| inside(&second).map_err(|_| error))
 }
 
-/// Identities and directories of this user's jobs whose root runs here, or has left its state behind.
-pub fn find_roots() -> Vec<(String, PathBuf)> {
+/// Identities and directories of this user's jobs whose coordinator runs here, or has left its state behind.
+pub fn find_coordinators() -> Vec<(String, PathBuf)> {
     let mut found: Vec<_> = entries()
         .filter_map(|entry| {
-            let job = entry.file_name().to_str()?.strip_suffix(ROOT)?.to_owned();
+            let job = entry.file_name().to_str()?.strip_suffix(COORDINATOR)?.to_owned();
             check(&entry.path()).ok().map(|()| (job, entry.path()))
         })
         .collect();
@@ -293,10 +293,10 @@ pub fn find_roots() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The root's directory of this job, if there is one.
-pub fn find_root(job: u64) -> Option<PathBuf> {
+/// The coordinator's directory of this job, if there is one.
+pub fn find_coordinator(job: u64) -> Option<PathBuf> {
     let name = format!("{job:016x}");
-    find_roots().into_iter().find(|(found, _)| *found == name).map(|(_, directory)| directory)
+    find_coordinators().into_iter().find(|(found, _)| *found == name).map(|(_, directory)| directory)
 }
 
 /// Everything in the directories of entries, as far as those are this user's alone.
@@ -305,51 +305,52 @@ fn entries() -> impl Iterator<Item = fs::DirEntry> {
     sound.flat_map(|directory| fs::read_dir(directory).into_iter().flatten().flatten())
 }
 
-/// The socket for consoles of a job's root, in a directory that only the user can enter.
-pub fn seat_path(job: u64) -> Result<PathBuf> {
+/// The socket for consoles of a job's coordinator, in a directory that only the user can enter.
+pub fn console_socket_path(job: u64) -> Result<PathBuf> {
     let [first, second] = directories();
     let directory = make(&first).or_else(|error| make(&second).map_err(|_| error))?;
-    Ok(directory.join(format!("{job:016x}{SEAT}")))
+    Ok(directory.join(format!("{job:016x}{CONSOLE}")))
 }
 
-/// Sockets of this user's roots on this host, including those of roots that were killed.
-pub fn find_seats() -> Vec<SeatSocket> {
-    let mut seats: Vec<_> = entries()
+/// Sockets of this user's coordinators on this host, including those of coordinators that were killed.
+pub fn find_console_sockets() -> Vec<ConsoleSocket> {
+    let mut console_sockets: Vec<_> = entries()
         .filter_map(|entry| {
-            let job = entry.file_name().to_str()?.strip_suffix(SEAT)?.to_owned();
-            Some(SeatSocket { job, path: entry.path() })
+            let job = entry.file_name().to_str()?.strip_suffix(CONSOLE)?.to_owned();
+            Some(ConsoleSocket { job, path: entry.path() })
         })
         .collect();
-    seats.sort_by(|one, other| one.job.cmp(&other.job));
-    seats
+    console_sockets.sort_by(|one, other| one.job.cmp(&other.job));
+    console_sockets
 }
 
 /// Maximum wait for a process that looks at the same sockets. It holds the lock for a few system calls, or is stopped.
-const SEATS_TIME_MAX: Duration = Duration::from_secs(1);
+const LOCK_TIME_MAX: Duration = Duration::from_secs(1);
 /// Interval between attempts: a lock of `flock` has no time limit of its own.
-const SEATS_INTERVAL: Duration = Duration::from_millis(1);
+const LOCK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Excludes that another process removes a socket as dead while this one replaces it. Held until dropped.
 #[derive(Debug)]
-pub struct SeatsLock {
+pub struct ConsoleSocketsLock {
     _directory: Option<File>,
 }
 
 /// Locks the sockets in the directory of `path`. Goes on without a lock where the file system has none.
 #[must_use]
-pub fn lock_seats(path: &Path) -> SeatsLock {
+pub fn lock_console_sockets(path: &Path) -> ConsoleSocketsLock {
     let since = Instant::now();
     let directory = path.parent().and_then(|directory| File::open(directory).ok());
     let is_held = |directory: &File| matches!(directory.try_lock(), Err(TryLockError::WouldBlock));
-    while directory.as_ref().is_some_and(is_held) && since.elapsed() < SEATS_TIME_MAX {
-        std::thread::sleep(SEATS_INTERVAL);
+    while directory.as_ref().is_some_and(is_held) && since.elapsed() < LOCK_TIME_MAX {
+        std::thread::sleep(LOCK_INTERVAL);
     }
-    SeatsLock { _directory: directory }
+    ConsoleSocketsLock { _directory: directory }
 }
 
-impl SeatSocket {
-    /// Removes the socket if `is_dead` still holds with the sockets locked, as a root that comes back may have replaced
-    /// it. It stays while anything of the job lives: a root on another host may listen if hosts share the directory.
+impl ConsoleSocket {
+    /// Removes the socket if `is_dead` still holds with the sockets locked, as a coordinator that comes back may have
+    /// replaced it. It stays while anything of the job lives: a coordinator on another host may listen if hosts share
+    /// the directory.
     pub fn cross_out(&self, is_dead: impl FnOnce() -> bool) {
         let Some(directory) = self.path.parent().filter(|directory| !lives_in(directory, &self.job)) else { return };
         // If another process has the lock, the socket is left to a later look.
@@ -456,24 +457,24 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_roots_socket_stays_while_its_job_lives() {
+    fn a_silent_coordinators_socket_stays_while_its_job_lives() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("jobs");
         let entry = write_into(&directory, 1, "h2", ([1, 2, 3, 4], 5).into(), &Secret::new([0; 32])).unwrap();
         let job = format!("{:016x}", 1);
-        let seat = SeatSocket { path: directory.join(format!("{job}{SEAT}")), job };
-        fs::write(&seat.path, "").unwrap();
-        seat.cross_out(|| true);
-        assert!(seat.path.exists());
+        let console_socket = ConsoleSocket { path: directory.join(format!("{job}{CONSOLE}")), job };
+        fs::write(&console_socket.path, "").unwrap();
+        console_socket.cross_out(|| true);
+        assert!(console_socket.path.exists());
         drop(entry);
-        // A root that comes back has replaced it between two looks, or is about to.
-        seat.cross_out(|| false);
-        let replacing = lock_seats(&seat.path);
-        seat.cross_out(|| true);
-        assert!(seat.path.exists());
+        // A coordinator that comes back has replaced it between two looks, or is about to.
+        console_socket.cross_out(|| false);
+        let replacing = lock_console_sockets(&console_socket.path);
+        console_socket.cross_out(|| true);
+        assert!(console_socket.path.exists());
         drop(replacing);
-        seat.cross_out(|| true);
-        assert!(!seat.path.exists());
+        console_socket.cross_out(|| true);
+        assert!(!console_socket.path.exists());
     }
 
     #[test]

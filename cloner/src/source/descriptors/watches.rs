@@ -103,15 +103,12 @@ mod tests {
     #[test]
     fn a_file_is_found_under_its_former_watch_number() {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
-        let (first, _one) = nix::unistd::pipe().unwrap();
+        let (mut reused, _one) = nix::unistd::pipe().unwrap();
         let (second, _two) = nix::unistd::pipe().unwrap();
-        let (kept, number) = (first.try_clone().unwrap(), first.as_raw_fd());
-        epoll.add(&first, EpollEvent::new(EpollFlags::EPOLLIN, 1)).unwrap();
-        drop(first);
-        // SAFETY: - `number` was this test's own descriptor and is closed, so no other owner loses it.
-        assert_eq!(unsafe { libc::dup2(second.as_raw_fd(), number) }, number);
-        // SAFETY: - `dup2` has just made this descriptor, and nothing else owns it.
-        let reused = unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number) };
+        let (kept, number) = (reused.try_clone().unwrap(), reused.as_raw_fd());
+        epoll.add(&reused, EpollEvent::new(EpollFlags::EPOLLIN, 1)).unwrap();
+        // In one step: a number that was free for a moment could get another test's file.
+        nix::unistd::dup2(&second, &mut reused).unwrap();
         let epoll = epoll.0;
         let place = Place { epoll: &epoll, number, order: 0 };
         assert!(place.has(&kept) && !place.has(&reused) && !place.has(&second));

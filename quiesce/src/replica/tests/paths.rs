@@ -30,10 +30,10 @@ fn frames_to(replica: &mut Replica, to: &Replica) -> Vec<Frame> {
 /// Delivers the frames of one replica for another.
 fn pass(from: &mut Replica, to: &mut Replica) {
     let frames = frames_to(from, to);
-    hear(to, from.me(), frames);
+    handle(to, from.me(), frames);
 }
 
-fn hear(replica: &mut Replica, from: ReplicaId, frames: Vec<Frame>) {
+fn handle(replica: &mut Replica, from: ReplicaId, frames: Vec<Frame>) {
     frames.into_iter().for_each(|frame| _ = replica.handle(from, frame).unwrap());
 }
 
@@ -86,12 +86,12 @@ fn a_ballot_on_a_later_outcome_counts_for_earlier_ones() {
     // The leader's own claim, which the stray has by the decision, is not enough.
     leader.flush();
     let decision = Frame::Decisions { first: 0, items: vec![decided(17)] };
-    hear(&mut stray, leader.me(), vec![decision]);
+    handle(&mut stray, leader.me(), vec![decision]);
     let elsewhere = Question { place: Place { thread: 0, calls: 17, kind: 11 }, ..asks(Call::TestMessage) };
     assert_eq!(stray.lookup(thread(0), elsewhere), Lookup::Wait);
     pass(&mut stray, &mut second);
     assert!(frames_to(&mut second, &stray).is_empty(), "it has said that it is past it");
-    hear(&mut stray, second.me(), later);
+    handle(&mut stray, second.me(), later);
     assert_eq!(outvoted(std::slice::from_mut(&mut stray)), only(2));
 }
 
@@ -109,12 +109,12 @@ fn what_is_said_of_two_messages_of_a_channel_is_said_once() {
     }
     for index in 0..2 {
         let claim = Claim::Asks(at(Call::Send, 9 + index));
-        hear(&mut one, other.me(), vec![Frame::Claim { key: key(index), claim, decided: None }]);
+        handle(&mut one, other.me(), vec![Frame::Claim { key: key(index), claim, decided: None }]);
     }
     let is_claim = |frame: &Frame| matches!(frame, Frame::Claim { .. });
     let told = frames_to(&mut one, &other).into_iter().filter(is_claim).count();
     assert_eq!(told, 2, "one word on each");
-    one.note_place(Place { thread: 0, calls: 30, kind: 4 });
+    one.record_place(Place { thread: 0, calls: 30, kind: 4 });
     assert!(!frames_to(&mut one, &other).iter().any(is_claim));
 }
 
@@ -219,7 +219,7 @@ fn the_serving_moment_of_a_thread_off_the_path_is_void() {
     let here = Place { thread: 0, calls: 8, kind: 5 };
     for replica in &mut all[1..] {
         assert_eq!(replica.threads_behind(), [0]);
-        replica.note_passed(here);
+        replica.record_passed(here);
     }
     assert_eq!(outvoted(&mut all), only(0));
     assert_eq!(all[1].peek(second), Some(&Outcome::Value(9)), "its leader may be retired yet, or not");
@@ -241,7 +241,7 @@ fn a_thread_that_has_ended_holds_nothing_against_its_leader() {
     let poll = DecisionKey { stream: StreamId::Thread(0), index: 0 };
     all[0].decide(poll, at(Call::Test, 8), Outcome::NotReady);
     assert_eq!(outvoted(&mut all), ReplicaSet::EMPTY);
-    all[1].note_passed(Place { thread: 0, calls: Place::ENDED, kind: 0 });
+    all[1].record_passed(Place { thread: 0, calls: Place::ENDED, kind: 0 });
     assert_eq!(all[1].poll_output(), None);
 }
 

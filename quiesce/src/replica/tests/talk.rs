@@ -3,9 +3,9 @@
 use crate::{Output, Replica};
 use redrt_types::ReplicaId;
 
-/// Delivers frames between replicas until none are left. `hear` gets each output that is no frame, with its replica.
+/// Delivers frames between replicas until none are left. `handle` gets each output that is no frame, with its replica.
 /// Frames for replicas that are not among them are lost.
-pub fn talk(replicas: &mut [Replica], mut hear: impl FnMut(ReplicaId, Output)) {
+pub fn talk(replicas: &mut [Replica], mut handle: impl FnMut(ReplicaId, Output)) {
     loop {
         let mut frames = Vec::new();
         for replica in replicas.iter_mut() {
@@ -14,7 +14,7 @@ pub fn talk(replicas: &mut [Replica], mut hear: impl FnMut(ReplicaId, Output)) {
             while let Some(output) = replica.poll_output() {
                 match output {
                     Output::Transmit { to, frame, .. } => frames.push((me, to, frame)),
-                    other => hear(me, other),
+                    other => handle(me, other),
                 }
             }
         }

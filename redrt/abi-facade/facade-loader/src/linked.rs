@@ -40,7 +40,7 @@ extern "C" fn begin(_count: c_int, words: *const *const c_char, _environment: *c
 fn needed() -> Vec<&'static OsStr> {
     let mut loaded: Vec<PathBuf> = Vec::new();
     // SAFETY: - `loaded` is the vector that `note` expects.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut loaded).cast()) };
+    unsafe { libc::dl_iterate_phdr(Some(record), (&raw mut loaded).cast()) };
     let replaced = loaded.iter().filter_map(|path| {
         let own = OsStr::from_bytes(own(path.file_name()?)?.to_bytes());
         (place(path) != place(Path::new(own))).then_some(own)
@@ -53,7 +53,7 @@ fn place(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
 }
 
-extern "C" fn note(info: *mut libc::dl_phdr_info, _bytes: usize, loaded: *mut c_void) -> c_int {
+extern "C" fn record(info: *mut libc::dl_phdr_info, _bytes: usize, loaded: *mut c_void) -> c_int {
     // SAFETY: - the linker passes a description that is valid for this call.
     let name = unsafe { (*info).dlpi_name };
     // SAFETY: - `loaded` is the vector of `needed`.

@@ -1,5 +1,5 @@
-//! Replicas whose program has left the path of its siblings, as the coordinator sees them. Outvoted replicas are lost.
-//! Where the right replica is unknown, the run has no further results to check, and ends.
+//! Replicas whose program has left the path of its siblings, as the replication manager sees them. Outvoted replicas
+//! are lost. Where the right replica is unknown, the run has no further results to check, and ends.
 
 use super::{Member, SimulatedJob, member_lost};
 use crate::program::leaving::{Departure, Leaves};
@@ -72,7 +72,7 @@ impl SimulatedJob {
     }
 
     /// Handles a message about the paths of siblings, or about a stray message. Returns a message about anything else.
-    pub(super) fn hear_of_paths(
+    pub(super) fn handle_paths(
         &mut self,
         process: ProcessIndex,
         message: FromAgent,
@@ -149,7 +149,7 @@ impl SimulatedJob {
         }
         let all: Vec<_> = live.into_iter().zip(waits).collect();
         let rank = |process: ProcessIndex| self.members[process.0 as usize].replica.rank;
-        // The same rule as `coordinator::stall`.
+        // The same rule as `replication_manager::stall`.
         let differing = |says: &dyn Fn(&Passive, &Passive) -> bool| {
             let agreeing = |of: ProcessIndex, own: &Passive| {
                 all.iter().filter(|(other, waits)| rank(*other) == rank(of) && says(waits, own)).count()
@@ -188,7 +188,7 @@ impl SimulatedJob {
         })
     }
 
-    /// Loses processes that have left while others poll for their messages, as `coordinator::pace` does.
+    /// Loses processes that have left while others poll for their messages, as `replication_manager::pace` does.
     pub(super) fn lose_laggards(&mut self) {
         let left: Vec<_> = self.world().left.iter().copied().collect();
         for process in left {

@@ -19,7 +19,7 @@ fn call(act: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
 }
 
 /// Reads a number, adds one and writes it back, with messages in between. The next reading notices a change that was
-/// lost or made twice. The process that changes the file must record changes since the latest line.
+/// lost or made twice. The process that changes the file must record changes since the latest checkpoint.
 pub fn changed(member: &mut Member) {
     let rank = job().expect("it is in a job").welcome.me.rank.0;
     let file = move |act: &dyn Fn(&mut u64) -> u64| {
@@ -36,7 +36,7 @@ pub fn changed(member: &mut Member) {
         let change = || {
             let last = world::with_current(|world| world.line_count).unwrap_or_default();
             let since = SIMULATED_SINCE.load(Ordering::Relaxed);
-            assert_eq!(since, last, "it changes a file, and it is not written down since which line");
+            assert_eq!(since, last, "it changes a file, and it is not written down since which checkpoint");
             file(&|written| {
                 *written = number + 1;
                 *written

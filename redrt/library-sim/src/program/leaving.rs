@@ -86,7 +86,7 @@ fn planned() -> std::sync::MutexGuard<'static, Option<(u64, Departure)>> {
 }
 
 /// Records that the calling process leaves the path of its siblings.
-fn note_departure(departure: Departure) {
+fn record_departure(departure: Departure) {
     let me = job().map(|job| job.welcome.world.process(job.welcome.me));
     world::with_current(|world| {
         world.say(|| format!("{me:?} leaves the path of its siblings: {departure:?}"));
@@ -111,7 +111,7 @@ pub fn after_call() {
         *planned = None;
         departure
     };
-    note_departure(departure);
+    record_departure(departure);
     match departure {
         Departure::Clock => _ = mpi::clock(),
         Departure::Probe => {
@@ -131,7 +131,7 @@ pub fn after_call() {
 pub fn is_left_out() -> bool {
     let is_left_out = planned().take_if(|(calls, departure)| *calls == 0 && *departure == Departure::Less).is_some();
     if is_left_out {
-        note_departure(Departure::Less);
+        record_departure(Departure::Less);
     }
     is_left_out
 }

@@ -35,7 +35,7 @@ simulation_kit::named! {
         Communicators,
         /// One-sided communication: fences, locks, and epochs of groups.
         Windows,
-        /// Lines that the program asks for.
+        /// Checkpoints that the program asks for.
         Saving,
         /// Changes outside, of which each is made by one replica.
         Files,

@@ -1,7 +1,7 @@
 //! The simulated network: connections that keep their order, with delays, little room, and ends that are lost.
 
 use super::{Event, World, actor};
-use redrt_transport::Landings;
+use redrt_transport::RendezvousBuffers;
 use redrt_transport::frame::{Header, Kind};
 use redrt_transport::network::{
     self, Connecting, Inlet, Name, Network, Opening, Outlet, Received, Source, whole_frame,
@@ -308,7 +308,7 @@ impl Receiving {
 }
 
 impl Inlet for Receiving {
-    fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received {
+    fn next(&mut self, from: ProcessIndex, rendezvous_buffers: &mut RendezvousBuffers) -> Received {
         let taken = with(|world| {
             let link = &mut world.links[self.id];
             let frame = link.arrived.pop_front();
@@ -322,7 +322,7 @@ impl Inlet for Receiving {
             Ok(frame) => {
                 self.taken_bytes += frame.len() as u64;
                 self.frame = frame;
-                whole_frame(from, &self.frame, landings)
+                whole_frame(from, &self.frame, rendezvous_buffers)
             }
             Err(true) => Received::Closed,
             Err(false) => Received::Nothing,

@@ -8,9 +8,9 @@
 pub mod cards;
 pub mod check;
 mod children;
+pub mod comm_board;
 pub mod connection;
 pub mod queue;
-pub mod seat;
 pub mod topology;
 
 use crate::coll::board;
@@ -23,6 +23,7 @@ use crate::objects::info::Info;
 use crate::objects::session::Session;
 use check::Checks;
 use children::{Agreement, Children, Origin, Series};
+use comm_board::CommBoard;
 use queue::Queue;
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{CommHandle, HandleTable, Held};
@@ -35,7 +36,6 @@ use redrt_runtime as runtime;
 use redrt_runtime::mutation::{self, Mutation};
 use redrt_transport::memory::Scratch;
 use redrt_types::VirtualRank;
-use seat::Seat;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -73,7 +73,7 @@ pub struct Comm {
     collectives: AtomicU32,
     nonblocking: Nonblocking,
     persistent: AtomicU64,
-    seat: Seat,
+    comm_board: CommBoard,
     /// Nonblocking collectives and rounds of persistent ones.
     pub queue: Queue,
     /// Calls of the members, if collectives are checked.
@@ -184,7 +184,7 @@ impl Comm {
             collectives: AtomicU32::new(0),
             nonblocking: Nonblocking::default(),
             persistent: AtomicU64::new(0),
-            seat: Seat::default(),
+            comm_board: CommBoard::default(),
             queue: Queue::default(),
             checks: Checks::default(),
         }
@@ -261,13 +261,13 @@ impl Comm {
     /// The board for the next blocking collective, if members have one. To be called once for each.
     #[inline]
     pub fn table(&self) -> Result<Option<&Arc<board::SharedBoard>>> {
-        self.seat.table(self)
+        self.comm_board.table(self)
     }
 
     /// The board for a blocking collective, if there is one; `None` if collectives are checked.
     #[inline(always)]
     pub fn unchecked_table(&self) -> Option<&Arc<board::SharedBoard>> {
-        if check::is_on() { None } else { self.seat.taken() }
+        if check::is_on() { None } else { self.comm_board.taken() }
     }
 
     /// The members, for a blocking collective over this board or in messages.

@@ -12,8 +12,8 @@
 //! ```
 
 use super::Comm;
-pub use super::seat::may_have;
-use super::seat::{self, FIRST, Place, Use};
+pub use super::comm_board::may_have;
+use super::comm_board::{self, FIRST, Place, Use};
 use crate::coll::board::SharedBoard;
 use crate::coll::{Outcome, Peers};
 use std::future::{Future, poll_fn};
@@ -72,7 +72,7 @@ impl Queue {
             return Ok(Some(table.clone()));
         }
         if is_agreement(number) {
-            let agreed = seat::agree(comm, peers, Use::Nonblocking).await.map(|table| {
+            let agreed = comm_board::agree(comm, peers, Use::Nonblocking).await.map(|table| {
                 table.map(|table| {
                     self.turn.store(number + 1, Ordering::Release);
                     self.place.take(table);

@@ -31,7 +31,7 @@ impl Links {
 
     /// The index by which links hold a process of another job that opened one; `None` when too many are known.
     pub fn meet_stranger(&mut self, job: u64, process: ProcessIndex) -> Option<ProcessIndex> {
-        let number = contact::note(job, process)?;
+        let number = contact::record(job, process)?;
         self.meet_known();
         Some(number.process())
     }

@@ -5,7 +5,7 @@ use super::*;
 /// A payload under way, of which `next..end` has not been given to the link.
 pub(super) struct Push {
     payload: Arc<Payload>,
-    landing: u64,
+    rendezvous_buffer: u64,
     next: usize,
     end: usize,
     id: OutgoingId,
@@ -14,11 +14,18 @@ pub(super) struct Push {
 }
 
 impl Links {
-    /// Sends `payload` to a landing of `to`, in fragments. With `then`, its end is reported by
+    /// Sends `payload` to a rendezvous buffer of `to`, in fragments. With `then`, its end is reported by
     /// [`Links::next_finished`].
-    pub fn push(&mut self, to: ProcessIndex, payload: Arc<Payload>, landing: u64, id: OutgoingId, then: bool) {
+    pub fn push(
+        &mut self,
+        to: ProcessIndex,
+        payload: Arc<Payload>,
+        rendezvous_buffer: u64,
+        id: OutgoingId,
+        then: bool,
+    ) {
         let end = payload.len();
-        self.peers[to.0 as usize].pushes.push_back(Push { payload, landing, next: 0, end, id, then });
+        self.peers[to.0 as usize].pushes.push_back(Push { payload, rendezvous_buffer, next: 0, end, id, then });
         self.mark_busy(to);
     }
 
@@ -108,7 +115,7 @@ impl Links {
     }
 
     fn push_fragment(&mut self, to: ProcessIndex, push: &mut Push) -> bool {
-        let fragment = Fragment { landing: push.landing, offset: push.next as u64 }.to_bytes();
+        let fragment = Fragment { rendezvous_buffer: push.rendezvous_buffer, offset: push.next as u64 }.to_bytes();
         let header = Header::new(Kind::Data, 0);
         let peer = &mut self.peers[to.0 as usize];
         match &mut peer.route {

@@ -1,7 +1,7 @@
 //! Rings of places in which one process follows another, and connections that two processes share.
 
 use super::*;
-use redrt_transport::Landings;
+use redrt_transport::RendezvousBuffers;
 use redrt_transport::network::Received;
 use redrt_transport::tcp::handshake;
 use redrt_transport::tcp::{Connection, Tcp};
@@ -136,7 +136,7 @@ impl Two {
     }
 
     /// Waits for a message.
-    fn hear(&mut self, at: usize) -> i32 {
+    fn handle(&mut self, at: usize) -> i32 {
         loop {
             self.links.iter_mut().for_each(|links| _ = links.pump());
             if let Some(tag) = self.look(at) {
@@ -148,7 +148,7 @@ impl Two {
     /// The tag of a message that has come, if any.
     fn look(&mut self, at: usize) -> Option<i32> {
         let number = self.links[at].next_receiver()?;
-        match self.links[at].receivers()[number].next(&mut Landings::default()) {
+        match self.links[at].receivers()[number].next(&mut RendezvousBuffers::default()) {
             Received::Frame(_, Kind::Moved, ..) => {
                 assert!(self.links[at].moved(number), "it may have moved");
                 None
@@ -175,12 +175,12 @@ fn two_that_have_opened_a_connection_each_share_one() {
         let at_0 = two.open(1, 20);
         assert!(!two.links[0].take_receiver(at_0) && !two.links[1].take_receiver(at_1));
         two.send(1, 21);
-        assert_eq!([two.hear(1), two.hear(0), two.hear(0)], [10, 20, 21]);
+        assert_eq!([two.handle(1), two.handle(0), two.handle(0)], [10, 20, 21]);
         assert!(two.are_shared());
         for tag in 30..40 {
             two.send(0, tag);
             two.send(1, -tag);
-            assert_eq!([two.hear(0), two.hear(1)], [-tag, tag]);
+            assert_eq!([two.handle(0), two.handle(1)], [-tag, tag]);
         }
         let traffic = two.links.each_ref().map(Links::traffic);
         assert_eq!((traffic[0].0, traffic[0].1), (traffic[1].1, traffic[1].0));
@@ -189,7 +189,7 @@ fn two_that_have_opened_a_connection_each_share_one() {
         drop(dead);
         survivor.look_at_senders();
         assert_eq!(survivor.next_event(true), None);
-        while !matches!(survivor.receivers()[0].next(&mut Landings::default()), Received::Closed) {}
+        while !matches!(survivor.receivers()[0].next(&mut RendezvousBuffers::default()), Received::Closed) {}
     }
 }
 
@@ -209,12 +209,12 @@ fn a_process_that_moves_early_is_followed() {
     let sender = handshake::open(address, &two.secret, name).expect("it is opened");
     two.links[1].take_receiver(admitting.join().expect("it is admitted"));
     two.send(1, 21);
-    assert_eq!(two.hear(0), 20);
+    assert_eq!(two.handle(0), 20);
     while !two.links[0].receivers.is_empty() {
         assert_eq!(two.look(0), None, "it comes over the connection that is not known");
     }
     two.links[0].opened(Opened { to, wanted, result: Ok(Box::new(sender)) });
-    assert_eq!(two.hear(0), 21);
+    assert_eq!(two.handle(0), 21);
     assert!(two.are_shared());
 }
 

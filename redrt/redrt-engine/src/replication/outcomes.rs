@@ -97,7 +97,7 @@ impl Sphere<'_> {
     }
 
     /// Counts a change that was possible and waited `ns` nanoseconds for a majority.
-    pub fn note_change_waited(&mut self, ns: u64) {
+    pub fn record_change_waited(&mut self, ns: u64) {
         let waited = &mut self.outcomes.changes_waited;
         waited.count += 1;
         waited.all_ns += ns;
@@ -114,17 +114,17 @@ impl Sphere<'_> {
     pub fn tell_paths(&mut self) {
         self.replica.state_waits();
         self.replica.ask_overdue();
-        self.note_passed();
+        self.record_passed();
         self.answer_siblings();
     }
 
     /// Takes note of threads that have passed positions where their leader asked for an outcome, and will not ask
     /// there.
-    pub(crate) fn note_passed(&mut self) {
+    pub(crate) fn record_passed(&mut self) {
         if self.outcomes.counts_calls() {
             for thread in self.replica.threads_behind() {
                 let here = self.program.place_of(thread);
-                self.replica.note_passed(here);
+                self.replica.record_passed(here);
             }
         }
     }
@@ -139,7 +139,7 @@ impl Sphere<'_> {
         let threads: BTreeSet<_> = self.replica.questions().collect();
         for thread in threads {
             let here = self.program.place_of(thread);
-            self.replica.note_place(here);
+            self.replica.record_place(here);
         }
     }
 
@@ -200,7 +200,7 @@ impl Sphere<'_> {
         let agreed = self.replica.count_ballots(key, question);
         let is_hindered = agreed.is_none() && self.replica.is_hindered(key, question);
         if is_hindered && !std::mem::replace(&mut self.outcomes.is_known_hindered, true) {
-            self.ask_for(Act::Tell(FromAgent::Hindered));
+            self.ask_for(Act::Send(FromAgent::Hindered));
         }
         agreed
     }
@@ -212,7 +212,7 @@ impl Sphere<'_> {
         trace!(target: "engine", ?key, ?question, ?outcome, "decided");
         self.replica.decide(key, question, outcome);
         if let Some(traces) = &mut self.outcomes.traces {
-            traces.note_outcome(key);
+            traces.record_outcome(key, self.program.place().thread);
         }
     }
 
@@ -231,7 +231,8 @@ impl Sphere<'_> {
         let arguments = tag.map_or(0, |tag| 1 + u64::from(tag.cast_unsigned()));
         let question = Question { call: Call::Receive, arguments, data: 0, place: self.program_place() };
         if let Some(traces) = &mut self.outcomes.traces {
-            traces.note_outcome(DecisionKey { stream: StreamId::Match(context), index });
+            let key = DecisionKey { stream: StreamId::Match(context), index };
+            traces.record_outcome(key, self.program.place().thread);
         }
         self.replica.post_wildcard(context, index, question)
     }
@@ -270,7 +271,7 @@ impl Sphere<'_> {
             Lookup::Decided(outcome) => {
                 self.outcomes.decisions += 1;
                 if let Some(traces) = &mut self.outcomes.traces {
-                    traces.note_outcome(key);
+                    traces.record_outcome(key, self.program.place().thread);
                 }
                 Asked::Decided(outcome)
             }

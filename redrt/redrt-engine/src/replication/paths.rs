@@ -49,7 +49,7 @@ impl Sphere<'_> {
         warn!(target: "engine", %mismatch, "paths have parted");
         let text = mismatch.to_string();
         self.tell_stack(report);
-        self.ask_for(Act::Tell(FromAgent::Event(Event::Path(Box::new(mismatch)))));
+        self.ask_for(Act::Send(FromAgent::Event(Event::Path(Box::new(mismatch)))));
         if abort {
             self.ask_for(Act::Abort(text));
         }
@@ -67,7 +67,7 @@ impl Sphere<'_> {
     fn tell_stack(&mut self, report: &PathReport) {
         if let Some(trace) = self.stack_of(report) {
             let stack = PathStack { replica: self.me(), outcome: outcome_of(self.me().rank, report), trace };
-            self.ask_for(Act::Tell(FromAgent::Event(Event::PathStack(Box::new(stack)))));
+            self.ask_for(Act::Send(FromAgent::Event(Event::PathStack(Box::new(stack)))));
         }
     }
 
@@ -80,7 +80,7 @@ impl Sphere<'_> {
         let here = self.program_place();
         let is_here = here == question.place && here != Place::NOWHERE;
         if is_here && self.passed(stream) <= index {
-            return Some(traces::here(&traces::maps()));
+            return Some(traces::here(here.thread, &traces::maps()));
         }
         let traces = self.outcomes.traces.as_ref()?;
         match stream {

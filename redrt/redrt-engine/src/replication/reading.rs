@@ -35,12 +35,14 @@
 use super::sphere::{Act, Sphere};
 use crate::asked::Asked;
 use crate::refusal::Fault;
+use crate::traces;
 use quiesce::{Call, DecisionKey, Outcome, Place, Question, StreamId};
 use redrt_process::clock::monotonic_ns;
 use redrt_transport::frame::Whereabouts;
 use redrt_types::ReplicaId;
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::{Event, Parting};
+use redrt_wire::trace::TracePoint;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::warn;
@@ -197,7 +199,10 @@ impl Patience {
             // Operations before its call were told before it answered.
             let went_past = answer.calls > sphere.program.call_count();
             let stands_still = self.stood_ns(answer, now) > STANDING_NS;
-            if answer.calls == Place::ENDED || went_past || stands_still {
+            if answer.calls == Place::ENDED {
+                return Awaited::Ended;
+            }
+            if went_past || stands_still {
                 return Awaited::Never;
             }
         }
@@ -378,18 +383,33 @@ impl Sphere<'_> {
             }
             self.pass_outcome(stream);
             self.readings().diverged.insert(stream);
-            self.report_divergence(Parting::ClockOfLeader);
+            self.report_divergence(Parting::ClockOfLeader, None);
         }
     }
 
-    /// Reports once that the replicas of this rank took different paths.
-    pub fn report_divergence(&mut self, parting: Parting) {
+    /// Reports once that the replicas of this rank took different paths: by this thread, which has `ended`, or by the
+    /// calling one.
+    pub fn report_divergence(&mut self, parting: Parting, ended: Option<u64>) {
         if HAS_DIVERGED.swap(true, Ordering::Relaxed) {
             return;
         }
         warn!(target: "engine", %parting, "paths have parted");
+        if self.outcomes.traces.is_some() {
+            let (maps, thread) = (traces::maps(), ended.unwrap_or_else(|| self.program.place().thread));
+            let trace = match ended {
+                Some(_) => traces::latest_lock_event(thread, &maps),
+                None => Some(traces::here(thread, &maps)),
+            };
+            self.ask_for(Act::Send(FromAgent::Trace(TracePoint::Thread(thread), trace)));
+        }
         let event = Event::Divergence { replica: self.me(), parting };
-        self.ask_for(Act::Tell(FromAgent::Event(event)));
+        self.ask_for(Act::Send(FromAgent::Event(event)));
+    }
+
+    /// Reports that the threads of this process are not ordered any more, since they depend on other processes.
+    pub fn report_unordered(&mut self) {
+        let event = Event::Unordered { replica: self.me() };
+        self.ask_for(Act::Send(FromAgent::Event(event)));
     }
 
     /// Asks for the progress of a thread of the program. All siblings are asked, and the leader answers.

@@ -46,7 +46,7 @@ impl Engine {
     fn do_acts(&mut self) {
         let acts = std::mem::take(&mut self.replication().outcomes.acts);
         let (reports, others): (Vec<_>, Vec<_>) =
-            acts.into_iter().partition(|act| matches!(act, Act::Tell(_) | Act::Abort(_)));
+            acts.into_iter().partition(|act| matches!(act, Act::Send(_) | Act::Abort(_)));
         reports.into_iter().for_each(|act| self.do_one(act));
         self.carry_out();
         others.into_iter().for_each(|act| self.do_one(act));
@@ -54,7 +54,7 @@ impl Engine {
 
     fn do_one(&mut self, act: Act) {
         match act {
-            Act::Tell(message) => self.runtime.tell(message),
+            Act::Send(message) => self.runtime.tell(message),
             Act::Abort(why) => self.runtime.abort(1, why),
             Act::Ask(sibling, thread) => {
                 self.links.send(self.world.process(sibling), Header::new(Kind::Whereabouts, thread), None, &[]);
@@ -136,7 +136,7 @@ impl Engine {
                 self.deliver_all(matched);
             }
             Output::Decided { key } => {
-                self.signals.hear_decision(key.stream);
+                self.signals.handle_decision(key.stream);
                 self.requests.completions += 1;
                 if let StreamId::Readings(thread) = key.stream {
                     let program = self.runtime;
@@ -187,7 +187,7 @@ impl Engine {
             self.joining = Joining::InView;
         }
         let applied = replication.replica.apply_view(view);
-        self.agree(|sphere| sphere.note_passed());
+        self.agree(|sphere| sphere.record_passed());
         if let Some(replication) = &self.replication
             && self.joining.advance(replication.is_in_step())
         {
@@ -232,13 +232,13 @@ impl Engine {
             }
             Kind::Digest => {
                 let core = core_of(header);
-                self.heed(replica, Frame::Digest { context, sequence, digest: Digest(digest), core })
+                self.follow(replica, Frame::Digest { context, sequence, digest: Digest(digest), core })
             }
-            Kind::Ack => self.heed(replica, Frame::Ack { context, upto: sequence }),
-            Kind::AckOne => self.heed(replica, Frame::AckOne { context, sequence }),
+            Kind::Ack => self.follow(replica, Frame::Ack { context, upto: sequence }),
+            Kind::AckOne => self.follow(replica, Frame::AckOne { context, sequence }),
             Kind::Protocol => match self.replication().parts.collect(from, header, digest, body)? {
                 Some(frame) => {
-                    let heeded = self.heed(replica, frame);
+                    let heeded = self.follow(replica, frame);
                     self.agree(|sphere| {
                         sphere.answer_siblings();
                         sphere.sibling_spoke();
@@ -249,13 +249,13 @@ impl Engine {
             },
             Kind::Whereabouts => self.agree(|sphere| sphere.handle_whereabouts(replica, header.context, body)),
             Kind::Moved => Err(Fault::Misplaced(kind)),
-            Kind::Grant | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
+            Kind::ClearToSend | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
         }
     }
 
     /// Hands the machine a frame that is no offer. Inlined, so that short frames are not built in memory.
     #[inline(always)]
-    fn heed(&mut self, from: ReplicaId, frame: Frame) -> Result<(), Fault> {
+    fn follow(&mut self, from: ReplicaId, frame: Frame) -> Result<(), Fault> {
         let handled = self.replication().replica.handle(from, frame);
         self.carry_out();
         handled?;
@@ -305,7 +305,7 @@ impl Engine {
         let (receive, decided) = match arrived {
             Some(Arrived::Matched { receive, decided }) => (Some(receive), decided),
             Some(Arrived::Queued) => {
-                self.requests.note_queued(self.waiters.any());
+                self.requests.record_queued(self.waiters.any());
                 (None, None)
             }
             None => (None, None),
@@ -331,7 +331,7 @@ impl Engine {
                 self.record_match(context, decided, source);
                 self.deliver(key, receive);
             }
-            Arrived::Queued => self.requests.note_queued(self.waiters.any()),
+            Arrived::Queued => self.requests.record_queued(self.waiters.any()),
         }
     }
 

@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 pub(crate) enum Act {
     /// Tells `redrun`, before any frame leaves: a replica that has parted from its leader is ended once either has
     /// reported that.
-    Tell(FromAgent),
+    Send(FromAgent),
     /// Ends the job, with this message for the user.
     Abort(String),
     /// Asks a sibling for the progress of this thread of its program.
@@ -122,7 +122,7 @@ impl Sphere<'_> {
         let place = self.program_place();
         let outbound = self.replica.send(to, context, envelope, digest, (key, place));
         if let Some(traces) = &mut self.outcomes.traces {
-            traces.note(Sending { to, context, sequence: outbound.sequence });
+            traces.record(Sending { to, context, sequence: outbound.sequence }, self.program.place().thread);
         }
         outbound
     }

@@ -68,7 +68,7 @@ impl Sphere<'_> {
             Timed::Alone { is_news } => is_news,
             Timed::Wait => match patience.awaited_time(self, read.stream) {
                 Awaited::Perhaps | Awaited::Voted => return Time::Wait,
-                Awaited::Never => self.replica.note_apart(question),
+                Awaited::Never => self.replica.record_apart(question),
                 // Threads that race may read more often before they see that they must end.
                 Awaited::Ended => false,
             },
@@ -101,9 +101,9 @@ impl Sphere<'_> {
         let told_alone = &mut self.readings().told_alone;
         *told_alone += 1;
         if *told_alone <= TOLD_MAX {
-            let trace = traces::here(&traces::maps());
+            let trace = traces::here(thread, &traces::maps());
             let alone = ReadingAlone { replica: self.me(), clock, thread, trace };
-            self.ask_for(Act::Tell(FromAgent::Event(Event::ReadingAlone(Box::new(alone)))));
+            self.ask_for(Act::Send(FromAgent::Event(Event::ReadingAlone(Box::new(alone)))));
         }
     }
 }

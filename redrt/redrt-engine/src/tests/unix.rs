@@ -3,7 +3,7 @@
 //! Sockets of kind SEQPACKET keep the borders of frames, so each frame comes as a whole. For tests only: peers prove no
 //! identity.
 
-use redrt_transport::Landings;
+use redrt_transport::RendezvousBuffers;
 use redrt_transport::network::{Connecting, Incoming, Inlet, Name, Network, Opening, Outlet, Received, whole_frame};
 use redrt_types::ProcessIndex;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -134,12 +134,12 @@ struct Receiving {
 }
 
 impl Inlet for Receiving {
-    fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received {
+    fn next(&mut self, from: ProcessIndex, rendezvous_buffers: &mut RendezvousBuffers) -> Received {
         match (&self.socket).read(&mut self.frame) {
             Ok(0) => Received::Closed,
             Ok(length) => {
                 self.taken_bytes += length as u64;
-                whole_frame(from, &self.frame[..length], landings)
+                whole_frame(from, &self.frame[..length], rendezvous_buffers)
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Received::Nothing,
             Err(_) => Received::Closed,

@@ -114,7 +114,7 @@ impl Disk {
         let passage = (creation != Creation::No).then(|| undo::before(Change::Name(&self.path)));
         let file = Arc::new(options.open(&self.path)?);
         drop(passage);
-        descriptors::note(file.as_raw_fd());
+        descriptors::record(file.as_raw_fd());
         let made = Open { file: Arc::clone(&file), epoch: descriptors::epoch() };
         *open = Some(made);
         Ok(file)

@@ -125,7 +125,7 @@ fn compared<F: Borrow<File>>(
     let mut engine = engine::cell().lock();
     let own = open().and_then(|file| read_at_rest(file.borrow(), SystemTime::now(), || read(file.borrow())));
     if own.is_ok_and(|(own, found)| found == Some(stamp) && own != bytes) {
-        engine.agree(|sphere| sphere.report_divergence(Parting::Read { path: name.to_string() }));
+        engine.agree(|sphere| sphere.report_divergence(Parting::Read { path: name.to_string() }, None));
     }
     bytes
 }

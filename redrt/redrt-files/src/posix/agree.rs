@@ -22,7 +22,7 @@ pub struct Author(Option<u32>);
 
 impl Author {
     /// Returns true if another process made the observation, which may have made the change too. A copy's source is
-    /// another process. A process that goes on from a line is not: files are as they were at the line.
+    /// another process. A process that goes on from a checkpoint is not: files are as they were at the checkpoint.
     pub fn is_another(self) -> bool {
         self.0 != Some(descriptors::copy_number())
     }

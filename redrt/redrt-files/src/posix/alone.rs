@@ -1,5 +1,5 @@
 //! Calls that the C library carries out in this process, without agreement: at r = 1, with `--files=all`, and for paths
-//! that replicas do not share. Their changes are recorded, so that the job can go back to a line.
+//! that replicas do not share. Their changes are recorded, so that the job can go back to a checkpoint.
 
 use super::{attributes, path_of};
 use file_undo::{Change, Subject};
@@ -32,8 +32,8 @@ pub fn before(call: &mut Call) -> c_int {
         return LEFT;
     }
     if call.operation == Operation::Fill && call.flags != 0 && range_of(call).is_some() {
-        // Refused: it would wait for bytes from a pipe while it has a passage, and no line could be taken. Callers then
-        // read and write.
+        // Refused: it would wait for bytes from a pipe while it has a passage, and no checkpoint could be taken.
+        // Callers then read and write.
         (call.result, call.error) = (-1, libc::EINVAL);
         return ANSWERED;
     }
@@ -57,7 +57,7 @@ pub fn before(call: &mut Call) -> c_int {
 pub fn after(call: &Call) {
     let passage = PASSAGE.take().map(ManuallyDrop::into_inner);
     if MAKES.replace(false) && passage.is_some() && call.result >= 0 {
-        undo::note_made(call.result as c_int);
+        undo::record_made(call.result as c_int);
     }
 }
 

@@ -58,7 +58,7 @@ impl Loan {
         // SAFETY: - touches no memory: F_DUPFD_CLOEXEC takes a number.
         let made = NUMBERS.map(|least| move || unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) });
         let made = made.into_iter().map(|make| make()).find(|made| *made >= 0)?;
-        descriptors::note(made);
+        descriptors::record(made);
         // SAFETY: - open, and owned by this value alone: fcntl has just made it.
         Some(Self { fd: unsafe { OwnedFd::from_raw_fd(made) }, epoch: descriptors::epoch() })
     }

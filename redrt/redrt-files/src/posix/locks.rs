@@ -6,7 +6,7 @@
 //! ```
 //! The leader has the lock in the kernel. No other replica asks the kernel for it: siblings would lock each other out.
 //! The list of the program's locks is memory of the process: the same in all replicas, in copies, and in processes that
-//! go on from a line.
+//! go on from a checkpoint.
 //!
 //! In the kernel all locks belong to open files. Locks of `flock` and of `F_OFD_…` belong to the program's own open
 //! file. Locks of `fcntl` and `lockf` belong to the process, for any descriptor; in the kernel they belong to an open
@@ -141,7 +141,7 @@ impl Owner {
         }
     }
 
-    fn note(&mut self, change: Change) {
+    fn record(&mut self, change: Change) {
         match change {
             Change::Lock(range) => self.ranges.lock(range),
             Change::Unlock(start, end) => self.ranges.unlock(start, end),
@@ -291,7 +291,7 @@ impl<'a> Subject<'a> {
             }
             let Some(fd) = owner.fd() else {
                 // The owner has no lock in the kernel.
-                owner.note(change);
+                owner.record(change);
                 return Some(Ok((0, Vec::new())));
             };
             match change.make(fd) {
@@ -299,13 +299,13 @@ impl<'a> Subject<'a> {
                 Err(libc::EAGAIN | libc::EACCES) => {
                     if matches!(change, Change::Whole(_)) {
                         // flock(2): a conversion first removes the old lock, and may then fail to get the new one.
-                        owner.note(Change::Whole(None));
+                        owner.record(Change::Whole(None));
                     }
                     return (!waits).then_some(Err(libc::EAGAIN));
                 }
                 Err(error) => return Some(Err(error)),
                 // Recorded at once, so that the next image has the same locks as the kernel.
-                Ok(_) => owner.note(change),
+                Ok(_) => owner.record(change),
             }
             if !change.locks() {
                 return Some(Ok((0, Vec::new())));
@@ -347,12 +347,12 @@ impl<'a> Subject<'a> {
             let owner = self.owner(owners);
             match &found {
                 Ok((_, token)) => {
-                    owner.note(change);
+                    owner.record(change);
                     if change.locks() {
                         owner.follow(token);
                     }
                 }
-                Err(libc::EAGAIN) if matches!(change, Change::Whole(_)) => owner.note(Change::Whole(None)),
+                Err(libc::EAGAIN) if matches!(change, Change::Whole(_)) => owner.record(Change::Whole(None)),
                 Err(_) => {}
             }
         });

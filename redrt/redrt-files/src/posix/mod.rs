@@ -67,8 +67,8 @@ process_local! {
 /// Replicas never agree: calls are only recorded.
 const ALONE: u8 = 4;
 
-/// Time for which a process that goes on from a line waits for its locks, all of which the job had at the line. If
-/// another program has one of them now, the job goes on, and the next call that accesses a file waits.
+/// Time for which a process that goes on from a checkpoint waits for its locks, all of which the job had at the
+/// checkpoint. If another program has one of them now, the job goes on, and the next call that accesses a file waits.
 const LOCKING_TIME_MAX: Duration = Duration::from_secs(10);
 const LOCKING_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -157,8 +157,8 @@ pub fn meet() {
     }
 }
 
-/// In a copy: begins to receive descriptors. In a process that goes on from a line as the leader of its rank, waits
-/// until it has the locks of the program again, for at most `LOCKING_TIME_MAX`.
+/// In a copy: begins to receive descriptors. In a process that goes on from a checkpoint as the leader of its rank,
+/// waits until it has the locks of the program again, for at most `LOCKING_TIME_MAX`.
 pub fn become_copy(leads: bool) {
     if !is_agreed() {
         return;

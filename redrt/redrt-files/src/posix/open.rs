@@ -250,7 +250,7 @@ pub fn open_here(path: &CStr, flags: c_int, mode: u32) -> Result<RawFd, c_int> {
         return Err(errno());
     }
     if passage.is_some_and(|(_, makes)| makes) {
-        undo::note_made(fd);
+        undo::record_made(fd);
     }
     Ok(fd)
 }

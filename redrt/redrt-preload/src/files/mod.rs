@@ -151,7 +151,7 @@ macro_rules! interpose {
             };
             match $crate::files::ask(&mut call) {
                 Some(result) => {
-                    $crate::files::note_duplicate(&call, result);
+                    $crate::files::record_duplicate(&call, result);
                     result as $result
                 }
                 None => {
@@ -163,7 +163,7 @@ macro_rules! interpose {
                         -1
                     });
                     $crate::files::returned(result as i64);
-                    $crate::files::note_duplicate(&call, result as i64);
+                    $crate::files::record_duplicate(&call, result as i64);
                     result
                 }
             }
@@ -190,7 +190,7 @@ fn transfer_in_order(call: &Call) -> Option<i64> {
 
 /// Called after a call: a descriptor that was duplicated is known as its original is.
 #[inline]
-fn note_duplicate(call: &Call, result: i64) {
+fn record_duplicate(call: &Call, result: i64) {
     if call.operation == Operation::Duplicate && result >= 0 {
         ordered::duplicated(call.fd, result as c_int);
     }

@@ -10,7 +10,7 @@
 //! A segment in which the thread had to give way goes on to its end: it gives way at another place in each replica. The
 //! thread that calls `MPI_Init` may hold the lock, and gives it up meanwhile.
 
-use super::{EVENTS, THREAD, Thread, await_event, left_until, note_event};
+use super::{EVENTS, THREAD, Thread, await_event, left_until, record_event};
 use crate::numbers;
 use crate::real::next;
 use libc::{c_int, c_void, clockid_t, timespec};
@@ -91,7 +91,7 @@ fn taker_of(semaphore: *const c_void) -> &'static [AtomicU64; 2] {
 }
 
 /// Called when the calling thread has got a semaphore.
-pub fn note_taken(semaphore: *const c_void) {
+pub fn record_taken(semaphore: *const c_void) {
     if is_open() && THREAD.get().is_known {
         let [of, taker] = taker_of(semaphore);
         taker.store(numbers::number(), Ordering::Relaxed);
@@ -127,12 +127,12 @@ pub fn wait(early: &EarlyThreads, semaphore: *mut c_void, deadline: Option<(cloc
             }
         }
         if next!(sem_trywait(semaphore => *mut c_void) -> c_int, -1) == 0 {
-            note_taken(semaphore);
+            record_taken(semaphore);
             if (early.end_attempt)() {
                 return Waited::Ended(0);
             }
             next!(sem_post(semaphore => *mut c_void) -> c_int, -1);
-            note_event();
+            record_event();
             return Waited::Unended;
         }
         let left = deadline.map(|(clock, deadline)| left_until(clock, deadline));

@@ -1,8 +1,10 @@
 //! Waits in condition variables, whose mutex is taken in order again.
 
+use super::cancelling::{Cancels, cancellable};
+use super::early::{ACTS, WAITING};
 use super::mutexes::{LastOf, last_of, really_lock, really_unlock};
 use super::places::Last;
-use super::{Act, Caller, Ordered, caller, is_zero};
+use super::{Act, Caller, Ordered, caller};
 use crate::real::next;
 use libc::{c_int, pthread_cond_t, pthread_mutex_t};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,7 +12,7 @@ use thread_order::Shortcut;
 
 /// Limit on the condition variables in which threads of a leader wait. In a copy, which follows, those threads look
 /// again.
-const CONDITION_COUNT: usize = 1024;
+const CONDITION_COUNT: usize = 8192;
 static CONDITIONS: [AtomicPtr<pthread_cond_t>; CONDITION_COUNT] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; CONDITION_COUNT];
 
@@ -49,7 +51,7 @@ impl Wait {
             Caller::Unordered => return real(),
             Caller::Ordered(thread) => thread,
             Caller::Early(early) => {
-                if let Some(thread) = early.begin(!self.is_timed) {
+                if let Some(thread) = early.begin(if self.is_timed { ACTS } else { WAITING }) {
                     thread
                 } else {
                     let result = self.really_wait(real);
@@ -74,7 +76,7 @@ impl Wait {
     /// Waits where signals may come.
     fn really_wait(&self, real: impl FnOnce() -> c_int) -> c_int {
         let place = enter(self.condition);
-        let result = real();
+        let result = cancellable(real);
         if let Some(place) = place {
             place.store(std::ptr::null_mut(), Ordering::Release);
         }
@@ -100,7 +102,7 @@ impl Wait {
             really_unlock(self.mutex);
             true
         };
-        let act = Act { real, surely: || _ = real(), take_back, takes: is_zero, may_miss: true, waits: false };
+        let act = Act { may_miss: true, cancels: Cancels::WithLock, ..Act::new(real, || _ = real(), take_back) };
         thread.perform(last, &act)
     }
 }
@@ -108,6 +110,9 @@ impl Wait {
 fn enter(condition: *mut pthread_cond_t) -> Option<&'static AtomicPtr<pthread_cond_t>> {
     let null = std::ptr::null_mut();
     let is_mine = |place: &&AtomicPtr<pthread_cond_t>| {
+        if !place.load(Ordering::Relaxed).is_null() {
+            return false;
+        }
         let taken = place.compare_exchange(null, condition, Ordering::AcqRel, Ordering::Relaxed);
         taken.is_ok()
     };

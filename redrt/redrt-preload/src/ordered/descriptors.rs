@@ -46,7 +46,7 @@ pub(super) fn is_program() -> bool {
     state::job().is_some_and(|job| job.is_first_process())
 }
 
-fn note(fd: c_int, kind: Kind) {
+fn record(fd: c_int, kind: Kind) {
     if let Some(place) = place(fd).filter(|_| is_program()) {
         let number = match kind {
             Kind::Pipe => 1,
@@ -82,7 +82,7 @@ pub fn duplicated(fd: c_int, other: c_int) {
         forget(other);
     }
     if let Some(kind) = kind {
-        note(other, kind);
+        record(other, kind);
     }
 }
 
@@ -113,7 +113,7 @@ unsafe extern "C" fn make_pipe(ends: *mut c_int, flags: c_int, caller: *const c_
     let result = next!(pipe2(ends => *mut c_int, flags => c_int) -> c_int, -1);
     if result == 0 && !runtimes::is_one(caller) {
         // SAFETY: - the C library has filled in two descriptors.
-        [0, 1].iter().for_each(|end| note(unsafe { *ends.add(*end) }, Kind::Pipe));
+        [0, 1].iter().for_each(|end| record(unsafe { *ends.add(*end) }, Kind::Pipe));
     }
     result
 }
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int,
     ) -> c_int, -1);
     if result == 0 && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_STREAM {
         // SAFETY: - the C library has filled in two descriptors.
-        [0, 1].iter().for_each(|end| note(unsafe { *ends.add(*end) }, Kind::Socket));
+        [0, 1].iter().for_each(|end| record(unsafe { *ends.add(*end) }, Kind::Socket));
     }
     result
 }
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int,
 pub extern "C" fn eventfd(value: c_uint, flags: c_int) -> c_int {
     let fd = next!(eventfd(value => c_uint, flags => c_int) -> c_int, -1);
     if fd >= 0 {
-        note(fd, Kind::Event);
+        record(fd, Kind::Event);
     }
     fd
 }

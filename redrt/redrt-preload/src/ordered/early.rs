@@ -9,7 +9,9 @@
 //! ```
 //! In `MPI_Init` threads stand still at their next operation, and replicas tell each other how far theirs are. A thread
 //! goes on until it is as far as in the replica where it was furthest. One that waits to be woken in any replica goes
-//! on until it waits. So all replicas begin at the same points.
+//! on until it waits. The order begins when none goes on by itself (module `rest`). So all replicas begin at the same
+//! points: each thread is about to make an operation, with all that it does for others before that done. A thread that
+//! has a lock does not stand still (module `held`): others may need it to come to their points.
 //!
 //! A thread that has ended in any replica goes on until it ends.
 //!
@@ -17,71 +19,24 @@
 //! schedule share work in any way. Threads of an interpreter count their segments with its lock, and its semaphores
 //! (module `interpreter::early`).
 
+mod held;
 mod limits;
+mod rest;
+mod slots;
 
 use super::places::Last;
 use super::{Act, IS_ON, IS_PAUSED, NOTES, ORDERED, Ordered, ask, enter, exchange, runtimes};
 use crate::interpreter::{EarlyThreads, Opening};
 use crate::lock_events::{ADOPTS, BEGINS, BEGUN, LEAVES, LockOperation};
-use crate::{interpreter, numbers, state};
+use crate::{interpreter, numbers, processes, real, state};
 use libc::c_int;
-use limits::{await_change, changes, limit_of, moved, release, stands_at};
+use limits::{await_turn, moved, release, stands_at, turns};
+pub use slots::Slot;
+pub(super) use slots::{ACTS, BLOCKS, WAITING};
+use slots::{CLOSED, LOOKS, ONE, SLEEPS, SLOTS, STANDS, Table, UNDERWAY, made};
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-
-/// Marks in [`Slot::word`]; the count is above them.
-const CLOSED: u64 = 1;
-/// The thread waits to be woken by others.
-const WAITING: u64 = 2;
-/// The thread is within another operation.
-const ACTS: u64 = 4;
-/// The count was told. Setting the mark fails an operation that is about to begin, which then finds that threads stand.
-const TOLD: u64 = 8;
-/// With [`WAITING`]: it waits for a semaphore of an interpreter, and has yet to look for it again after each event.
-const LOOKS: u64 = 16;
-const ONE: u64 = 32;
-/// Marks of an operation underway.
-const UNDERWAY: u64 = WAITING | ACTS | LOOKS;
-
-/// The count in [`Slot::word`].
-fn made(word: u64) -> u64 {
-    word / ONE
-}
-
-/// An early thread, or one that has ended.
-pub struct Slot {
-    word: AtomicU64,
-    number: AtomicU64,
-    /// Number of operations that the thread may make while threads stand still.
-    limit: AtomicU64,
-    is_alive: AtomicBool,
-    has_ended: AtomicBool,
-    is_counted: AtomicBool,
-    /// True for a thread of an interpreter.
-    is_interpreted: AtomicBool,
-    /// Number of the interpreter's events at the last look of such a thread for its semaphore.
-    looked: AtomicU32,
-}
-
-/// Limit on early threads. Further ones are not ordered. The threads that ended first are forgotten.
-const SLOT_COUNT: usize = 4096;
-static SLOTS: [Slot; SLOT_COUNT] = [const {
-    Slot {
-        word: AtomicU64::new(0),
-        number: AtomicU64::new(0),
-        limit: AtomicU64::new(0),
-        is_alive: AtomicBool::new(false),
-        has_ended: AtomicBool::new(false),
-        is_counted: AtomicBool::new(true),
-        is_interpreted: AtomicBool::new(false),
-        looked: AtomicU32::new(0),
-    }
-}; SLOT_COUNT];
-/// The slot after the one taken last.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// Held by a thread that takes slots or closes them.
-static IS_HELD: AtomicBool = AtomicBool::new(false);
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Number of the phase: [`OPEN`] before `MPI_Init`, then [`IS_CLOSED`] or, if locks are not ordered, [`OFF`].
 static PHASE: AtomicU32 = AtomicU32::new(OPEN);
@@ -94,42 +49,6 @@ static IS_USED: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// The calling thread's slot, until it is ordered.
     static SLOT: Cell<Option<&'static Slot>> = const { Cell::new(None) };
-}
-
-struct Table;
-
-impl Table {
-    fn take() -> Self {
-        while IS_HELD.swap(true, Ordering::Acquire) {
-            // SAFETY: - sched_yield has no arguments.
-            unsafe { libc::sched_yield() };
-        }
-        Self
-    }
-
-    /// A slot for the thread of this number; `None` if there is none, or the order has begun.
-    fn slot(&self, number: u64, is_counted: bool, is_interpreted: bool) -> Option<&'static Slot> {
-        if PHASE.load(Ordering::Acquire) != OPEN {
-            return None;
-        }
-        let slot = (0..SLOT_COUNT)
-            .map(|_| &SLOTS[NEXT.fetch_add(1, Ordering::Relaxed) % SLOT_COUNT])
-            .find(|slot| !slot.is_alive.load(Ordering::Relaxed))?;
-        slot.word.store(0, Ordering::Relaxed);
-        slot.number.store(number, Ordering::Relaxed);
-        slot.limit.store(limit_of(number), Ordering::Relaxed);
-        slot.is_counted.store(is_counted, Ordering::Relaxed);
-        slot.is_interpreted.store(is_interpreted, Ordering::Relaxed);
-        slot.has_ended.store(false, Ordering::Relaxed);
-        slot.is_alive.store(true, Ordering::Relaxed);
-        Some(slot)
-    }
-}
-
-impl Drop for Table {
-    fn drop(&mut self) {
-        IS_HELD.store(false, Ordering::Release);
-    }
 }
 
 /// Called when the calling thread makes another one of this number, which begins with `start`. Returns the slot of the
@@ -153,7 +72,8 @@ pub fn created(number: u64, start: usize) -> Option<&'static Slot> {
         if me != 0 {
             return None;
         }
-        SLOT.set(table.slot(me, true, is_interpreted));
+        let slot = table.slot(me, true, is_interpreted);
+        SLOT.set(slot.inspect(|slot| slot.thread_id.store(real::thread_id(), Ordering::Release)));
     }
     runtimes::look();
     interpreter::know_early(&INTERPRETED);
@@ -168,6 +88,7 @@ pub fn forget(slot: &'static Slot) {
 
 /// Called when the calling thread begins.
 pub fn begin_thread(slot: &'static Slot) {
+    slot.thread_id.store(real::thread_id(), Ordering::Release);
     SLOT.set(Some(slot));
     super::leave_at_end();
 }
@@ -181,7 +102,7 @@ pub fn is_open() -> bool {
 static INTERPRETED: EarlyThreads = EarlyThreads {
     is_open,
     has_caller: || current_interpreted().is_some(),
-    begin_segment: || _ = current_interpreted().map(|early| early.begin(false)),
+    begin_segment: || _ = current_interpreted().map(|early| early.begin(ACTS)),
     end_segment: || _ = current_interpreted().map(Early::count),
     begin_attempt: |seen| current_interpreted().map_or(Opening::Closed, |early| early.begin_attempt(seen)),
     pause: |seen, for_ever| _ = current_interpreted().map(|early| early.pause(seen, for_ever)),
@@ -220,45 +141,64 @@ impl Early {
         last: &impl Last,
         act: &Act<impl Fn() -> c_int, impl Fn(), impl Fn() -> bool>,
     ) -> c_int {
-        if let Some(thread) = self.begin(act.waits) {
-            return thread.perform(last, act);
+        let mark = match act {
+            Act { waits: true, .. } => WAITING,
+            Act { may_miss: false, .. } => ACTS | BLOCKS,
+            _ => ACTS,
+        };
+        loop {
+            if let Some(thread) = self.begin(mark) {
+                return thread.perform(last, act);
+            }
+            let result = (act.real)();
+            let has_it = (act.takes)(result);
+            if has_it && mark & BLOCKS != 0 && self.is_beyond() && (act.take_back)() {
+                continue;
+            }
+            if has_it {
+                held::record(act.owner);
+            }
+            let Some(thread) = self.count() else { return result };
+            let has_it = has_it && !(act.take_back)();
+            return thread.perform_with(last, act, Some(result).filter(|_| has_it));
         }
-        let result = (act.real)();
-        let Some(thread) = self.count() else { return result };
-        let has_it = (act.takes)(result) && !(act.take_back)();
-        thread.perform_with(last, act, Some(result).filter(|_| has_it))
     }
 
-    /// Begins an operation, which `waits` to be woken by others. Stands still where the thread is at its limit. The
-    /// result is the thread if the order has begun.
-    pub(super) fn begin(self, waits: bool) -> Option<Ordered> {
+    /// Begins an operation with this mark: [`WAITING`] if others have to wake the thread, [`ACTS`] otherwise. Stands
+    /// still where the thread is at its limit. The result is the thread if the order has begun.
+    pub(super) fn begin(self, mark: u64) -> Option<Ordered> {
         loop {
-            let seen = changes();
-            match self.try_begin(if waits { WAITING } else { ACTS }) {
+            let seen = turns();
+            match self.try_begin(mark) {
                 Opening::Begun => return None,
                 Opening::Closed => return join(),
-                Opening::Stands => _ = await_change(seen),
+                Opening::Stands => await_turn(seen),
             }
         }
     }
 
+    /// A thread that is about to wait goes on: others may depend on what it gives up for that.
     fn try_begin(self, mark: u64) -> Opening {
         loop {
             let word = self.0.word.load(Ordering::SeqCst);
             if word & CLOSED != 0 {
                 return Opening::Closed;
             }
-            if mark == ACTS && stands_at(self.0, word) {
-                return Opening::Stands;
-            }
-            let marked = (word & !UNDERWAY) | mark;
+            let stands = mark & (ACTS | SLEEPS) != 0 && stands_at(self.0, word);
+            let marked = (word & !UNDERWAY) | if stands { STANDS } else { mark };
             if self.0.word.compare_exchange(word, marked, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                if mark != ACTS {
+                if marked & ACTS == 0 && marked != word {
                     moved();
                 }
-                return Opening::Begun;
+                return if stands { Opening::Stands } else { Opening::Begun };
             }
         }
+    }
+
+    /// True if the operation underway is one more than the thread may make now.
+    fn is_beyond(self) -> bool {
+        let word = self.0.word.load(Ordering::SeqCst);
+        word & CLOSED == 0 && stands_at(self.0, word)
     }
 
     /// Counts an operation that was made. If the order has begun, the result is the thread, for which the operation is
@@ -273,12 +213,28 @@ impl Early {
         join()
     }
 
+    /// Makes a call that sleeps for a time, which counts as an operation: a thread may do something for others after
+    /// it. At its limit it stands still before the call, or before it returns.
+    pub(super) fn sleep<R>(self, real: impl FnOnce() -> R) -> R {
+        // A thread that has a lock goes on after its sleep, whatever its limit.
+        let begun = self.begin(if held::holds_any() { ACTS } else { SLEEPS });
+        let result = real();
+        if begun.is_none() {
+            loop {
+                let seen = turns();
+                if !self.is_beyond() {
+                    self.count();
+                    break;
+                }
+                await_turn(seen);
+            }
+        }
+        result
+    }
+
     /// The thread, if the order has begun.
     pub(super) fn has_closed(self) -> Option<Ordered> {
-        if self.0.word.load(Ordering::Acquire) & CLOSED == 0 {
-            return None;
-        }
-        join()
+        if self.0.word.load(Ordering::Acquire) & CLOSED != 0 { join() } else { None }
     }
 }
 
@@ -349,13 +305,14 @@ pub fn begin() {
     }
     let table = Table::take();
     let me = numbers::number();
-    let notes = ask(BEGINS, &LockOperation::of(me));
+    let notes = if processes::share() { 0 } else { ask(BEGINS, &LockOperation::of(me)) };
     if notes == 0 {
         PHASE.store(OFF, Ordering::Release);
         drop(table);
         return release();
     }
     NOTES.store(notes as *mut thread_order::Notes, Ordering::Release);
+    processes::orders_threads();
     for slot in &SLOTS {
         let has_ended = slot.has_ended.load(Ordering::Acquire);
         if has_ended || slot.is_alive.load(Ordering::Acquire) {
@@ -388,7 +345,6 @@ fn adopt(slot: &Slot, has_ended: bool, me: u64) {
 /// No thread of this process is early any more: it is a forked child.
 pub fn leave_alone() {
     PHASE.store(OFF, Ordering::Release);
-    // A thread that the child lacks may have held it.
-    IS_HELD.store(false, Ordering::Release);
+    slots::abandon();
     release();
 }

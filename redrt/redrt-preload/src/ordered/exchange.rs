@@ -11,7 +11,7 @@
 //! ```
 //! Threads of an interpreter take part too: between two segments with its lock they are ordered by nothing else.
 
-use super::early::{self, Early};
+use super::early::{self, ACTS, Early, WAITING};
 use super::{Caller, IS_ON, IS_PAUSED, NOTES, Next, ORDERED, Ordered, ask, enter, leave_at_end};
 use crate::lock_events::{AHEAD, EXCHANGED, Found, LockOperation, PARTED, REPEATED};
 use crate::{interpreter, numbers, real, state};
@@ -46,6 +46,16 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         IS_HELD.store(false, Ordering::Release);
+    }
+}
+
+/// Keeps threads from making calls, once none is between an attempt and its record; or lets them go on. A process that
+/// is copied meanwhile has no attempt that its siblings may never learn of.
+#[unsafe(no_mangle)]
+pub extern "C" fn redrt_preload_hold_exchanges(holds: bool) {
+    match holds {
+        true => std::mem::forget(Held::take()),
+        false => drop(Held),
     }
 }
 
@@ -154,13 +164,13 @@ where
     /// Makes the call before there is an order, which may begin meanwhile.
     fn perform_early(mut self, early: Early) -> Outcome {
         loop {
-            if let Some(thread) = early.begin(false) {
+            if let Some(thread) = early.begin(ACTS) {
                 return self.perform_in_turn(thread, None);
             }
             let mut done = (self.attempt)(&mut Found::default());
             if done.is_none() {
                 cancellation_point();
-                if let Some(thread) = early.begin(!self.is_timed) {
+                if let Some(thread) = early.begin(if self.is_timed { ACTS } else { WAITING }) {
                     return self.perform_in_turn(thread, None);
                 }
                 done = (self.wait)();
@@ -220,6 +230,10 @@ where
                 }
                 // Also a call that needs no question: its outcome is 0, and the library says so.
                 Shortcut::Follows | Shortcut::Ask => match before(thread, &mut found) {
+                    Next::Cancelled => {
+                        thread.end_cancelled(|| ());
+                        return attempted.unwrap_or_else(|| self.perform_unordered());
+                    }
                     Next::Unordered => return attempted.unwrap_or_else(|| self.perform_unordered()),
                     Next::Free => {}
                     Next::Decided { result, .. } => {
@@ -248,7 +262,7 @@ fn record(thread: Ordered, outcome: Outcome, found: &mut Found) -> bool {
 /// Waits until a thread may make its next call. Fetches what the leader's call found.
 fn before(thread: Ordered, found: &mut Found) -> Next {
     found.length = 0;
-    thread.before_with(found)
+    thread.before_with(found, true)
 }
 
 /// Sets `errno`, as the C library does for an outcome.

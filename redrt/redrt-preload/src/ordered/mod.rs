@@ -8,6 +8,7 @@
 //! with a lock of their own have an order of their own, but their early threads begin in the same way.
 
 mod c11;
+mod cancelling;
 mod conditions;
 mod descriptors;
 pub mod early;
@@ -30,10 +31,12 @@ pub use readiness::{Timeout, poll, select};
 pub use transfers::{Pieces, Way, transfer};
 
 use crate::lock_events::{
-    AHEAD, BEFORE, BEGINS, DECIDED, ENTERS, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS, PARTED,
-    SLEEPS, TAKES,
+    AHEAD, BEFORE, BEGINS, DECIDED, ENDED, ENTERS, FOLLOWED, FREE, Found, LEAVES, LockOperation, MADE, MATTERS,
+    MAY_CANCEL, PARTED, SLEEPS, TAKES,
 };
-use crate::{interpreter, numbers, state};
+use crate::state::ask_of_locks as ask;
+use crate::{interpreter, numbers, processes, state};
+use cancelling::Cancels;
 use early::Early;
 use libc::{c_int, c_void, pthread_key_t};
 use places::Last;
@@ -61,14 +64,10 @@ thread_local! {
 static NOTES: AtomicPtr<Notes> = AtomicPtr::new(std::ptr::null_mut());
 static IS_ON: AtomicBool = AtomicBool::new(false);
 
-/// Asks the library; 0 without an answer.
-fn ask(event: c_int, operation: &LockOperation) -> u64 {
-    let answer = state::ask_library(|hooks| match hooks.lock {
-        // SAFETY: the function is valid by the contract of redrt_preload_install.
-        Some(lock) => unsafe { lock(event, operation) },
-        None => 0,
-    });
-    answer.unwrap_or(0)
+/// Asks the library to begin the order, if the job has one.
+fn begin_order(number: u64) {
+    NOTES.store(ask(BEGINS, &LockOperation::of(number)) as *mut Notes, Ordering::Release);
+    processes::orders_threads();
 }
 
 /// Makes the thread of this number ordered from now on.
@@ -83,19 +82,19 @@ fn enter(number: u64) -> Option<Ordered> {
 
 /// Called when the calling thread, which has this number, makes another. Returns true when the new one is ordered.
 pub fn creates_thread(number: u64) -> bool {
-    if state::job().is_none() {
+    if state::job().is_none() || processes::share() {
         return false;
     }
     if interpreter::is_there() {
         // The interpreter's threads have an order of their own, except for their messages.
         if interpreter::has_threads() {
-            NOTES.store(ask(BEGINS, &LockOperation::of(number)) as *mut Notes, Ordering::Release);
+            begin_order(number);
         }
         return false;
     }
     // The main thread makes the first one, if threads are to be ordered.
     if number == 0 && ORDERED.get().is_none() {
-        NOTES.store(ask(BEGINS, &LockOperation::of(0)) as *mut Notes, Ordering::Release);
+        begin_order(0);
         ORDERED.set(enter(number));
         IS_ON.store(ORDERED.get().is_some(), Ordering::Release);
     }
@@ -131,6 +130,7 @@ fn leave_at_end() {
         };
         ORDERED.set(None);
         exchange::leave();
+        cancelling::forget();
         if let Some(number) = ended {
             ask(LEAVES, &LockOperation::of(number));
         }
@@ -219,6 +219,14 @@ pub fn sleep(duration_ns: i64) -> bool {
     has_slept
 }
 
+/// Makes a call that sleeps for a time. Before `MPI_Init` the calling thread's sleeps count as operations.
+pub fn sleep_early<R>(real: impl FnOnce() -> R) -> R {
+    match caller() {
+        Caller::Early(early) => early.sleep(real),
+        _ => real(),
+    }
+}
+
 /// One call of an operation.
 struct Act<R, S, B> {
     /// The call itself.
@@ -233,6 +241,17 @@ struct Act<R, S, B> {
     may_miss: bool,
     /// True when the call waits, without a limit, until another thread wakes it.
     waits: bool,
+    cancels: Cancels,
+    /// Address at which the C library notes the lock's owner, by its id in the kernel; or null.
+    owner: *const i32,
+}
+
+impl<R, S, B> Act<R, S, B> {
+    /// A call that returns 0 with the lock, and waits for it as long as it takes.
+    fn new(real: R, surely: S, take_back: B) -> Self {
+        let (takes, owner) = (is_zero as fn(c_int) -> bool, std::ptr::null());
+        Self { real, surely, take_back, takes, may_miss: false, waits: false, cancels: Cancels::No, owner }
+    }
 }
 
 /// For calls that return 0 with the lock.
@@ -251,6 +270,8 @@ enum Next {
     Unordered,
     /// This process leads.
     Free,
+    /// The leader's thread has ended without this operation: it was cancelled in it.
+    Cancelled,
     Decided {
         takes: bool,
         result: c_int,
@@ -295,7 +316,16 @@ impl Ordered {
                     }
                     done = Some(result).filter(|_| takes && !(act.take_back)());
                 }
-                Shortcut::Ask => match self.before() {
+                Shortcut::Ask => match self.before_with(std::ptr::null_mut(), act.cancels != Cancels::No) {
+                    // As in the C library a thread that is cancelled has the mutex that it gave back to wait.
+                    Next::Cancelled => {
+                        self.end_cancelled(|| {
+                            if act.cancels == Cancels::WithLock {
+                                done.get_or_insert_with(&act.real);
+                            }
+                        });
+                        return done.unwrap_or_else(&act.real);
+                    }
                     Next::Unordered => return done.unwrap_or_else(&act.real),
                     Next::Free => {}
                     Next::Decided { takes: false, result } if !act.may_miss && is_miss(result) => {
@@ -316,19 +346,32 @@ impl Ordered {
 
     /// Agrees on an operation that was made already, and returns the call's result.
     fn agree(self, last: &impl Last, result: c_int) -> c_int {
-        let act =
-            Act { real: || result, surely: || (), take_back: || false, takes: |_| true, may_miss: true, waits: false };
+        let act = Act {
+            real: || result,
+            surely: || (),
+            take_back: || false,
+            takes: |_| true,
+            may_miss: true,
+            waits: false,
+            cancels: Cancels::No,
+            owner: std::ptr::null(),
+        };
         self.perform(last, &act)
     }
 
     /// Waits for the turn of its next operation.
     fn before(self) -> Next {
-        self.before_with(std::ptr::null_mut())
+        self.before_with(std::ptr::null_mut(), false)
     }
 
-    /// The same for a call on descriptors, with a place for what the leader's call found.
-    fn before_with(self, found: *mut Found) -> Next {
-        let answer = ask(BEFORE, &LockOperation { found, ..LockOperation::of(self.number) });
+    /// The same for a call on descriptors, with a place for what the leader's call found, and for a call in which the
+    /// thread `may_cancel`.
+    fn before_with(self, found: *mut Found, may_cancel: bool) -> Next {
+        let flags = if may_cancel { MAY_CANCEL } else { 0 };
+        let answer = ask(BEFORE, &LockOperation { found, flags, ..LockOperation::of(self.number) });
+        if answer & ENDED != 0 {
+            return Next::Cancelled;
+        }
         if answer & DECIDED != 0 {
             return Next::Decided { takes: answer & TAKES != 0, result: (answer >> 32) as c_int };
         }

@@ -1,7 +1,7 @@
 //! Mutexes.
 
 use super::places::{Last, OfMutex, OfObject};
-use super::{Act, Caller, caller, is_zero, runtimes};
+use super::{Act, Caller, caller, runtimes};
 use crate::real::next;
 use crate::{interpreter, state};
 use libc::{c_int, c_void, pthread_mutex_t, pthread_mutexattr_t};
@@ -12,12 +12,19 @@ use std::sync::atomic::{AtomicI32, Ordering};
 const KIND_OFFSET: usize = 16;
 const KIND_ROBUST: i32 = 16;
 const KINDS_WITH_LISTS: i32 = KIND_ROBUST | 32 | 64;
+/// Offset of `__owner`, in bytes.
+const OWNER_OFFSET: usize = 8;
 /// Shared by processes, which have orders of their own. All robust mutexes have this bit too.
 const KIND_SHARED: i32 = 128;
 
 fn kind(mutex: *mut pthread_mutex_t) -> i32 {
     // SAFETY: a mutex of the program's. Its kind does not change as long as it may be taken.
     unsafe { AtomicI32::from_ptr(mutex.byte_add(KIND_OFFSET).cast()) }.load(Ordering::Relaxed)
+}
+
+/// Address of `__owner`.
+fn owner(mutex: *mut pthread_mutex_t) -> *const i32 {
+    mutex.wrapping_byte_add(OWNER_OFFSET).cast_const().cast()
 }
 
 pub(super) fn really_lock(mutex: *mut pthread_mutex_t) -> c_int {
@@ -64,7 +71,7 @@ pub fn lock(mutex: *mut pthread_mutex_t, may_miss: bool, real: impl Fn() -> c_in
         really_unlock(mutex);
         true
     };
-    let act = Act { real, surely, take_back, takes: is_zero, may_miss, waits: false };
+    let act = Act { may_miss, owner: owner(mutex), ..Act::new(real, surely, take_back) };
     match last_of(mutex) {
         Some(LastOf::Itself(last)) => caller.perform(&last, &act),
         Some(LastOf::Elsewhere(last)) => caller.perform(&last, &act),
@@ -99,7 +106,7 @@ unsafe extern "C" fn init(
     attributes: *const pthread_mutexattr_t,
     caller: *const c_void,
 ) -> c_int {
-    interpreter::note_mutex(mutex);
+    interpreter::record_mutex(mutex);
     let result = next!(pthread_mutex_init(
         mutex => *mut pthread_mutex_t, attributes => *const pthread_mutexattr_t
     ) -> c_int, libc::ENOSYS);

@@ -1,7 +1,9 @@
 //! Locks for reading and writing, spin locks, semaphores, barriers, and initializations that run once.
 
+use super::cancelling::{Cancels, cancellable};
+use super::early::{ACTS, WAITING};
 use super::places::{Last, Nobody, OfObject};
-use super::{Act, Caller, Next, Ordered, caller, is_zero};
+use super::{Act, Caller, Next, Ordered, caller};
 use crate::interpreter;
 use crate::real::{self, next};
 use libc::{c_int, pthread_barrier_t, pthread_once_t, pthread_rwlock_t, pthread_spinlock_t};
@@ -13,9 +15,14 @@ fn unlock(lock: *mut pthread_rwlock_t) -> c_int {
     next!(pthread_rwlock_unlock(lock => *mut pthread_rwlock_t) -> c_int, libc::ENOSYS)
 }
 
+/// Offset of `__cur_writer` in `struct __pthread_rwlock_arch_t`, in bytes.
+const WRITER_OFFSET: usize = 24;
+
 /// Takes an object, or tries to, in its turn: by `real`, or by `surely`, which does not fail. `unlock` gives it back.
+/// The C library notes its owner at `owner`.
 fn hold(
     object: *const c_void,
+    owner: *const i32,
     may_miss: bool,
     real: impl Fn() -> c_int,
     surely: impl Fn() -> c_int,
@@ -26,19 +33,20 @@ fn hold(
         return real();
     }
     let (surely, take_back) = (|| _ = surely(), || unlock() == 0);
-    caller.perform(&OfObject::new(object), &Act { real, surely, take_back, takes: is_zero, may_miss, waits: false })
+    caller.perform(&OfObject::new(object), &Act { may_miss, owner, ..Act::new(real, surely, take_back) })
 }
 
 /// Takes a lock for reading, or tries to, in its turn. Readers take it one after the other, and then hold it together.
 pub fn hold_read(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
     let surely = || next!(pthread_rwlock_rdlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
-    hold(lock.cast(), may_miss, real, surely, || unlock(lock))
+    hold(lock.cast(), std::ptr::null(), may_miss, real, surely, || unlock(lock))
 }
 
 /// Takes a lock for writing in the same way.
 pub fn hold_written(lock: *mut pthread_rwlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
     let surely = || next!(pthread_rwlock_wrlock(lock => *mut pthread_rwlock_t) -> c_int, 0);
-    hold(lock.cast(), may_miss, real, surely, || unlock(lock))
+    let writer = lock.wrapping_byte_add(WRITER_OFFSET).cast_const().cast();
+    hold(lock.cast(), writer, may_miss, real, surely, || unlock(lock))
 }
 
 /// Replaces the C library's.
@@ -80,7 +88,7 @@ pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: *mut pthread_rwlock_t) -
 fn spin(lock: *mut pthread_spinlock_t, may_miss: bool, real: impl Fn() -> c_int) -> c_int {
     let surely = || next!(pthread_spin_lock(lock => *mut pthread_spinlock_t) -> c_int, 0);
     let unlock = || next!(pthread_spin_unlock(lock => *mut pthread_spinlock_t) -> c_int, 0);
-    hold(lock.cast_const().cast(), may_miss, real, surely, unlock)
+    hold(lock.cast_const().cast(), std::ptr::null(), may_miss, real, surely, unlock)
 }
 
 /// Replaces the C library's.
@@ -111,10 +119,10 @@ pub fn semaphore(semaphore: Semaphore, waits: bool, real: impl Fn() -> c_int) ->
     if matches!(caller, Caller::Unordered) {
         return real();
     }
-    let real = || if real() == 0 { 0 } else { real::errno() };
+    let real = || if cancellable(&real) == 0 { 0 } else { real::errno() };
     let surely = || while next!(sem_wait(semaphore => Semaphore) -> c_int, 0) != 0 && real::errno() == libc::EINTR {};
     let take_back = || next!(sem_post(semaphore => Semaphore) -> c_int, -1) == 0;
-    let act = Act { real, surely, take_back, takes: is_zero, may_miss: true, waits };
+    let act = Act { may_miss: true, waits, cancels: Cancels::Without, ..Act::new(real, surely, take_back) };
     match caller.perform(&OfObject::new(semaphore), &act) {
         0 => 0,
         error => {
@@ -142,7 +150,7 @@ pub unsafe extern "C" fn sem_wait(lock: Semaphore) -> c_int {
 pub unsafe extern "C" fn sem_trywait(lock: Semaphore) -> c_int {
     let result = semaphore(lock, false, || next!(sem_trywait(lock => Semaphore) -> c_int, -1));
     if result == 0 {
-        interpreter::note_taken(lock);
+        interpreter::record_taken(lock);
     }
     result
 }
@@ -154,7 +162,7 @@ pub unsafe extern "C" fn sem_trywait(lock: Semaphore) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_wait(barrier: *mut pthread_barrier_t) -> c_int {
     let caller = caller();
-    let begun = if let Caller::Early(early) = caller { early.begin(true) } else { None };
+    let begun = if let Caller::Early(early) = caller { early.begin(WAITING) } else { None };
     // Waits at the barrier first, with any result: siblings whose threads get other results wait for it.
     let result = next!(pthread_barrier_wait(barrier => *mut pthread_barrier_t) -> c_int, libc::ENOSYS);
     let thread = match caller {
@@ -204,7 +212,7 @@ pub(super) fn once(
         Caller::Unordered => return real(routine),
         Caller::Ordered(thread) => thread,
         Caller::Early(early) => {
-            if let Some(thread) = early.begin(false) {
+            if let Some(thread) = early.begin(ACTS) {
                 thread
             } else {
                 let result = real(routine);
@@ -231,7 +239,7 @@ pub(super) fn once(
                 }
             }
             Shortcut::Ask => match thread.before() {
-                Next::Unordered => return real(routine),
+                Next::Unordered | Next::Cancelled => return real(routine),
                 Next::Free => {}
                 Next::Decided { takes, .. } => {
                     let result = real(routine);

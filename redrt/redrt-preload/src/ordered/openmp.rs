@@ -6,7 +6,7 @@
 
 use super::places::{Last, OfObject};
 use super::runtimes::is_one_of;
-use super::{Act, Caller, Ordered, caller, is_zero};
+use super::{Act, Caller, Ordered, caller};
 use libc::{c_int, c_long, c_uint};
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -114,7 +114,7 @@ fn enter(of: *const c_void, real: impl Fn(), leave: impl Fn()) {
         leave();
         true
     };
-    let act = Act { real, surely: || _ = real(), take_back, takes: is_zero, may_miss: false, waits: false };
+    let act = Act::new(real, || _ = real(), take_back);
     caller.perform(&OfObject::new(of), &act);
 }
 
@@ -169,7 +169,7 @@ fn attempt(lock: Lock, real: impl Fn() -> c_int, surely: impl Fn(), leave: impl 
         leave();
         true
     };
-    let act = Act { real, surely, take_back, takes: is_zero, may_miss: true, waits: false };
+    let act = Act { may_miss: true, ..Act::new(real, surely, take_back) };
     if caller.perform(&OfObject::new(lock), &act) == 0 { taken.get() } else { 0 }
 }
 
@@ -219,7 +219,7 @@ fn in_turn<T: Copy>(thread: Ordered, real: impl Fn() -> T) -> T {
         drop(held.take());
         false
     };
-    let act = Act { real: ask, surely, take_back, takes: is_zero, may_miss: false, waits: false };
+    let act = Act::new(ask, surely, take_back);
     thread.perform(&Within { last: &last, held: &held }, &act);
     drop(held.take());
     answer.get().unwrap_or_else(real)

@@ -69,10 +69,10 @@ pub fn look() {
     // The program is the first object.
     let mut is_first = true;
     // SAFETY: the function below has this type, and takes a flag.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut is_first).cast()) };
+    unsafe { libc::dl_iterate_phdr(Some(record), (&raw mut is_first).cast()) };
 }
 
-unsafe extern "C" fn note(object: *mut libc::dl_phdr_info, _: usize, is_first: *mut c_void) -> c_int {
+unsafe extern "C" fn record(object: *mut libc::dl_phdr_info, _: usize, is_first: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker passes an object that stays loaded during the call.
     let object = unsafe { &*object };
     // SAFETY: the flag of `look`, for which this is called.

@@ -102,7 +102,7 @@ fn read(clock: i32, here: impl Fn() -> u64) -> u64 {
                 Awaited::Perhaps => return None,
                 Awaited::Voted => {}
                 Awaited::Never => {
-                    engine.agree(|sphere| sphere.report_divergence(Parting::ClockAlone));
+                    engine.agree(|sphere| sphere.report_divergence(Parting::ClockAlone, None));
                     return Some(here());
                 }
                 Awaited::Ended => return Some(here()),

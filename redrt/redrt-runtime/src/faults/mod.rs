@@ -9,6 +9,7 @@ use crate::{Job, job, threads};
 use quiesce::Place;
 use redrt_abi::program_memory;
 use redrt_engine::injection::Faults;
+use redrt_engine::link::Links;
 use redrt_engine::payload::{Payload, Target};
 use redrt_transport::network::Source;
 use redrt_wire::control::FromAgent;
@@ -68,16 +69,25 @@ pub fn become_copy(host: u32) {
     ARE_INJECTED.store(is_sick, Ordering::Release);
 }
 
-/// Called before each message of the application or a collective to another rank.
+/// Called before each message of the application or a collective to another rank, by a thread that does not hold the
+/// engine.
 #[inline(always)]
 pub fn before_send(payload: &Payload) {
     if are_injected() {
-        carry_out(payload.bytes());
+        carry_out(payload.bytes(), None);
+    }
+}
+
+/// Like [`before_send`], for a thread that holds the engine. `links` are those of the engine.
+#[inline(always)]
+pub fn before_send_of_holder(payload: &Payload, links: &mut Links) {
+    if are_injected() {
+        carry_out(payload.bytes(), Some(links));
     }
 }
 
 #[cold]
-fn carry_out(payload: &[u8]) {
+fn carry_out(payload: &[u8], mut links: Option<&mut Links>) {
     let Some(job) = job() else { return };
     let number = SENDS.fetch_add(1, Ordering::AcqRel) + 1;
     be_sick(job, payload, number);
@@ -109,7 +119,11 @@ fn carry_out(payload: &[u8]) {
             }
             ProcessFault::Reset { send, peer } if send == number => {
                 let process = job.welcome.world.process(peer);
-                if redrt_engine::cell().lock().links.disconnect(process) {
+                let is_reset = match &mut links {
+                    Some(links) => links.disconnect(process),
+                    None => redrt_engine::cell().lock().links.disconnect(process),
+                };
+                if is_reset {
                     report(*fault, format!("reset of the connections with {peer} at send {number}"));
                 }
             }

@@ -41,7 +41,7 @@ pub fn serve(listener: TcpListener) -> io::Result<()> {
 
 fn serve_at(place: &mut Option<SocketAddr>, listener: TcpListener) -> io::Result<SocketAddr> {
     // A copy has to replace this descriptor.
-    descriptors::note(listener.as_raw_fd());
+    descriptors::record(listener.as_raw_fd());
     LISTENER.store(listener.as_raw_fd(), Ordering::Relaxed);
     let address = listener.local_addr()?;
     super::start(networks::tcp().serve()?, listener)?;

@@ -12,10 +12,10 @@ use crate::{job, unable, workers};
 use redrt_engine as engine;
 use redrt_transport::network::{Opened, Opening, Outlet, is_of_silence};
 use redrt_transport::tcp::handshake::{Admitting, Dialling, sleep};
-use redrt_transport::tcp::{Connection, Wishes};
-use redrt_wire::crowd;
+use redrt_transport::tcp::{Connection, DialRequests};
 use redrt_wire::lack::Lack;
 use redrt_wire::secret::Secret;
+use redrt_wire::unauthenticated;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::ops::ControlFlow;
@@ -24,8 +24,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum number of connections whose peers have not proved that they know the secret. Beyond it one is closed: see
-/// [`redrt_wire::crowd`].
-const GUESTS_MAX: usize = 64;
+/// [`redrt_wire::unauthenticated`].
+const UNAUTHENTICATED_MAX: usize = 64;
 /// Maximum number of connections accepted before this thread does other work.
 const ACCEPTED_AT_ONCE: usize = 32;
 
@@ -75,7 +75,7 @@ impl Dial {
                     Ok(Box::new(dialling))
                 }
                 Err(error) => {
-                    shortage.note(&error, Instant::now())?;
+                    shortage.record(&error, Instant::now())?;
                     Err(error)
                 }
             },
@@ -124,7 +124,7 @@ fn dial(opening: &Opening) -> io::Result<Dialling> {
 }
 
 /// A connection whose peer has not proved yet that it knows the secret.
-struct Guest {
+struct UnauthenticatedConnection {
     number: u64,
     address: IpAddr,
     admitting: Admitting,
@@ -132,28 +132,37 @@ struct Guest {
 
 /// Accepted connections whose peers have yet to prove that they know the secret.
 #[derive(Default)]
-struct Guests {
-    all: Vec<Guest>,
+struct UnauthenticatedConnections {
+    all: Vec<UnauthenticatedConnection>,
     next: u64,
 }
 
-impl Guests {
-    /// Accepts waiting connections. If there are too many guests, one of the largest crowd is closed. Fails when this
-    /// process has been short of descriptors or memory for too long.
-    fn accept(&mut self, listener: &TcpListener, secret: &Secret, shortage: &mut Shortage) -> io::Result<()> {
+impl UnauthenticatedConnections {
+    /// Accepts waiting connections. If there are too many unauthenticated connections, one of the largest group is
+    /// closed. Fails when this process has been short of descriptors or memory for too long.
+    ///
+    /// The trap: an image may be taken while this thread waits for its turn to accept. What then comes is a connection
+    /// of the life that goes on from the image, and that life has another secret. So `secret` is asked for after the
+    /// connection is there. If the image is taken between the two, the connection is not current and is dropped.
+    fn accept(
+        &mut self,
+        listener: &TcpListener,
+        secret: impl Fn() -> Secret,
+        shortage: &mut Shortage,
+    ) -> io::Result<()> {
         for _ in 0..ACCEPTED_AT_ONCE {
             match Connection::accept(listener) {
                 Ok((stream, address)) => {
                     shortage.is_over();
                     // On an error the peer is gone already.
-                    if let Ok(admitting) = Admitting::begin(stream, secret) {
+                    if let Ok(admitting) = Admitting::begin(stream, &secret()) {
                         self.add(address, admitting);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
                 }
-                Err(error) if shortage.note(&error, Instant::now())? => return Ok(()),
+                Err(error) if shortage.record(&error, Instant::now())? => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -163,15 +172,16 @@ impl Guests {
     fn add(&mut self, address: IpAddr, admitting: Admitting) {
         self.next += 1;
         // Most peers have sent their first message by now.
-        self.all.extend(advance(Guest { number: self.next, address, admitting }));
-        if self.all.len() > GUESTS_MAX {
-            let guests = self.all.iter().map(|guest| crowd::Guest {
-                number: guest.number,
-                address: guest.address,
-                is_answered: guest.admitting.is_answered(),
-            });
-            let superfluous = crowd::superfluous(guests);
-            self.all.retain(|guest| Some(guest.number) != superfluous);
+        self.all.extend(advance(UnauthenticatedConnection { number: self.next, address, admitting }));
+        if self.all.len() > UNAUTHENTICATED_MAX {
+            let all_unauthenticated =
+                self.all.iter().map(|unauthenticated| unauthenticated::UnauthenticatedConnection {
+                    number: unauthenticated.number,
+                    address: unauthenticated.address,
+                    is_answered: unauthenticated.admitting.is_answered(),
+                });
+            let superfluous = unauthenticated::superfluous(all_unauthenticated);
+            self.all.retain(|unauthenticated| Some(unauthenticated.number) != superfluous);
         }
     }
 
@@ -183,8 +193,8 @@ impl Guests {
 
 /// Serves requests for links and incoming connections, until the process ends. A lasting shortage ends this process
 /// alone.
-fn serve(wishes: &Wishes, listener: &TcpListener) {
-    if let Err(error) = serve_all(wishes, listener) {
+fn serve(dial_requests: &DialRequests, listener: &TcpListener) {
+    if let Err(error) = serve_all(dial_requests, listener) {
         // This thread may meet closed descriptors before the thread of redrun's connection does.
         let lack = match error.raw_os_error().unwrap_or(libc::EIO) {
             libc::EBADF => Lack::Closed,
@@ -194,27 +204,28 @@ fn serve(wishes: &Wishes, listener: &TcpListener) {
     }
 }
 
-fn serve_all(wishes: &Wishes, listener: &TcpListener) -> io::Result<()> {
-    let (mut dials, mut guests) = (Vec::<Dial>::new(), Guests::default());
+fn serve_all(dial_requests: &DialRequests, listener: &TcpListener) -> io::Result<()> {
+    let (mut dials, mut all_unauthenticated) = (Vec::<Dial>::new(), UnauthenticatedConnections::default());
     let (mut shortage, mut is_knocked_at) = (Shortage::default(), false);
     loop {
-        dials.extend(wishes.take().into_iter().map(Dial::begin));
+        dials.extend(dial_requests.take().into_iter().map(Dial::begin));
         dials =
             dials.into_iter().filter_map(|dial| dial.advance(&mut shortage).transpose()).collect::<io::Result<_>>()?;
         // Only if a connection waits: without a free descriptor, accepting fails even if none waits.
-        if let Some(job) = job().filter(|_| is_knocked_at) {
-            guests.accept(listener, &job.welcome.link_secret, &mut shortage)?;
+        if is_knocked_at && job().is_some() {
+            let secret = || job().expect("a job is never left").welcome.link_secret.clone();
+            all_unauthenticated.accept(listener, secret, &mut shortage)?;
         }
-        guests.advance();
+        all_unauthenticated.advance();
         let pause = shortage.pause(Instant::now());
         let listens = pause.is_none();
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // poll ignores entries with a negative descriptor.
         let listens = if listens { listener.as_raw_fd() } else { -1 };
-        let mut entries: Vec<_> = [wishes.bell(), listens].into_iter().map(entry).collect();
+        let mut entries: Vec<_> = [dial_requests.bell(), listens].into_iter().map(entry).collect();
         entries.extend(dials.iter().filter_map(Dial::entry));
-        entries.extend(guests.all.iter().map(|guest| guest.admitting.entry()));
-        let deadlines = guests.all.iter().map(|guest| guest.admitting.deadline());
+        entries.extend(all_unauthenticated.all.iter().map(|unauthenticated| unauthenticated.admitting.entry()));
+        let deadlines = all_unauthenticated.all.iter().map(|unauthenticated| unauthenticated.admitting.deadline());
         let due = dials.iter().map(Dial::due).chain(deadlines).chain(pause).min();
         sleep(&mut entries, due)?;
         is_knocked_at = entries[1].revents != 0;
@@ -234,7 +245,7 @@ struct Want {
 
 impl Shortage {
     /// Returns true if the error is a shortage, and records it. Fails when the shortage has lasted too long.
-    fn note(&mut self, error: &io::Error, now: Instant) -> io::Result<bool> {
+    fn record(&mut self, error: &io::Error, now: Instant) -> io::Result<bool> {
         let wants = |error: &i32| [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM].contains(error);
         let Some(number) = error.raw_os_error().filter(wants) else { return Ok(false) };
         // A shortage that did not recur for a while is over.
@@ -270,14 +281,14 @@ pub fn closed() -> MutexGuard<'static, ()> {
 
 /// Advances the handshake as far as possible. `None` when it is over: the engine has the link, or the peer was refused
 /// because it does not know the secret.
-fn advance(guest: Guest) -> Option<Guest> {
+fn advance(unauthenticated: UnauthenticatedConnection) -> Option<UnauthenticatedConnection> {
     let _closed = closed();
-    // In a copy, a guest in memory is its source's.
-    if !guest.admitting.is_current() {
+    // In a copy, a unauthenticated connection in memory is its source's.
+    if !unauthenticated.admitting.is_current() {
         return None;
     }
-    match guest.admitting.advance() {
-        ControlFlow::Continue(admitting) => Some(Guest { admitting, ..guest }),
+    match unauthenticated.admitting.advance() {
+        ControlFlow::Continue(admitting) => Some(UnauthenticatedConnection { admitting, ..unauthenticated }),
         ControlFlow::Break(accepted) => {
             if let Ok(accepted) = accepted {
                 engine::cell().link_opened(accepted);
@@ -288,30 +299,54 @@ fn advance(guest: Guest) -> Option<Guest> {
 }
 
 /// Starts the thread. Fails if no thread can be started.
-pub fn start(wishes: &'static Wishes, listener: TcpListener) -> io::Result<()> {
-    workers::spawn("redrt-links", Box::new(move || serve(wishes, &listener)))
+pub fn start(dial_requests: &'static DialRequests, listener: TcpListener) -> io::Result<()> {
+    workers::spawn("redrt-links", Box::new(move || serve(dial_requests, &listener)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redrt_transport::tcp::handshake;
+    use std::cell::Cell;
+
+    /// A thread that is stopped for an image before it has accepted anything must not remember the secret of that life.
+    #[test]
+    fn a_connection_meets_the_secret_of_its_own_life() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let (mut all, mut shortage) = (UnauthenticatedConnections::default(), Shortage::default());
+        all.accept(&listener, || panic!("nobody has connected"), &mut shortage).unwrap();
+        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        handshake::sleep(&mut [libc::pollfd { fd: listener.as_raw_fd(), events: libc::POLLIN, revents: 0 }], None)
+            .unwrap();
+        let asked = Cell::new(0);
+        let secret = || {
+            asked.set(asked.get() + 1);
+            // The connection is there already.
+            assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            Secret::new([7; 32])
+        };
+        all.accept(&listener, secret, &mut shortage).unwrap();
+        assert_eq!((asked.get(), all.all.len()), (1, 1));
+        drop(peer);
+    }
 
     #[test]
     fn a_want_of_descriptors_is_waited_for_and_not_for_ever() {
         let (mut shortage, begin) = (Shortage::default(), Instant::now());
         let none_left = io::Error::from_raw_os_error(libc::EMFILE);
         let later = |count: u32| begin + count * PAUSE;
-        assert!(!shortage.note(&io::ErrorKind::ConnectionReset.into(), begin).unwrap());
+        assert!(!shortage.record(&io::ErrorKind::ConnectionReset.into(), begin).unwrap());
         assert!(shortage.pause(begin).is_none());
-        assert!(shortage.note(&none_left, begin).unwrap());
+        assert!(shortage.record(&none_left, begin).unwrap());
         assert_eq!((shortage.pause(begin), shortage.pause(later(1))), (Some(later(1)), None));
         let mut count = 0;
-        while shortage.note(&none_left, later(count)).is_ok() {
+        while shortage.record(&none_left, later(count)).is_ok() {
             count += 1;
         }
         assert!(count * PAUSE > SHORTAGE_TIME_MAX && count * PAUSE <= SHORTAGE_TIME_MAX + 2 * PAUSE);
         // A shortage that has passed does not count.
-        assert!(shortage.note(&none_left, later(1000)).unwrap() && shortage.note(&none_left, later(2000)).unwrap());
+        assert!(shortage.record(&none_left, later(1000)).unwrap() && shortage.record(&none_left, later(2000)).unwrap());
         shortage.is_over();
         assert!(shortage.pause(later(2000)).is_none());
     }

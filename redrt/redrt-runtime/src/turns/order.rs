@@ -113,7 +113,7 @@ pub struct Order {
 
 impl Order {
     /// Updates the state for an item that is about to be passed or decided.
-    fn note(&mut self, turn: Turn) {
+    fn record(&mut self, turn: Turn) {
         if turn.is_semaphore {
             return;
         }
@@ -127,12 +127,12 @@ impl Order {
     }
 
     fn pass(&mut self, log: &mut impl Log, turn: Turn) {
-        self.note(turn);
+        self.record(turn);
         log.pass();
     }
 
     fn decide(&mut self, log: &mut impl Log, turn: Turn) {
-        self.note(turn);
+        self.record(turn);
         log.decide(turn);
     }
 

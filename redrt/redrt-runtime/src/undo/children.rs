@@ -1,15 +1,15 @@
 //! Children of the program, whose changes of files are recorded in the program's logs.
 //!
 //! ```text
-//!   a rank, since a line ── UndoPlace ──▶ file of this job on this host (REDRT_UNDO names it)
+//!   a rank, since a checkpoint ── UndoPlace ──▶ file of this job on this host (REDRT_UNDO names it)
 //!   a child, before its first change of a file ◀── it loads this library, and reads the file
 //! ```
-//! No image is taken of a process that has children. So a child's records need no passage: no line falls between a
-//! record and its change.
+//! No image is taken of a process that has children. So a child's records need no passage: no checkpoint falls between
+//! a record and its change.
 
 use super::{IS_CLOSING, RECORDS, STATE, State, is_inside, new_recorders};
+use redrt_wire::checkpoint::{UndoPlace, told_to_children};
 use redrt_wire::frame::{decode_body, encode_body};
-use redrt_wire::line::{UndoPlace, told_to_children};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -17,13 +17,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Queue of requests for the thread that serves them.
-pub struct Wishes {
+pub struct DialRequests {
     waiting: Mutex<Vec<Opening>>,
     /// Readable while requests wait. A copy of the process has its own.
     bell: File,
 }
 
-impl Wishes {
+impl DialRequests {
     fn push(&self, opening: Opening) {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(opening);
         // Fails only if the counter is full, and then it rings already.
@@ -46,7 +46,7 @@ impl Wishes {
 /// TCP as a network. Addresses have the form of socket addresses: `10.0.0.7:40112`.
 #[derive(Default)]
 pub struct Tcp {
-    wishes: OnceLock<Wishes>,
+    dial_requests: OnceLock<DialRequests>,
 }
 
 impl Tcp {
@@ -54,9 +54,9 @@ impl Tcp {
     pub const NAME: &'static str = "tcp";
 
     /// Opens the queue of requests, for the thread that serves them.
-    pub fn serve(&self) -> io::Result<&Wishes> {
+    pub fn serve(&self) -> io::Result<&DialRequests> {
         let bell = descriptors::event()?;
-        Ok(self.wishes.get_or_init(|| Wishes { waiting: Mutex::default(), bell }))
+        Ok(self.dial_requests.get_or_init(|| DialRequests { waiting: Mutex::default(), bell }))
     }
 }
 
@@ -70,8 +70,8 @@ impl Network for Tcp {
     }
 
     fn connect(&self, opening: Opening) -> Connecting {
-        if let Some(wishes) = self.wishes.get() {
-            wishes.push(opening);
+        if let Some(dial_requests) = self.dial_requests.get() {
+            dial_requests.push(opening);
             return Connecting::Underway;
         }
         // No thread serves requests, so this one waits for the other end.

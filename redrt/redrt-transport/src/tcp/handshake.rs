@@ -9,8 +9,9 @@
 //!    reads it ◀──────────────────────────────────────  admitted
 //!  Sender                                            Incoming
 //! ```
-//! The last byte matters for lines (`membership::cloning`): while one is taken a process admits nobody, and frames sent
-//! to it before would be in no image. So nothing is sent before the other end has the link and reads from it.
+//! The last byte matters for checkpoints (`membership::cloning`): while one is taken a process admits nobody, and
+//! frames sent to it before would be in no image. So nothing is sent before the other end has the link and reads from
+//! it.
 //!
 //! Sockets do not block. The next message has a known length, and is handled only once all of it is there; later bytes
 //! stay in the socket. Messages fit a new socket's buffer. The bytes are those of `redrt_wire::auth`.

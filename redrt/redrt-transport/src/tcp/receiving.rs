@@ -2,9 +2,9 @@
 
 use super::{AHEAD_BYTES, BUFFER_BYTES, DATA_FRAME_BYTES_MAX, FRAME_BYTES_MAX, Wire, disconnect};
 use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
-use crate::landing::LandingError;
 use crate::network::{Inlet, Received, Rubbish};
-use crate::{Body, LandingId, Landings};
+use crate::rendezvous_buffer::RendezvousBufferError;
+use crate::{Body, RendezvousBufferId, RendezvousBuffers};
 use redrt_types::ProcessIndex;
 use std::any::Any;
 use std::io;
@@ -46,7 +46,7 @@ impl Unsealer {
 
 /// A data frame whose bytes are still arriving.
 struct Streaming {
-    landing: LandingId,
+    rendezvous_buffer: RendezvousBufferId,
     offset: u64,
     left: usize,
 }
@@ -65,8 +65,8 @@ pub struct Receiver {
 
 impl Inlet for Receiver {
     /// Reads from the socket only when the buffer holds no whole frame.
-    fn next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Received {
-        self.take_next(from, landings).unwrap_or_else(Received::Rubbish)
+    fn next(&mut self, from: ProcessIndex, rendezvous_buffers: &mut RendezvousBuffers) -> Received {
+        self.take_next(from, rendezvous_buffers).unwrap_or_else(Received::Rubbish)
     }
 
     fn has_bytes(&self) -> bool {
@@ -102,28 +102,32 @@ impl Receiver {
         Self { wire, unsealer, buffer, start, end, streaming: None, taken_bytes: 0, closed: false }
     }
 
-    fn take_next(&mut self, from: ProcessIndex, landings: &mut Landings) -> Result<Received, Rubbish> {
+    fn take_next(
+        &mut self,
+        from: ProcessIndex,
+        rendezvous_buffers: &mut RendezvousBuffers,
+    ) -> Result<Received, Rubbish> {
         loop {
             if let Some(streaming) = &mut self.streaming {
                 let have = (self.end - self.start).min(streaming.left);
                 if have > 0 {
                     let bytes = &self.buffer[self.start..self.start + have];
-                    landings.write(from, streaming.landing, streaming.offset, bytes)?;
+                    rendezvous_buffers.write(from, streaming.rendezvous_buffer, streaming.offset, bytes)?;
                     self.start += have;
                     return Ok(self.landed(have));
                 }
-                return Ok(match self.read_streaming(from, landings)? {
+                return Ok(match self.read_streaming(from, rendezvous_buffers)? {
                     0 if self.closed => Received::Closed,
                     0 => Received::Nothing,
                     count => self.landed(count),
                 });
             }
-            match self.parse(from, landings)? {
+            match self.parse(from, rendezvous_buffers)? {
                 Some(frame) => return Ok(frame),
                 None if self.streaming.is_some() => continue,
                 None => {}
             }
-            if !self.fill(landings) {
+            if !self.fill(rendezvous_buffers) {
                 return Ok(if self.closed { Received::Closed } else { Received::Nothing });
             }
         }
@@ -134,14 +138,18 @@ impl Receiver {
         streaming.offset += count as u64;
         streaming.left -= count;
         self.taken_bytes += count as u64;
-        let landing = streaming.landing;
+        let rendezvous_buffer = streaming.rendezvous_buffer;
         if streaming.left == 0 {
             self.streaming = None;
         }
-        Received::Landed(landing, count)
+        Received::Landed(rendezvous_buffer, count)
     }
 
-    fn parse(&mut self, from: ProcessIndex, landings: &mut Landings) -> Result<Option<Received>, Rubbish> {
+    fn parse(
+        &mut self,
+        from: ProcessIndex,
+        rendezvous_buffers: &mut RendezvousBuffers,
+    ) -> Result<Option<Received>, Rubbish> {
         let pending = &self.buffer[self.start..self.end];
         let Some(head) = pending.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::from_bytes(head);
@@ -154,12 +162,12 @@ impl Receiver {
             let body = HEADER_BYTES + header.digest_bytes();
             let Some(fragment) = pending.get(body..).and_then(Fragment::from_bytes) else { return Ok(None) };
             let left = header.body_bytes() - Fragment::BYTES;
-            let landing = LandingId(fragment.landing);
-            landings.place(from, landing, fragment.offset, left)?;
+            let rendezvous_buffer = RendezvousBufferId(fragment.rendezvous_buffer);
+            rendezvous_buffers.place(from, rendezvous_buffer, fragment.offset, left)?;
             self.start += body + Fragment::BYTES;
             self.taken_bytes += (body + Fragment::BYTES) as u64;
             if left > 0 {
-                self.streaming = Some(Streaming { landing, offset: fragment.offset, left });
+                self.streaming = Some(Streaming { rendezvous_buffer, offset: fragment.offset, left });
             }
             return Ok(None);
         }
@@ -180,7 +188,7 @@ impl Receiver {
         Ok(Some(Received::Frame(header, kind, digest, body)))
     }
 
-    fn fill(&mut self, landings: &Landings) -> bool {
+    fn fill(&mut self, rendezvous_buffers: &RendezvousBuffers) -> bool {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.buffer.len() - self.end < FRAME_BYTES_MAX {
@@ -193,7 +201,7 @@ impl Receiver {
             None => 0,
         };
         let room = &mut self.buffer[self.end..];
-        let length = if landings.is_empty() { room.len() } else { room.len().min(missing.max(AHEAD_BYTES)) };
+        let length = if rendezvous_buffers.is_empty() { room.len() } else { room.len().min(missing.max(AHEAD_BYTES)) };
         let room = &mut room[..length];
         let vectors = [libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() }];
         let count = self.read_vectored(&vectors);
@@ -201,12 +209,16 @@ impl Receiver {
         count > 0
     }
 
-    fn read_streaming(&mut self, from: ProcessIndex, landings: &mut Landings) -> Result<usize, LandingError> {
+    fn read_streaming(
+        &mut self,
+        from: ProcessIndex,
+        rendezvous_buffers: &mut RendezvousBuffers,
+    ) -> Result<usize, RendezvousBufferError> {
         (self.start, self.end) = (0, 0);
         let streaming = self.streaming.as_ref().expect("a data frame is arriving");
         let left = streaming.left;
-        let Some(place) = landings.place(from, streaming.landing, streaming.offset, left)? else {
-            // The landing was given up: read these bytes and drop them.
+        let Some(place) = rendezvous_buffers.place(from, streaming.rendezvous_buffer, streaming.offset, left)? else {
+            // The rendezvous buffer was given up: read these bytes and drop them.
             let vectors =
                 [libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: left.min(self.buffer.len()) }];
             return Ok(self.read_vectored(&vectors));
@@ -250,7 +262,8 @@ impl Receiver {
 
     fn read_raw(&mut self, vectors: &[libc::iovec]) -> usize {
         loop {
-            // SAFETY: - every vector is this link's buffer or a landing, both valid for writes of their length.
+            // SAFETY: - every vector is this link's buffer or a rendezvous buffer, both valid for writes of their
+            // length.
             let count = unsafe { libc::readv(self.wire.stream.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
             if count > 0 {
                 return count as usize;

@@ -54,7 +54,7 @@ pub fn look_up(job: &Job, root: VirtualRank, context: u64) -> io::Result<Option<
 }
 
 /// At a root: enters the offset of a window in its directory. An offset of 0 frees the entry.
-pub fn note(job: &Job, entry: usize, context: u64, offset: u64) -> io::Result<()> {
+pub fn record(job: &Job, entry: usize, context: u64, offset: u64) -> io::Result<()> {
     with_directory(job, job.welcome.me.rank, |entries| {
         if let Some(entry) = entries.get(entry) {
             entry.context.store(context, Ordering::Relaxed);

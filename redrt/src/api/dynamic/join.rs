@@ -42,7 +42,7 @@ impl Socket {
         (&*self.0).write_all(bytes)
     }
 
-    fn hear<const COUNT: usize>(&self) -> io::Result<[u8; COUNT]> {
+    fn receive<const COUNT: usize>(&self) -> io::Result<[u8; COUNT]> {
         let mut bytes = [0; COUNT];
         (&*self.0).read_exact(&mut bytes)?;
         Ok(bytes)
@@ -60,7 +60,7 @@ pub fn comm_join(fd: c_int, intercomm: Output<CommHandle>) -> Result {
     let random = Secret::generate().map_err(|error| failed(&error))?;
     let mine: [u8; 8] = random.key()[..8].try_into().expect("eight of 32 bytes");
     socket.tell(&[&MAGIC[..], &mine].concat()).map_err(|error| failed(&error))?;
-    let heard = socket.hear::<16>().map_err(|error| failed(&error))?;
+    let heard = socket.receive::<16>().map_err(|error| failed(&error))?;
     let (magic, theirs) = heard.split_at(8);
     if magic != MAGIC || theirs == mine {
         fail!(MPI_ERR_OTHER, "the other end of the socket is not in MPI_Comm_join of redrt");
@@ -74,7 +74,7 @@ pub fn comm_join(fd: c_int, intercomm: Output<CommHandle>) -> Result {
         socket.tell(&bytes).map_err(|error| failed(&error))?;
         name
     } else {
-        let bytes = socket.hear::<NAME_BYTES>().map_err(|error| failed(&error))?;
+        let bytes = socket.receive::<NAME_BYTES>().map_err(|error| failed(&error))?;
         String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
     };
     let met = dynamic::meet_at_port(&this, 0, |own| {

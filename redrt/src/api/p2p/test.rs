@@ -1,6 +1,6 @@
 //! Tests of requests for completion (MPI-5.0 §3.7.3 to §3.7.6), and the look at a request that waits share.
 
-use super::wait::{in_status, note_failure, some};
+use super::wait::{in_status, record_failure, some};
 use super::{failure, general, resolve, to_abi};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::RequestHandle;
@@ -154,7 +154,7 @@ pub unsafe fn testall(
     }
     for (at, id) in ids {
         let (at, outcome, comm, freed) = take(at, id);
-        note_failure(&mut failed, &outcome, comm);
+        record_failure(&mut failed, &outcome, comm);
         if freed {
             requests.set_at(at, RequestHandle::NULL)?;
         }

@@ -69,7 +69,7 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
                 Some(Look::Complete(outcome, comm, freed)) => (outcome, comm, freed),
                 Some(Look::Pending) => return Outlook::Complete(pending(engine, &ids[next..])),
             };
-            note_failure(&mut failed, &outcome, comm);
+            record_failure(&mut failed, &outcome, comm);
             if freed {
                 // Cannot fail: the array was read before, so it is not null.
                 let _ = requests.set_at(next, RequestHandle::NULL);
@@ -84,7 +84,7 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
     for (at, handle) in own {
         let mut outcome = Status::EMPTY;
         general::settle(handle, &mut outcome);
-        note_failure(&mut failed, &outcome, CommHandle::SELF.0);
+        record_failure(&mut failed, &outcome, CommHandle::SELF.0);
         if !statuses.is_null() {
             statuses.set_at(at, to_abi(&outcome))?;
         }
@@ -99,7 +99,7 @@ fn pending(engine: &mut Engine, ids: &[Option<RequestId>]) -> u64 {
 }
 
 /// Records the communicator of the first failed operation.
-pub(super) fn note_failure(failed: &mut Option<usize>, outcome: &Status, comm: usize) {
+pub(super) fn record_failure(failed: &mut Option<usize>, outcome: &Status, comm: usize) {
     if outcome.error != 0 {
         failed.get_or_insert(comm);
     }
@@ -173,7 +173,7 @@ pub(super) fn some(
         if *freed {
             requests.set_at(*at, RequestHandle::NULL)?;
         }
-        note_failure(&mut failed, outcome, *comm);
+        record_failure(&mut failed, outcome, *comm);
         indices.set_at(place, *at as c_int)?;
         if !statuses.is_null() {
             statuses.set_at(place, to_abi(outcome))?;

@@ -7,7 +7,7 @@ mod program;
 
 use crate::Batch;
 use process::{Phase, Process, Said};
-use program::{EARLY_PROGRAMS, PROGRAMS};
+use program::{EARLY_PROGRAMS, PROGRAMS, RACING_PROGRAM};
 use simulation_kit::network::Links;
 use simulation_kit::schedule::Standstill;
 use simulation_kit::{Nothing, Random, Setup, Simulator, Trace, Violation};
@@ -21,17 +21,19 @@ simulation_kit::named! {
         /// A successor's threads go on by themselves while others still have operations of batches to make.
         LeadsAtOnce,
         /// The leader's events lack the operations that came before.
-        EdgesUntold,
+        EdgesUnsent,
         /// The leader sends no event for a busy lock.
-        MissUntold,
+        MissUnsent,
         /// The leader sends no event for a wait that timed out.
-        TimeOutUntold,
+        TimeOutUnsent,
         /// A writer does not wait for earlier readers.
         ReadersForgotten,
         /// A copy of the leader goes on as a leader.
         CopyLeads,
         /// A leader is copied with operations that are in no batch.
-        CopiedUntold,
+        CopiedUnsent,
+        /// A leader is copied between a thread's attempt of a call on the pipe and its record.
+        CopiedMidway,
         /// Output of a leader is seen before its siblings hold the batches it depends on.
         SeenEarly,
         /// A follower's threads go on by shortcuts past an event.
@@ -43,21 +45,33 @@ simulation_kit::named! {
         /// Threads send by one channel as they come.
         SendsAsItComes,
         /// The leader sends no result of an attempt on a channel.
-        OutcomeUntold,
+        OutcomeUnsent,
         /// A thread that may attempt a call on a channel, and waits for another to have made one, does not ask again.
         AttemptsUnasked,
         /// In a copy a wait on a channel keeps the outcome that it had where it was copied.
         KeepsWaited,
         /// The leader's calls on a channel lack the call that came before.
-        ChannelUntold,
+        ChannelUnsent,
         /// Operations of a thread that is gone are forgotten.
         GoneUnknown,
         /// The order begins before all threads are as far as in other replicas.
         BeginsBehind,
+        /// A thread that was woken and has not run yet counts as one that waits when the order begins.
+        WokenSeemsWaiting,
+        /// The order begins while a thread has yet to wake others after its last operation.
+        BeginsMidway,
+        /// A thread stands still with a lock that others need on the way to their limits.
+        StandsWithLock,
         /// A thread that waits when the order begins goes on from its own count.
         KeepsCounts,
         /// Threads that wait when the order begins sleep until a signal reaches them.
         LeavesAsleep,
+        /// A follower ends the order before it has made the operations of its leader's last batches.
+        EndsAtOnce,
+        /// A follower ends the order when its own program comes to that point.
+        LeavesOffAlone,
+        /// A thread waits for an operation of another one that has ended without it.
+        WaitsForEnded,
     }
 }
 
@@ -90,6 +104,19 @@ struct World {
     limits: Vec<u64>,
     /// Bound on the batches that a follower holds untaken: above it the leader's threads wait.
     held_max: usize,
+    /// True if the program comes to a point where the order ends.
+    may_end: bool,
+    /// True if the program races: each replica may take another path, and none may stand still.
+    is_racing: bool,
+    ended: Option<Ended>,
+}
+
+/// The end of the order in a leader.
+struct Ended {
+    /// Number of batches, with the empty one.
+    batches: usize,
+    /// Number of outputs that each thread had made.
+    said: Vec<usize>,
 }
 
 impl World {
@@ -126,16 +153,28 @@ impl World {
             return false;
         }
         let leads = at == self.leader;
-        if leads && self.live().any(|at| self.replicas[at].process.held.len() > self.held_max) {
+        let orders = leads && self.ended.is_none();
+        // A follower that takes no more batches, since it has parted or ended, is not waited for.
+        let is_behind =
+            |process: &Process| process.held.len() > self.held_max && !process.order.is_over() && !process.has_ended();
+        if orders && self.live().any(|at| is_behind(&self.replicas[at].process)) {
             return false;
         }
         let is_over = self.random.one_in(4);
+        if self.is_racing && !leads && self.passes_over(at, thread) {
+            self.replicas[at].process.part();
+        }
         let process = &mut self.replicas[at].process;
         let said = process.said(thread).len();
         let (has_run, batch) = process.step(thread, leads, is_over);
         let new = process.said(thread).get(said).copied();
         if let Some(batch) = batch {
             self.announce(batch);
+        }
+        if leads && self.ended.is_none() && self.replicas[at].process.order.is_over() {
+            self.announce_end();
+            // The thread's last act comes after the end, and is seen when siblings know that.
+            self.ended.iter_mut().for_each(|ended| ended.said[thread] = ended.said[thread].min(said));
         }
         // A successor repeats output of its predecessor that was seen.
         let is_new = self.seen[thread].len() + self.said[thread].len() == said;
@@ -147,6 +186,38 @@ impl World {
             self.say(|| format!("run     thread {thread} of {at}, which says {new:?}"));
         }
         has_run
+    }
+
+    /// Returns true if a thread's next operation is one that the leader's thread does not make: it has ended, and all
+    /// that it has made is known here.
+    fn passes_over(&self, at: usize, thread: usize) -> bool {
+        let (leader, replica) = (&self.replicas[self.leader], &self.replicas[at]);
+        let knows_all = replica.held == self.log.len() && replica.process.held.is_empty();
+        knows_all && leader.process.thread_has_ended(thread) && !replica.process.order.has_next(thread as u64)
+    }
+
+    /// The program of the leader comes to the point where the order ends. Some followers are there already.
+    fn end(&mut self) {
+        self.may_end = false;
+        for at in (0..REPLICAS).filter(|at| *at != self.leader) {
+            if self.random.one_in(2) {
+                let _ = self.replicas[at].process.order.leave_off();
+            }
+        }
+        let order = &mut self.replicas[self.leader].process.order;
+        if order.leave_off() {
+            let last = order.end();
+            last.into_iter().for_each(|batch| self.announce(batch));
+            self.announce_end();
+        }
+    }
+
+    fn announce_end(&mut self) {
+        self.announce(Batch::default());
+        let process = &self.replicas[self.leader].process;
+        let said = (0..self.said.len()).map(|thread| process.said(thread).len()).collect();
+        self.say(|| format!("ends    the order of the leader {}, after {said:?} outputs", self.leader));
+        self.ended = Some(Ended { batches: self.log.len(), said });
     }
 
     /// Makes output visible whose batches all live replicas hold.
@@ -168,6 +239,7 @@ impl World {
         let reaches = |at: usize| self.replicas[at].held + self.coming.under_way(at).count();
         let known = self.live().map(reaches).max().expect("one is live");
         self.log.truncate(known);
+        self.ended = self.ended.take().filter(|ended| ended.batches <= known);
         for at in 0..REPLICAS {
             let from = self.replicas[at].held + self.coming.under_way(at).count();
             self.log.iter().skip(from).for_each(|batch| self.coming.send(at, batch.clone()));
@@ -187,11 +259,19 @@ impl World {
 
     /// Puts a copy of a live replica in the place of a lost one.
     fn copy(&mut self) -> bool {
-        let Some(place) = (0..REPLICAS).find(|at| self.replicas[*at].is_lost) else { return false };
         let live: Vec<_> = self.live().collect();
         let source = self.random.pick(&live);
+        self.copy_of(source)
+    }
+
+    fn copy_of(&mut self, source: usize) -> bool {
+        let Some(place) = (0..REPLICAS).find(|at| self.replicas[*at].is_lost) else { return false };
+        // The cut waits for a thread between an attempt and its record.
+        if self.replicas[source].process.is_attempting() && self.mistake != Some(Mistake::CopiedMidway) {
+            return false;
+        }
         if source == self.leader
-            && self.mistake != Some(Mistake::CopiedUntold)
+            && self.mistake != Some(Mistake::CopiedUnsent)
             && let Some(batch) = self.replicas[source].process.order.cut()
         {
             self.announce(batch);
@@ -200,8 +280,13 @@ impl World {
         self.coming.forget(|at| at == place);
         let coming: Vec<_> = self.coming.under_way(source).cloned().collect();
         coming.into_iter().for_each(|batch| self.coming.send(place, batch));
+        let is_leaders = source == self.leader;
         let source = &self.replicas[source];
         self.replicas[place] = Replica { process: source.process.copy(), is_lost: false, held: source.held };
+        // The last moment at which the copy may know what nobody else does.
+        if is_leaders && self.losses_left > 0 && self.random.one_in(3) {
+            self.lose_leader();
+        }
         true
     }
 
@@ -278,12 +363,22 @@ impl Simulator for ThreadOrderSimulator {
 impl World {
     fn new(seed: u64, setup: &Setup<ThreadOrderSimulator>) -> Self {
         let (mut random, mistake) = (Random::new(seed), setup.mistake);
-        let is_early = random.one_in(4);
-        let program = if is_early { random.pick(&EARLY_PROGRAMS) } else { random.pick(&PROGRAMS) };
+        let is_racing = random.one_in(8);
+        let is_early = !is_racing && random.one_in(4);
+        let program = match (is_racing, is_early) {
+            (true, _) => RACING_PROGRAM,
+            (false, true) => random.pick(&EARLY_PROGRAMS),
+            (false, false) => random.pick(&PROGRAMS),
+        };
         let phase = if is_early { Phase::Early } else { Phase::Ordered };
         let losses_left = random.below(2 * REPLICAS);
+        let may_end = random.one_in(3);
         let held_max = random.pick(&[0, 1, 8, usize::MAX]);
-        let start = |at| Replica { process: Process::new(program, at == 0, mistake, phase), is_lost: false, held: 0 };
+        let races = [(); REPLICAS].map(|()| if is_racing { random.below(4) as u64 } else { 0 });
+        let start = |at| {
+            let process = Process::new(program, at == 0, mistake, phase, races[at]);
+            Replica { process, is_lost: false, held: 0 }
+        };
         Self {
             random,
             trace: setup.trace,
@@ -298,6 +393,9 @@ impl World {
             losses_left,
             limits: Vec::new(),
             held_max,
+            may_end,
+            is_racing,
+            ended: None,
         }
     }
 
@@ -318,6 +416,11 @@ impl World {
                     true
                 }
                 5 if self.random.one_in(10) && self.copy() => true,
+                9 if self.replicas[self.leader].process.is_attempting() && self.copy_of(self.leader) => true,
+                8 if self.may_end && self.has_begun() && self.random.one_in(10) => {
+                    self.end();
+                    true
+                }
                 _ => {
                     let thread = self.random.below(self.said.len());
                     self.run(at, thread)
@@ -340,10 +443,25 @@ impl World {
 }
 
 fn compare(world: &mut World) -> Result<(), Wrong> {
+    if world.is_racing {
+        return Ok(());
+    }
     while world.cut() {}
     (0..REPLICAS).for_each(|at| while world.deliver(at) {});
     world.show();
     let leader = world.replicas[world.leader].process.result();
+    if let Some(Ended { said, .. }) = &world.ended {
+        // From the end of the order on, threads run as they come.
+        let until = |all: &[Said]| -> Vec<Said> {
+            all.iter().zip(said).map(|(own, count)| own.iter().copied().take(*count).collect()).collect()
+        };
+        let differs = |at: &usize| until(&world.replicas[*at].process.result().0) != until(&leader.0);
+        return match world.live().find(differs) {
+            Some(at) => Err(Wrong::Differs(at)),
+            None if until(&leader.0) == until(&world.seen) => Ok(()),
+            None => Err(Wrong::Seen),
+        };
+    }
     for at in world.live() {
         if world.replicas[at].process.result() != leader {
             return Err(Wrong::Differs(at));

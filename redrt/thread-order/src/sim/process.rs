@@ -33,6 +33,12 @@ struct Lock {
     last_readers: Vec<Operation>,
 }
 
+impl Lock {
+    fn is_free(&self) -> bool {
+        self.owner.is_none() && self.readers.is_empty()
+    }
+}
+
 /// A wait in a condition variable.
 #[derive(Clone)]
 struct Waiting {
@@ -110,7 +116,7 @@ pub struct Process {
 
 /// A thread's request for a lock.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum LockMode {
     Alone,
     WithOthers,
     /// Only if it is free.
@@ -122,7 +128,8 @@ enum Wish {
 }
 
 impl Process {
-    pub fn new(program: Program, leads: bool, mistake: Option<Mistake>, phase: Phase) -> Self {
+    /// A process of this program. `race`: what its threads read without a lock, and may differ between replicas.
+    pub fn new(program: Program, leads: bool, mistake: Option<Mistake>, phase: Phase, race: u64) -> Self {
         let mut order = Order::new(leads);
         order.mistake = mistake;
         let thread = |me| Thread {
@@ -137,7 +144,8 @@ impl Process {
             has_ended: false,
         };
         let threads = (0..program.0).map(thread).collect();
-        let (held, memory, locks) = (VecDeque::new(), [0; VARIABLES], Default::default());
+        let (held, mut memory, locks) = (VecDeque::new(), [0; VARIABLES], Default::default());
+        memory[VARIABLES - 1] = race;
         Self {
             order,
             phase,
@@ -169,6 +177,20 @@ impl Process {
         self.threads.iter().all(|thread| thread.has_ended)
     }
 
+    /// Returns true if a thread has attempted a call on the pipe and not recorded it.
+    pub fn is_attempting(&self) -> bool {
+        self.attempting.is_some()
+    }
+
+    pub fn thread_has_ended(&self, thread: usize) -> bool {
+        self.threads[thread].has_ended
+    }
+
+    /// Ends the order here: the program has taken another path than in the leader.
+    pub fn part(&mut self) {
+        let _ = self.order.end();
+    }
+
     /// Output of its threads, and its memory.
     pub fn result(&self) -> (Vec<Said>, Memory) {
         (self.threads.iter().map(|thread| thread.said.clone()).collect(), self.memory)
@@ -185,8 +207,8 @@ impl Process {
 
     /// How far its threads are: the number of their operations, or that they wait.
     pub fn counts(&self) -> Vec<u64> {
-        let count = |(thread, made): (&Thread, &u64)| if Self::waits(thread) { u64::MAX } else { *made };
-        self.threads.iter().zip(&self.early).map(count).collect()
+        let count = |(thread, made): (usize, &u64)| if self.waits(thread) { u64::MAX } else { *made };
+        self.early.iter().enumerate().map(count).collect()
     }
 
     /// Lets threads go on until they are as far as in the replica where they are furthest.
@@ -194,26 +216,47 @@ impl Process {
         self.limits = limits;
     }
 
-    /// Returns true if all threads but the first one are at their limits, wait or have ended.
+    /// Returns true if no thread but the first one goes on by itself: each stands still before an operation at its
+    /// limit, waits for another, or has ended.
     pub fn may_begin(&self) -> bool {
-        let is_there = |(thread, made): (usize, &u64)| {
-            let of = &self.threads[thread];
-            *made >= self.limits[thread] || Self::waits(of) || of.has_ended
+        let rests = |thread: usize| {
+            let is_there = self.early[thread] >= self.limits[thread];
+            let stands = is_there && self.takes_lock(thread).is_some() && !self.keeps_going(thread);
+            let stands = stands || is_there && self.has(Mistake::BeginsMidway);
+            let is_blocked = self.takes_lock(thread).is_some_and(|lock| !self.locks[lock].is_free());
+            stands || is_blocked || self.waits(thread) || self.threads[thread].has_ended
         };
-        !self.limits.is_empty() && self.early.iter().enumerate().skip(1).all(is_there)
+        !self.limits.is_empty() && (1..self.threads.len()).all(rests)
     }
 
-    fn waits(thread: &Thread) -> bool {
-        thread.waiting.as_ref().is_some_and(|waiting| !waiting.is_woken)
+    /// The lock that a thread takes next, if that is its next act.
+    fn takes_lock(&self, thread: usize) -> Option<usize> {
+        match (self.program.1)(thread)[self.threads[thread].at] {
+            Instruction::Lock(lock) => Some(lock),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a thread goes on beyond its limit, to give back a lock.
+    fn keeps_going(&self, thread: usize) -> bool {
+        !self.has(Mistake::StandsWithLock) && self.locks.iter().any(|lock| lock.owner == Some(thread))
+    }
+
+    /// Returns true if a thread waits and no other has woken it.
+    fn waits(&self, thread: usize) -> bool {
+        let Thread { waiting, came, .. } = &self.threads[thread];
+        let seems = self.has(Mistake::WokenSeemsWaiting);
+        waiting.as_ref().is_some_and(|waiting| seems || !waiting.is_woken)
+            || came.is_some_and(|(round, _)| seems || self.barrier.0 == round)
     }
 
     /// Begins the order: its threads have made operations. The one that begins it is at the same point in all replicas,
     /// whatever it has made.
     pub fn begin(&mut self) {
         self.early[0] = 0;
-        for (number, (thread, made)) in self.threads.iter().zip(&self.early).enumerate() {
-            self.order.adopt(number as u64, Point { made: *made, waits: Self::waits(thread) });
-            if thread.has_ended {
+        for number in 0..self.threads.len() {
+            self.order.adopt(number as u64, Point { made: self.early[number], waits: self.waits(number) });
+            if self.threads[number].has_ended {
                 self.order.leave(number as u64);
             }
         }
@@ -224,7 +267,7 @@ impl Process {
     /// Returns true if a thread may make an operation before the order begins.
     fn may_be_early(&self, thread: usize) -> bool {
         let limit = self.limits.get(thread).copied().unwrap_or(0);
-        self.phase == Phase::Early || self.early[thread] < limit
+        self.phase == Phase::Early || self.early[thread] < limit || self.keeps_going(thread)
     }
 
     /// Treatment of a thread's next operation, by the batches held.
@@ -232,7 +275,12 @@ impl Process {
         if self.phase != Phase::Ordered {
             return if self.may_be_early(thread as usize) { Step::Free } else { Step::Wait };
         }
-        self.order.next_by(thread, || self.held.pop_front())
+        let step = self.order.next_by(thread, || self.held.pop_front());
+        if step == Step::Wait && self.order.ended_before(thread).is_some() {
+            self.part();
+            return Step::Over;
+        }
+        step
     }
 
     /// Takes the place of a lost leader, with all batches it holds.
@@ -248,10 +296,11 @@ impl Process {
     }
 
     /// Takes a lock if the order and its owner permit. Returns the call's result; `None` for not yet.
-    fn acquire(&mut self, thread: usize, lock: usize, wish: Wish) -> Option<i32> {
+    fn acquire(&mut self, thread: usize, lock: usize, mode: LockMode) -> Option<i32> {
         let number = thread as u64;
-        let is_shared = wish == Wish::WithOthers;
+        let is_shared = mode == LockMode::WithOthers;
         let Lock { owner, readers, last, last_readers } = &self.locks[lock];
+        let is_early = self.phase != Phase::Ordered;
         let is_free = owner.is_none() && (is_shared || readers.is_empty());
         let mut after: Vec<Operation> = last.iter().copied().collect();
         if !is_shared && !self.has(Mistake::ReadersForgotten) {
@@ -261,11 +310,16 @@ impl Process {
         let counts = self.order.counts(number);
         let may_count = match counts.shortcut() {
             Shortcut::Follows => true,
-            _ if self.phase != Phase::Ordered => false,
-            Shortcut::Leads => wish == Wish::Alone && after.is_empty(),
+            _ if is_early => false,
+            Shortcut::Leads => mode == LockMode::Alone && after.is_empty(),
             Shortcut::Ask | Shortcut::Unordered => false,
         };
-        let step = if may_count { Step::Decided { takes: true, result: 0 } } else { self.next(number) };
+        let step = match mode {
+            _ if may_count => Step::Decided { takes: true, result: 0 },
+            // A thread that was woken goes on up to its next lock.
+            LockMode::Again { .. } if is_early => Step::Free,
+            _ => self.next(number),
+        };
         let (operation, takes, result) = match step {
             _ if may_count && !is_free => return None,
             Step::Wait => return None,
@@ -276,23 +330,32 @@ impl Process {
                 }
                 (self.order.follow(number), takes, result)
             }
-            Step::Free if self.phase != Phase::Ordered => {
+            Step::Free if is_early => {
                 if !is_free {
                     return None;
                 }
                 self.early[thread] += 1;
                 (Operation { thread: number, number: 0 }, true, 0)
             }
-            Step::Free => {
-                let result = match wish {
-                    Wish::Attempt if !is_free => BUSY,
+            Step::Over => {
+                let result = match mode {
+                    LockMode::Attempt if !is_free => BUSY,
                     _ if !is_free => return None,
-                    Wish::Again { has_timed_out: true } if !self.has(Mistake::TimeOutUntold) => TIMED_OUT,
+                    LockMode::Again { has_timed_out: true } => TIMED_OUT,
+                    _ => 0,
+                };
+                (Operation { thread: number, number: 0 }, result != BUSY, result)
+            }
+            Step::Free => {
+                let result = match mode {
+                    LockMode::Attempt if !is_free => BUSY,
+                    _ if !is_free => return None,
+                    LockMode::Again { has_timed_out: true } if !self.has(Mistake::TimeOutUnsent) => TIMED_OUT,
                     _ => 0,
                 };
                 let takes = result != BUSY;
-                let is_said = takes || !self.has(Mistake::MissUntold);
-                let after = if takes && !self.has(Mistake::EdgesUntold) { after } else { Vec::new() };
+                let is_said = takes || !self.has(Mistake::MissUnsent);
+                let after = if takes && !self.has(Mistake::EdgesUnsent) { after } else { Vec::new() };
                 let told = if is_said { result } else { 0 };
                 (self.order.record(number, after, takes || !is_said, told), takes, result)
             }
@@ -338,6 +401,11 @@ impl Process {
         if self.barrier.0 == round {
             return None;
         }
+        if self.phase != Phase::Ordered {
+            self.early[thread] += 1;
+            self.threads[thread].came = None;
+            return Some(is_last);
+        }
         let counts = self.order.counts(number);
         let result = match counts.shortcut() {
             Shortcut::Follows => {
@@ -357,6 +425,8 @@ impl Process {
                     self.order.follow(number);
                     result
                 }
+                Step::Over if is_last => LAST,
+                Step::Over => 0,
                 // This process leads now: the thread comes here again.
                 Step::Free | Step::Wait => return None,
             },
@@ -390,6 +460,14 @@ impl Process {
         let step = if may_attempt && self.has(Mistake::AttemptsUnasked) { Step::Free } else { self.next(number) };
         match step {
             Step::Wait => Exchanged::NotYet,
+            Step::Over => {
+                self.attempting = self.attempting.filter(|other| *other != thread);
+                let done = self.threads[thread].done.take();
+                let result = done
+                    .map_or_else(|| attempt(self, thread), |(Done::Attempted(result) | Done::Waited(result))| result);
+                self.threads[thread].waits = waits && result == WOULD_BLOCK && !is_over;
+                if self.threads[thread].waits { Exchanged::Attempted } else { Exchanged::Is(result) }
+            }
             Step::Free => {
                 if let Some(done) = self.threads[thread].done.take() {
                     let (Done::Attempted(result) | Done::Waited(result)) = done;
@@ -412,7 +490,7 @@ impl Process {
             }
             Step::Decided { result, .. } => {
                 let is_found = self.order.found(number) == [result as u8];
-                assert!(is_found || self.has(Mistake::OutcomeUntold), "a result comes with what was found");
+                assert!(is_found || self.has(Mistake::OutcomeUnsent), "a result comes with what was found");
                 let done = self.threads[thread].done.take();
                 self.threads[thread].has_asked = false;
                 self.attempting = self.attempting.filter(|other| *other != thread);
@@ -467,16 +545,16 @@ impl Process {
         let mut batch = None;
         match instruction {
             Instruction::Lock(lock) => {
-                if self.acquire(thread, lock, Wish::Alone).is_none() {
+                if self.acquire(thread, lock, LockMode::Alone).is_none() {
                     return (false, None);
                 }
             }
             Instruction::Read(lock) => {
-                if self.acquire(thread, lock, Wish::WithOthers).is_none() {
+                if self.acquire(thread, lock, LockMode::WithOthers).is_none() {
                     return (false, None);
                 }
             }
-            Instruction::TryLock(lock) => match self.acquire(thread, lock, Wish::Attempt) {
+            Instruction::TryLock(lock) => match self.acquire(thread, lock, LockMode::Attempt) {
                 Some(result) => self.threads[thread].own.got = result == 0,
                 None => return (false, None),
             },
@@ -496,7 +574,7 @@ impl Process {
                 if !may_end && !is_decided {
                     return (false, None);
                 }
-                let Some(result) = self.acquire(thread, lock, Wish::Again { has_timed_out }) else {
+                let Some(result) = self.acquire(thread, lock, LockMode::Again { has_timed_out }) else {
                     return (false, None);
                 };
                 let has_failed = result != 0 || has_timed_out && !is_decided;
@@ -531,6 +609,7 @@ impl Process {
                 match self.next(number) {
                     _ if self.has(Mistake::SendsAsItComes) => {}
                     Step::Wait => return (false, None),
+                    Step::Over => {}
                     Step::Free => _ = self.order.record_on(CHANNEL, number),
                     Step::Decided { .. } => _ = self.order.follow_on(CHANNEL, number),
                 }

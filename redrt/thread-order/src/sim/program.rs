@@ -310,11 +310,123 @@ const EARLY_WATCHER: &[Instruction] = &[
     End,
 ];
 
+/// Meets the others at a barrier before it waits, and then takes its turn.
+const EARLY_CROWD: &[Instruction] = &[
+    Barrier,
+    Lock(0),
+    JumpIf(|memory, _| memory[2] == 1, 5),
+    Wait { condition: 0, lock: 0, is_timed: false },
+    Jump(2),
+    Do(|memory, own| {
+        memory[3] = mix(memory[3], own.me);
+        own.value = memory[3];
+    }),
+    Unlock(0),
+    Output,
+    End,
+];
+
+/// Meets the others, begins, and lets them go on.
+const EARLY_CALLER: &[Instruction] =
+    &[Barrier, Init, Lock(0), Do(|memory, _| memory[2] = 1), Broadcast(0), Unlock(0), End];
+
+/// Gives items one by one, and says so without the lock.
+const EARLY_TALKER: &[Instruction] = &[
+    Lock(0),
+    Do(|memory, own| {
+        memory[0] += 1;
+        own.number += 1;
+    }),
+    Unlock(0),
+    Signal(0),
+    JumpIf(|_, own| own.number < 6, 0),
+    End,
+];
+
+/// Takes them. The order decides how many of them come once another thread has looked.
+const EARLY_LISTENER: &[Instruction] = &[
+    Lock(0),
+    JumpIf(|memory, _| memory[0] > 0, 5),
+    JumpIf(|memory, _| memory[1] == 6, 7),
+    Wait { condition: 0, lock: 0, is_timed: false },
+    Jump(1),
+    Do(|memory, own| {
+        memory[0] -= 1;
+        memory[1] += 1;
+        if memory[2] == 1 {
+            own.value = mix(own.value, memory[1]);
+        }
+    }),
+    Jump(1),
+    Unlock(0),
+    Output,
+    End,
+];
+
+/// Begins, and looks at how many there are.
+const EARLY_LOOKER: &[Instruction] = &[
+    Init,
+    Lock(0),
+    Do(|memory, own| {
+        own.value = memory[1];
+        memory[2] = 1;
+    }),
+    Unlock(0),
+    Output,
+    End,
+];
+
+/// Adds up with a lock within another one, and then in the order of arrival.
+const EARLY_NESTED: &[Instruction] = &[
+    Lock(0),
+    Lock(1),
+    Do(|memory, own| {
+        memory[0] += own.me;
+        own.number += 1;
+    }),
+    Unlock(1),
+    Unlock(0),
+    JumpIf(|_, own| own.number < 4, 0),
+    Lock(1),
+    JumpIf(|memory, _| memory[2] == 1, 10),
+    Wait { condition: 0, lock: 1, is_timed: false },
+    Jump(7),
+    Do(|memory, own| {
+        memory[3] = mix(memory[3], own.me);
+        own.value = memory[3];
+    }),
+    Unlock(1),
+    Output,
+    End,
+];
+
+/// Begins, and lets others go on.
+const EARLY_OPENER: &[Instruction] = &[Init, Lock(1), Do(|memory, _| memory[2] = 1), Broadcast(0), Unlock(1), End];
+
 /// Programs with threads that are older than the order.
-pub const EARLY_PROGRAMS: [Program; 2] = [
+pub const EARLY_PROGRAMS: [Program; 5] = [
     (4, |thread| if thread == 0 { EARLY_GIVER } else { EARLY_WORKER }),
     (3, |thread| if thread == 0 { EARLY_WATCHER } else { EARLY_COUNTER }),
+    (4, |thread| if thread == 0 { EARLY_CALLER } else { EARLY_CROWD }),
+    (3, |thread| [EARLY_LOOKER, EARLY_TALKER, EARLY_LISTENER][thread]),
+    (4, |thread| if thread == 0 { EARLY_OPENER } else { EARLY_NESTED }),
 ];
+
+/// Takes a lock as often as it reads in memory that no lock protects.
+const RACER: &[Instruction] = &[
+    Lock(0),
+    Do(|memory, own| {
+        own.number += 1;
+        memory[1] = mix(memory[1], own.me);
+    }),
+    Unlock(0),
+    Output,
+    JumpIf(|memory, own| own.number < 3 + (own.me % 2) * memory[VARIABLES - 1], 0),
+    End,
+];
+
+/// Threads of each replica go by another path.
+pub const RACING_PROGRAM: Program = (4, |_| RACER);
 
 pub const PROGRAMS: [Program; 7] = [
     (3, |_| WORKER),

@@ -98,18 +98,20 @@ fn a_dialled_address_connects_refuses_or_times_out() {
 fn one_byte_now_and_then_holds_a_place_no_longer_than_silence() {
     let mut door = door(&[1], 0);
     let mut slow = stranger([127, 0, 0, 1], door.address());
-    work(&mut door, |door, _| (door.guests.len() == 1).then_some(()));
-    let until = door.guests.values().next().unwrap().until;
+    work(&mut door, |door, _| (door.all_unauthenticated.len() == 1).then_some(()));
+    let until = door.all_unauthenticated.values().next().unwrap().until;
     assert!(until <= Instant::now() + HANDSHAKE_TIME_MAX);
     for count in 1..20 {
         slow.write_all(&[7]).unwrap();
-        work(&mut door, |door, _| door.guests.values().any(|guest| guest.heard.len() == count).then_some(()));
+        work(&mut door, |door, _| {
+            door.all_unauthenticated.values().any(|unauthenticated| unauthenticated.heard.len() == count).then_some(())
+        });
     }
-    let guest = door.guests.values_mut().next().unwrap();
-    assert_eq!(guest.until, until, "what it says does not put it off");
-    guest.until = Instant::now();
+    let unauthenticated = door.all_unauthenticated.values_mut().next().unwrap();
+    assert_eq!(unauthenticated.until, until, "what it says does not put it off");
+    unauthenticated.until = Instant::now();
     assert_eq!(refused(&mut door).error.kind(), ErrorKind::TimedOut);
-    assert!(door.guests.is_empty());
+    assert!(door.all_unauthenticated.is_empty());
 }
 
 #[test]
@@ -117,17 +119,17 @@ fn a_flood_of_strangers_costs_a_bound_and_keeps_nobody_out() {
     let mut door = door(&[1], 0);
     let address = door.address();
     // All from one address, more than there are places, and all silent.
-    let flood: Vec<_> = (0..GUESTS_MAX + 40).map(|_| stranger([127, 0, 0, 9], address)).collect();
+    let flood: Vec<_> = (0..UNAUTHENTICATED_MAX + 40).map(|_| stranger([127, 0, 0, 9], address)).collect();
     let mut told = 0;
     let mut count = |door: &Door, met: &[Met]| {
-        assert!(door.guests.len() <= GUESTS_MAX, "{}", door.guests.len());
+        assert!(door.all_unauthenticated.len() <= UNAUTHENTICATED_MAX, "{}", door.all_unauthenticated.len());
         told += met.iter().filter(|met| matches!(met, Met::Refused(_))).count();
     };
     work(&mut door, |door, met| {
         count(door, &met);
         (door.next as usize == flood.len()).then_some(())
     });
-    assert_eq!(door.guests.len(), GUESTS_MAX);
+    assert_eq!(door.all_unauthenticated.len(), UNAUTHENTICATED_MAX);
     let connecting = std::thread::spawn(move || dial(address, &secret(1), PATIENCE));
     work(&mut door, |door, met| {
         count(door, &met);
@@ -142,7 +144,7 @@ fn replayed_greetings_fail_are_bounded_and_keep_nobody_out() {
     let mut door = door(&[1], 0);
     let (_, greeting) = Connecting::begin(&secret(1).sealing(true)).unwrap();
     let mut replays = Vec::new();
-    for _ in 0..GUESTS_MAX + 10 {
+    for _ in 0..UNAUTHENTICATED_MAX + 10 {
         let mut replay = stranger([127, 0, 0, 9], door.address());
         replay.write_all(&greeting).unwrap();
         replays.push(replay);
@@ -151,20 +153,23 @@ fn replayed_greetings_fail_are_bounded_and_keep_nobody_out() {
             (door.next as usize == replays.len()).then_some(())
         });
     }
-    assert!(door.guests.len() <= GUESTS_MAX);
+    assert!(door.all_unauthenticated.len() <= UNAUTHENTICATED_MAX);
     // A slow stranger is not driven out by replays, which are further on in the handshake.
     let genuine = stranger([127, 0, 0, 1], door.address());
     work(&mut door, |door, _| (door.next as usize == replays.len() + 1).then_some(()));
-    for _ in 0..GUESTS_MAX {
+    for _ in 0..UNAUTHENTICATED_MAX {
         let mut replay = stranger([127, 0, 0, 9], door.address());
         replay.write_all(&greeting).unwrap();
         replays.push(replay);
         work(&mut door, |door, _| (door.next as usize == replays.len() + 1).then_some(()));
     }
     let own = genuine.local_addr().unwrap();
-    assert!(door.guests.len() <= GUESTS_MAX && door.guests.values().any(|guest| guest.address == own));
-    door.guests.values_mut().for_each(|guest| guest.until = Instant::now());
-    work(&mut door, |door, _| door.guests.is_empty().then_some(()));
+    assert!(
+        door.all_unauthenticated.len() <= UNAUTHENTICATED_MAX
+            && door.all_unauthenticated.values().any(|unauthenticated| unauthenticated.address == own)
+    );
+    door.all_unauthenticated.values_mut().for_each(|unauthenticated| unauthenticated.until = Instant::now());
+    work(&mut door, |door, _| door.all_unauthenticated.is_empty().then_some(()));
 }
 
 #[test]
@@ -186,5 +191,5 @@ fn a_visitor_that_goes_away_leaves_nothing() {
     let gone = stranger([127, 0, 0, 1], door.address());
     gone.shutdown(Shutdown::Both).unwrap();
     assert_eq!(refused(&mut door).error.kind(), ErrorKind::UnexpectedEof);
-    assert!(door.guests.is_empty());
+    assert!(door.all_unauthenticated.is_empty());
 }

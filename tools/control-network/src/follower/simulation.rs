@@ -1,5 +1,5 @@
-//! Simulation of a daemon and its roots. Each may be killed, or be stopped and go on after it was replaced, at any
-//! moment.
+//! Simulation of a daemon and its coordinators. Each may be killed, or be stopped and go on after it was replaced, at
+//! any moment.
 
 use super::{Follower, Request};
 use crate::session::Session;
@@ -11,11 +11,11 @@ use std::rc::Rc;
 simulation_kit::named! {
     /// A planted mistake, for the simulation to find.
     pub enum Mistake {
-        /// Daemon: every root that calls is followed, whatever its term.
+        /// Daemon: every coordinator that calls is followed, whatever its term.
         FollowsOlder,
-        /// Daemon: messages of a root count before it has answered.
-        HearsUnsettled,
-        /// Root: a message is acknowledged before it is in the journal.
+        /// Daemon: messages of a coordinator count before it has answered.
+        HandlesUnsettled,
+        /// Coordinator: a message is acknowledged before it is in the journal.
         AcknowledgesFirst,
     }
 }
@@ -34,20 +34,20 @@ enum Down {
     Taken(u64),
 }
 
-/// A connection between daemon and root. Frames may arrive after either end has given it up.
+/// A connection between daemon and coordinator. Frames may arrive after either end has given it up.
 struct Link {
-    root: usize,
+    coordinator: usize,
     up: VecDeque<Up>,
     down: VecDeque<Down>,
 }
 
-/// A root. It answers each message of the daemon with one of its own, with the same content.
-struct Root {
+/// A coordinator. It answers each message of the daemon with one of its own, with the same content.
+struct Coordinator {
     term: Term,
     session: Session,
     /// Newest request that it has answered, and the link of that.
     way: Option<(u32, usize)>,
-    /// True once it was killed, or another root has the journal: it may repeat what it has sent.
+    /// True once it was killed, or another coordinator has the journal: it may repeat what it has sent.
     is_replaced: bool,
     /// Messages that it has handled, in order.
     heard: Vec<u64>,
@@ -60,14 +60,14 @@ struct World {
     told: Vec<u64>,
     /// Highest term that has called the daemon.
     called: Term,
-    /// True once a root with a lower term was heard after that.
+    /// True once a coordinator with a lower term was heard after that.
     is_misled: bool,
     journal: Vec<u64>,
-    roots: Vec<Root>,
+    coordinators: Vec<Coordinator>,
     links: Vec<Link>,
     /// The daemon's connection: index into `links`.
     way: Option<usize>,
-    /// Root that the daemon would connect to.
+    /// Coordinator that the daemon would connect to.
     followed: usize,
     mistake: Option<Mistake>,
     trace: Trace,
@@ -80,8 +80,13 @@ fn number(body: &Rc<[u8]>) -> u64 {
 impl World {
     fn new(setup: &Setup<FollowerSimulator>) -> Self {
         let mistake = setup.mistake;
-        let root =
-            Root { term: Term(0), session: Session::default(), way: None, is_replaced: false, heard: Vec::new() };
+        let coordinator = Coordinator {
+            term: Term(0),
+            session: Session::default(),
+            way: None,
+            is_replaced: false,
+            heard: Vec::new(),
+        };
         let mut world = Self {
             daemon: Follower { mistake, ..Follower::default() },
             said: 0,
@@ -89,7 +94,7 @@ impl World {
             called: Term(0),
             is_misled: false,
             journal: Vec::new(),
-            roots: vec![root],
+            coordinators: vec![coordinator],
             links: Vec::new(),
             way: None,
             followed: 0,
@@ -101,8 +106,8 @@ impl World {
     }
 
     fn connect(&mut self) {
-        let root = self.followed;
-        self.links.push(Link { root, up: VecDeque::new(), down: VecDeque::new() });
+        let coordinator = self.followed;
+        self.links.push(Link { coordinator, up: VecDeque::new(), down: VecDeque::new() });
         self.way = Some(self.links.len() - 1);
         self.daemon.asks_again();
         let request = self.daemon.request();
@@ -115,55 +120,65 @@ impl World {
         }
     }
 
-    /// Adds a root in place of the newest one, which was killed or stopped, with the journal's contents.
+    /// Adds a coordinator in place of the newest one, which was killed or stopped, with the journal's contents.
     fn replace(&mut self) {
-        self.trace.say(|| format!("root {} is replaced", self.roots.len() - 1));
-        let newest = self.roots.last_mut().expect("there is one");
+        self.trace.say(|| format!("coordinator {} is replaced", self.coordinators.len() - 1));
+        let newest = self.coordinators.last_mut().expect("there is one");
         newest.is_replaced = true;
         let term = newest.term.next();
         let mut session = Session::restored(self.journal.len() as u64, 0, Vec::new());
         self.journal.iter().for_each(|said| session.keep(said.to_le_bytes().to_vec().into()));
-        self.roots.push(Root { term, session, way: None, is_replaced: false, heard: self.journal.clone() });
+        self.coordinators.push(Coordinator {
+            term,
+            session,
+            way: None,
+            is_replaced: false,
+            heard: self.journal.clone(),
+        });
     }
 
-    /// Lets a root call the daemon, perhaps long after it was replaced.
-    fn call(&mut self, root: usize) {
-        self.trace.say(|| format!("root {root} calls the daemon"));
-        self.called = self.called.max(self.roots[root].term);
-        if self.daemon.called(self.roots[root].term) {
-            (self.way, self.followed) = (None, root);
+    /// Lets a coordinator call the daemon, perhaps long after it was replaced.
+    fn call(&mut self, coordinator: usize) {
+        self.trace.say(|| format!("coordinator {coordinator} calls the daemon"));
+        self.called = self.called.max(self.coordinators[coordinator].term);
+        if self.daemon.called(self.coordinators[coordinator].term) {
+            (self.way, self.followed) = (None, coordinator);
         }
     }
 
-    /// Lets a root handle its next frame of a link.
-    fn root_works(&mut self, link: usize) {
+    /// Lets a coordinator handle its next frame of a link.
+    fn coordinator_works(&mut self, link: usize) {
         let Some(frame) = self.links[link].up.pop_front() else { return };
-        self.trace.say(|| format!("root {} hears {frame:?}", self.links[link].root));
-        let root = &mut self.roots[self.links[link].root];
+        self.trace.say(|| format!("coordinator {} hears {frame:?}", self.links[link].coordinator));
+        let coordinator = &mut self.coordinators[self.links[link].coordinator];
         let down = &mut self.links[link].down;
         match frame {
-            // The root learns that it was replaced.
-            Up::Attach(request) if request.term > root.term => {}
+            // The coordinator learns that it was replaced.
+            Up::Attach(request) if request.term > coordinator.term => {}
             // The daemon has a newer connection.
-            Up::Attach(request) if root.way.is_some_and(|(newest, _)| newest >= request.attachment) => {}
-            Up::Message(..) | Up::Taken(_) if root.way.is_none_or(|(_, way)| way != link) => {}
+            Up::Attach(request) if coordinator.way.is_some_and(|(newest, _)| newest >= request.attachment) => {}
+            Up::Message(..) | Up::Taken(_) if coordinator.way.is_none_or(|(_, way)| way != link) => {}
             Up::Attach(Request { attachment, received, .. }) => {
-                root.way = Some((attachment, link));
-                let missing: Vec<_> = root.session.missing(received).collect();
-                down.push_back(Down::Attached { attachment, term: root.term, received: root.session.received() });
+                coordinator.way = Some((attachment, link));
+                let missing: Vec<_> = coordinator.session.missing(received).collect();
+                down.push_back(Down::Attached {
+                    attachment,
+                    term: coordinator.term,
+                    received: coordinator.session.received(),
+                });
                 down.extend(missing.iter().map(|body| Down::Message(number(body))));
             }
-            Up::Taken(count) => root.session.taken(count),
-            // A replaced root cannot write to the journal any more, so it acknowledges nothing.
-            Up::Message(..) if root.is_replaced => {}
-            Up::Message(position, said) if position == root.session.received() => {
-                root.session.count(8);
-                root.heard.push(said);
+            Up::Taken(count) => coordinator.session.taken(count),
+            // A replaced coordinator cannot write to the journal any more, so it acknowledges nothing.
+            Up::Message(..) if coordinator.is_replaced => {}
+            Up::Message(position, said) if position == coordinator.session.received() => {
+                coordinator.session.count(8);
+                coordinator.heard.push(said);
                 if self.mistake != Some(Mistake::AcknowledgesFirst) || said % 3 > 0 {
                     self.journal.push(said);
                 }
-                root.session.keep(said.to_le_bytes().to_vec().into());
-                down.extend([Down::Taken(root.session.received()), Down::Message(said)]);
+                coordinator.session.keep(said.to_le_bytes().to_vec().into());
+                down.extend([Down::Taken(coordinator.session.received()), Down::Message(said)]);
             }
             Up::Message(..) => {}
         }
@@ -173,8 +188,8 @@ impl World {
     fn daemon_works(&mut self) {
         let Some(way) = self.way else { return };
         let Some(frame) = self.links[way].down.pop_front() else { return };
-        self.trace.say(|| format!("the daemon hears {frame:?} of root {}", self.links[way].root));
-        let term = self.roots[self.links[way].root].term;
+        self.trace.say(|| format!("the daemon hears {frame:?} of coordinator {}", self.links[way].coordinator));
+        let term = self.coordinators[self.links[way].coordinator].term;
         match frame {
             Down::Attached { attachment, term, received } => {
                 let missing: Vec<_> = self.daemon.attached(attachment, term, received).into_iter().flatten().collect();
@@ -202,11 +217,11 @@ impl World {
                     self.send_up(Up::Message(position, said));
                 }
             }
-            4..9 => self.root_works(which % self.links.len()),
+            4..9 => self.coordinator_works(which % self.links.len()),
             9..14 => self.daemon_works(),
             14 => self.replace(),
-            15 => self.call(which % self.roots.len()),
-            16 => self.call(self.roots.len() - 1),
+            15 => self.call(which % self.coordinators.len()),
+            16 => self.call(self.coordinators.len() - 1),
             17 => {
                 self.way = None;
                 self.daemon.way_lost();
@@ -221,14 +236,14 @@ impl World {
         }
     }
 
-    /// Runs without further harm: the newest root has the daemon, and both have sent everything.
+    /// Runs without further harm: the newest coordinator has the daemon, and both have sent everything.
     fn settle(&mut self) {
-        self.call(self.roots.len() - 1);
+        self.call(self.coordinators.len() - 1);
         if self.way.is_none() {
             self.connect();
         }
         for _ in 0..10_000 {
-            (0..self.links.len()).for_each(|link| self.root_works(link));
+            (0..self.links.len()).for_each(|link| self.coordinator_works(link));
             self.daemon_works();
         }
     }
@@ -236,22 +251,22 @@ impl World {
     /// The broken invariant, if any.
     fn check(&self) -> Option<String> {
         let all: Vec<_> = (0..self.said).collect();
-        if self.roots.last().is_some_and(|root| root.heard != all) {
+        if self.coordinators.last().is_some_and(|coordinator| coordinator.heard != all) {
             return Some("what a daemon has said is lost or comes twice".into());
         }
         if self.told != all {
             return Some(format!("a daemon was told {:?} for {} messages", self.told, self.said));
         }
-        self.is_misled.then(|| "an older root was heeded after a newer one had called".into())
+        self.is_misled.then(|| "an older coordinator was heeded after a newer one had called".into())
     }
 }
 
-/// The simulator of a daemon and its roots.
+/// The simulator of a daemon and its coordinators.
 pub enum FollowerSimulator {}
 
 impl Simulator for FollowerSimulator {
     const NAME: &'static str = "follower";
-    const ABOUT: &'static str = "A daemon and its roots, which are killed, or stop and wake up when replaced";
+    const ABOUT: &'static str = "A daemon and its coordinators, which are killed, or stop and wake up when replaced";
     type Faults = Nothing;
     type Mistake = Mistake;
     type Shape = ();
@@ -265,7 +280,7 @@ impl Simulator for FollowerSimulator {
         world.settle();
         match world.check() {
             Some(wrong) => Err(wrong.into()),
-            None => Ok(format!("{} messages, {} roots", world.said, world.roots.len())),
+            None => Ok(format!("{} messages, {} coordinators", world.said, world.coordinators.len())),
         }
     }
 }
@@ -276,7 +291,7 @@ mod tests {
     use simulation_kit::{Named, sweep};
 
     #[test]
-    fn roots_that_are_killed_or_stopped_and_wake_up_do_no_harm() {
+    fn coordinators_that_are_killed_or_wake_up_do_no_harm() {
         sweep::right::<FollowerSimulator>(0..400, &Setup::default());
     }
 

@@ -1,18 +1,18 @@
-//! Simulation of daemons below each other. A daemon must hear only the root that it follows, although messages come
-//! through the daemon above, which may follow another root already or pass on words of an older one.
+//! Simulation of daemons below each other. A daemon must hear only the coordinator that it follows, although messages
+//! come through the daemon above, which may follow another coordinator already or pass on words of an older one.
 //!
 //! ```text
-//!   roots, the newest of which has the journal
-//!     ║   ╲          a daemon connects to a root itself when it was called, or when its way is lost,
+//!   coordinators, the newest of which has the journal
+//!     ║   ╲          a daemon connects to a coordinator itself when it was called, or when its way is lost,
 //!   above  ╲         and never to another daemon again
 //!     │     ╲
 //!   middle   ╲
 //!     │
 //!   below
 //! ```
-//! Messages go to one daemon or to all. A root that takes over repeats the same messages in the same order, which
-//! follow from the journal. So the test is that each daemon hears exactly those. Views therefore need only a number for
-//! processes, which hear of views from their daemon.
+//! Messages go to one daemon or to all. A coordinator that takes over repeats the same messages in the same order,
+//! which follow from the journal. So the test is that each daemon hears exactly those. Views therefore need only a
+//! number for processes, which hear of views from their daemon.
 
 use super::simulation::Mistake as OfFollower;
 use super::{Follower, Request};
@@ -27,15 +27,15 @@ const HOSTS: usize = 3;
 simulation_kit::named! {
     /// A planted mistake, for the simulation to find.
     pub enum Mistake {
-        /// Every root that calls is followed, whatever its term.
+        /// Every coordinator that calls is followed, whatever its term.
         FollowsOlder,
-        /// Messages of a root count before it has answered.
-        HearsUnsettled,
+        /// Messages of a coordinator count before it has answered.
+        HandlesUnsettled,
         /// A daemon with a new connection does not inform the daemons below.
         SaysNothing,
         /// The daemon informs them only after the first message that it passes on.
         SaysLate,
-        /// A root does not call daemons that attached to it through others.
+        /// A coordinator does not call daemons that attached to it through others.
         CallsTooFew,
     }
 }
@@ -64,12 +64,12 @@ enum Down {
 /// A connection. Upward frames may arrive after its lower end has given it up.
 #[derive(Default)]
 struct Link {
-    /// Root at its upper end. `None` if that is a daemon.
-    root: Option<usize>,
+    /// Coordinator at its upper end. `None` if that is a daemon.
+    coordinator: Option<usize>,
     up: VecDeque<Up>,
     down: VecDeque<Down>,
     is_closed: bool,
-    /// Host that attached first over it, if its upper end is a root.
+    /// Host that attached first over it, if its upper end is a coordinator.
     owner: Option<usize>,
 }
 
@@ -79,8 +79,8 @@ struct Daemon {
     way: Option<usize>,
     /// Connection of the daemon below it.
     child: Option<usize>,
-    /// Root that it would connect to.
-    root: usize,
+    /// Coordinator that it would connect to.
+    coordinator: usize,
     said: u64,
     told: Vec<u64>,
     /// Highest term that has called it.
@@ -88,16 +88,16 @@ struct Daemon {
     is_late: bool,
 }
 
-/// A root's state of a host.
+/// A coordinator's state of a host.
 struct Member {
     session: Session,
     attachment: Option<u32>,
     link: Option<usize>,
-    /// True while the host looks for the previous root.
+    /// True while the host looks for the previous coordinator.
     is_to_be_called: bool,
 }
 
-struct Root {
+struct Coordinator {
     term: Term,
     members: Vec<Member>,
     is_replaced: bool,
@@ -105,17 +105,17 @@ struct Root {
 
 struct World {
     daemons: Vec<Daemon>,
-    roots: Vec<Root>,
+    coordinators: Vec<Coordinator>,
     links: Vec<Link>,
     /// Handled messages: host, and number among its messages.
     journal: Vec<(usize, u64)>,
-    /// True once some daemon heard a root older than the one that has called it.
+    /// True once some daemon heard a coordinator older than the one that has called it.
     is_misled: bool,
     mistake: Option<Mistake>,
     trace: Trace,
 }
 
-/// The root's answer to a host's message: receiver (`None`: all) and content.
+/// The coordinator's answer to a host's message: receiver (`None`: all) and content.
 fn answer(host: usize, said: u64) -> (Option<usize>, u64) {
     ((!said.is_multiple_of(3)).then_some(host), (host as u64) << 32 | said)
 }
@@ -128,7 +128,7 @@ fn number(body: &Rc<[u8]>) -> u64 {
     u64::from_le_bytes(body[..].try_into().expect("a number"))
 }
 
-impl Root {
+impl Coordinator {
     fn of(term: Term, journal: &[(usize, u64)]) -> Self {
         let heard = |host| journal.iter().filter(|(by, _)| *by == host).count() as u64;
         let member = |host| Member {
@@ -137,12 +137,12 @@ impl Root {
             link: None,
             is_to_be_called: term > Term(0),
         };
-        let mut root = Self { term, members: (0..HOSTS).map(member).collect(), is_replaced: false };
+        let mut coordinator = Self { term, members: (0..HOSTS).map(member).collect(), is_replaced: false };
         for (host, said) in journal {
             let (to, said) = answer(*host, *said);
-            root.keep(to, said);
+            coordinator.keep(to, said);
         }
-        root
+        coordinator
     }
 
     fn keep(&mut self, to: Option<usize>, said: u64) {
@@ -160,14 +160,14 @@ impl World {
     fn new(setup: &Setup<TreeSimulator>) -> Self {
         let of_follower = match setup.mistake {
             Some(Mistake::FollowsOlder) => Some(OfFollower::FollowsOlder),
-            Some(Mistake::HearsUnsettled) => Some(OfFollower::HearsUnsettled),
+            Some(Mistake::HandlesUnsettled) => Some(OfFollower::HandlesUnsettled),
             _ => None,
         };
         let daemon = |_| Daemon {
             follower: Follower { mistake: of_follower, ..Follower::default() },
             way: None,
             child: None,
-            root: 0,
+            coordinator: 0,
             said: 0,
             told: Vec::new(),
             called: Term(0),
@@ -175,7 +175,7 @@ impl World {
         };
         let mut world = Self {
             daemons: (0..HOSTS).map(daemon).collect(),
-            roots: vec![Root::of(Term(0), &[])],
+            coordinators: vec![Coordinator::of(Term(0), &[])],
             links: Vec::new(),
             journal: Vec::new(),
             is_misled: false,
@@ -214,7 +214,7 @@ impl World {
 
     fn connect(&mut self, host: usize) {
         let daemon = &mut self.daemons[host];
-        self.links.push(Link { root: Some(daemon.root), ..Link::default() });
+        self.links.push(Link { coordinator: Some(daemon.coordinator), ..Link::default() });
         daemon.way = Some(self.links.len() - 1);
         daemon.follower.asks_again();
         self.attach(host);
@@ -233,53 +233,53 @@ impl World {
         }
     }
 
-    fn call(&mut self, host: usize, root: usize) {
-        self.trace.say(|| format!("root {root} calls daemon {host}"));
-        let term = self.roots[root].term;
+    fn call(&mut self, host: usize, coordinator: usize) {
+        self.trace.say(|| format!("coordinator {coordinator} calls daemon {host}"));
+        let term = self.coordinators[coordinator].term;
         let daemon = &mut self.daemons[host];
         daemon.called = daemon.called.max(term);
         if daemon.follower.called(term) {
-            daemon.root = root;
+            daemon.coordinator = coordinator;
             if let Some(way) = daemon.way.take() {
                 self.links[way].is_closed = true;
             }
         }
     }
 
-    /// Adds a root, which takes the journal over.
+    /// Adds a coordinator, which takes the journal over.
     fn replace(&mut self) {
-        let newest = self.roots.last_mut().expect("there is one");
+        let newest = self.coordinators.last_mut().expect("there is one");
         newest.is_replaced = true;
         let term = newest.term.next();
-        self.roots.push(Root::of(term, &self.journal));
+        self.coordinators.push(Coordinator::of(term, &self.journal));
     }
 
     /// Lets the upper end of a connection handle the next frame.
-    fn hear_below(&mut self, link: usize) {
-        let Some(root) = self.links[link].root else {
+    fn handle_below(&mut self, link: usize) {
+        let Some(coordinator) = self.links[link].coordinator else {
             let Some(frame) = self.links[link].up.pop_front() else { return };
             let above = self.daemons.iter().position(|daemon| daemon.child == Some(link));
             return self.up(above.expect("it has one"), frame);
         };
         let Some(frame) = self.links[link].up.pop_front() else {
             if self.links[link].is_closed {
-                let members = self.roots[root].members.iter_mut();
+                let members = self.coordinators[coordinator].members.iter_mut();
                 members.filter(|member| member.link == Some(link)).for_each(|member| member.link = None);
             }
             return;
         };
-        self.trace.say(|| format!("root {root} hears {frame:?}"));
+        self.trace.say(|| format!("coordinator {coordinator} hears {frame:?}"));
         match frame {
-            Up::Attach(host, request) => self.attached(link, root, host, request),
-            Up::Taken(host, count) => self.roots[root].members[host].session.taken(count),
-            // A replaced root cannot write to the journal any more, so it acknowledges nothing.
-            Up::Message(..) if self.roots[root].is_replaced => {}
-            Up::Message(host, position, said) => self.heard(root, host, position, said),
+            Up::Attach(host, request) => self.attached(link, coordinator, host, request),
+            Up::Taken(host, count) => self.coordinators[coordinator].members[host].session.taken(count),
+            // A replaced coordinator cannot write to the journal any more, so it acknowledges nothing.
+            Up::Message(..) if self.coordinators[coordinator].is_replaced => {}
+            Up::Message(host, position, said) => self.heard(coordinator, host, position, said),
         }
     }
 
-    fn heard(&mut self, root: usize, host: usize, position: u64, said: u64) {
-        let member = &mut self.roots[root].members[host];
+    fn heard(&mut self, coordinator: usize, host: usize, position: u64, said: u64) {
+        let member = &mut self.coordinators[coordinator].members[host];
         if position != member.session.received() {
             return;
         }
@@ -287,21 +287,21 @@ impl World {
         let received = member.session.received();
         self.journal.push((host, said));
         let (to, said) = answer(host, said);
-        self.roots[root].keep(to, said);
-        let root = &self.roots[root];
-        if let Some(way) = root.way(host) {
+        self.coordinators[coordinator].keep(to, said);
+        let coordinator = &self.coordinators[coordinator];
+        if let Some(way) = coordinator.way(host) {
             self.links[way].down.push_back(Down::Taken(host, received));
         }
         let ways: Vec<_> = match to {
-            Some(host) => root.way(host).into_iter().collect(),
-            None => root.members.iter().filter_map(|member| member.link).collect(),
+            Some(host) => coordinator.way(host).into_iter().collect(),
+            None => coordinator.members.iter().filter_map(|member| member.link).collect(),
         };
-        ways.into_iter().for_each(|way| self.links[way].down.push_back(Down::Message(to, said, root.term)));
+        ways.into_iter().for_each(|way| self.links[way].down.push_back(Down::Message(to, said, coordinator.term)));
     }
 
-    fn attached(&mut self, link: usize, root: usize, host: usize, request: Request) {
-        let Root { term, members, .. } = &mut self.roots[root];
-        // The root learns that it was replaced.
+    fn attached(&mut self, link: usize, coordinator: usize, host: usize, request: Request) {
+        let Coordinator { term, members, .. } = &mut self.coordinators[coordinator];
+        // The coordinator learns that it was replaced.
         if request.term > *term {
             return;
         }
@@ -316,14 +316,14 @@ impl World {
         let received = member.session.received();
         let missing: Vec<_> = member.session.missing(request.received).collect();
         let term = *term;
-        let Some(way) = self.roots[root].way(host) else { return };
+        let Some(way) = self.coordinators[coordinator].way(host) else { return };
         let down = &mut self.links[way].down;
         down.push_back(Down::Attached { host, attachment: request.attachment, term, received });
         down.extend(missing.iter().map(|body| Down::Message(Some(host), number(body), term)));
     }
 
     /// Lets a daemon handle the next frame of its connection.
-    fn hear_above(&mut self, host: usize) {
+    fn handle_above(&mut self, host: usize) {
         let Some(way) = self.daemons[host].way else { return };
         let Some(frame) = self.links[way].down.pop_front() else { return };
         self.trace.say(|| format!("daemon {host} hears {frame:?}"));
@@ -361,7 +361,7 @@ impl World {
 
     /// A connection with frames for its upper end, or that was given up.
     fn busy(&self, which: usize) -> Option<usize> {
-        let is_busy = |link: &Link| !link.up.is_empty() || link.is_closed && link.root.is_some();
+        let is_busy = |link: &Link| !link.up.is_empty() || link.is_closed && link.coordinator.is_some();
         let busy: Vec<_> = (0..self.links.len()).filter(|link| is_busy(&self.links[*link])).collect();
         (!busy.is_empty()).then(|| busy[which % busy.len()])
     }
@@ -378,12 +378,12 @@ impl World {
                     self.up(host, Up::Message(host, position, said));
                 }
             }
-            20..60 => self.busy(which).into_iter().for_each(|link| self.hear_below(link)),
-            60..100 => self.hear_above(host),
+            20..60 => self.busy(which).into_iter().for_each(|link| self.handle_below(link)),
+            60..100 => self.handle_above(host),
             100..102 => self.replace(),
             // A call may come late.
-            102 => self.call(host, which / HOSTS % self.roots.len()),
-            103..105 => self.call(host, self.roots.len() - 1),
+            102 => self.call(host, which / HOSTS % self.coordinators.len()),
+            103..105 => self.call(host, self.coordinators.len() - 1),
             105 => self.lose_way(host),
             _ if self.daemons[host].way.is_none() => self.connect(host),
             _ => {}
@@ -393,18 +393,18 @@ impl World {
     /// Runs without further harm, except that each daemon in turn loses its connection once.
     fn settle(&mut self) {
         for lost in 0..=HOSTS {
-            let newest = self.roots.len() - 1;
+            let newest = self.coordinators.len() - 1;
             for _ in 0..400 {
                 for host in 0..HOSTS {
-                    if self.roots[newest].members[host].is_to_be_called {
+                    if self.coordinators[newest].members[host].is_to_be_called {
                         self.call(host, newest);
                     }
                     if self.daemons[host].way.is_none() {
                         self.connect(host);
                     }
-                    (0..20).for_each(|_| self.hear_above(host));
+                    (0..20).for_each(|_| self.handle_above(host));
                 }
-                (0..self.links.len()).for_each(|link| self.hear_below(link));
+                (0..self.links.len()).for_each(|link| self.handle_below(link));
             }
             if lost < HOSTS {
                 self.lose_way(lost);
@@ -425,7 +425,7 @@ impl World {
                 return Some(format!("daemon {host} was told {:?} in place of {due:?}", daemon.told));
             }
         }
-        self.is_misled.then(|| "an older root was heeded after a newer one had called".into())
+        self.is_misled.then(|| "an older coordinator was heeded after a newer one had called".into())
     }
 }
 
@@ -434,7 +434,7 @@ pub enum TreeSimulator {}
 
 impl Simulator for TreeSimulator {
     const NAME: &'static str = "follower-tree";
-    const ABOUT: &'static str = "Daemons below each other, whose roots are killed, or wake up when replaced";
+    const ABOUT: &'static str = "Daemons below each other, whose coordinators are killed, or wake up when replaced";
     type Faults = Nothing;
     type Mistake = Mistake;
     type Shape = ();
@@ -446,7 +446,7 @@ impl Simulator for TreeSimulator {
             world.step(random.below(120), random.below(1000));
         }
         world.settle();
-        let figures = format!("{} messages, {} roots", world.journal.len(), world.roots.len());
+        let figures = format!("{} messages, {} coordinators", world.journal.len(), world.coordinators.len());
         world.check().map_or(Ok(figures), |wrong| Err(wrong.into()))
     }
 }
@@ -457,7 +457,7 @@ mod tests {
     use simulation_kit::{Named, sweep};
 
     #[test]
-    fn messages_by_the_daemon_above_are_those_of_the_followed_root() {
+    fn messages_from_above_are_those_of_the_followed_coordinator() {
         sweep::right::<TreeSimulator>(0..400, &Setup::default());
     }
 

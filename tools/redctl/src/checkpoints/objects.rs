@@ -2,9 +2,9 @@
 //! does all of it.
 
 use anyhow::{Context, Result};
-use line_files::remote::{Access, Jobs, jobs};
-use line_store::{Store, objects};
-use redrt_wire::line::Generation;
+use checkpoint_files::remote::{Access, Jobs, jobs};
+use checkpoint_store::{Store, objects};
+use redrt_wire::checkpoint::Generation;
 use redrt_wire::object::Entry;
 use std::path::Path;
 use tempfile::TempDir;

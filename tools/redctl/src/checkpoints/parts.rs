@@ -7,23 +7,21 @@
 //! ```
 
 use super::check_file;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use checkpoint_store::names::Name;
+use checkpoint_store::pieces::piece_path;
+use checkpoint_store::{Manifest, place};
 use clap::{Args, ValueEnum};
-use control_network::launcher::shell_on;
+use control_network::asking::{self, Way};
 use control_network::launchers;
-use line_store::{Manifest, place};
+use redrt_wire::checkpoint::{Generation, image_path};
 use redrt_wire::daemon::HostName;
-use redrt_wire::line::{Generation, image_path};
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-/// Limit for the hosts that are asked at a time.
-const ASKED_COUNT_MAX: usize = 32;
 
 /// Whether other hosts are asked, and how they are reached.
 #[derive(Args, Clone, Debug)]
@@ -84,6 +82,11 @@ pub fn work(part: &Part) -> Result<()> {
             Some(Secret::from_text(text.trim()).context("what came is no key")?)
         }
     };
+    let numbers = part.numbers.iter().filter(|_| part.what == PartWork::Delete);
+    for number in numbers {
+        // Each host has the manifest.
+        let _ = std::fs::remove_dir_all(part.directory.join(Name::whole(Generation(*number)).to_string()));
+    }
     for found in find(part, key.as_ref())? {
         say::line(format_args!("{}", serde_json::to_string(&found)?))?;
     }
@@ -119,8 +122,7 @@ fn remove(part: &Part, place: &Path) -> Result<()> {
     std::fs::remove_dir_all(place).with_context(|| format!("Failed to remove {}", place.display()))?;
     let of_host = place.parent().context("a place is below that of its host")?;
     let names = std::fs::read_dir(of_host).with_context(|| of_host.display().to_string())?.flatten();
-    let is_line =
-        |name: std::ffi::OsString| name.to_str().is_some_and(|name| line_store::names::Name::parse(name).is_some());
+    let is_line = |name: std::ffi::OsString| name.to_str().is_some_and(|name| Name::parse(name).is_some());
     if !names.map(|entry| entry.file_name()).any(is_line) {
         file_undo::Directory::of_job(of_host).remove()?;
         // The host's directory is empty now. The job's is, too, unless it holds more.
@@ -129,11 +131,24 @@ fn remove(part: &Part, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The images that each host must have, of lines that hosts keep: by host, number of the line and name.
+/// Lines that hosts keep.
+fn on_hosts(manifests: &[Manifest]) -> impl Iterator<Item = &Manifest> {
+    manifests.iter().filter(|manifest| manifest.level.is_on_hosts())
+}
+
+/// The images and pieces that each host must have, of lines that hosts keep: by host, number of the line and name.
+/// Hosts that have the manifest alone are there too.
 fn expected(manifests: &[Manifest]) -> BTreeMap<u32, BTreeSet<(u64, String)>> {
     let mut all = BTreeMap::<_, BTreeSet<_>>::new();
-    for manifest in manifests.iter().filter(|manifest| manifest.level.is_of_hosts() && !manifest.level.is_fetched()) {
-        for member in &manifest.members {
+    for manifest in on_hosts(manifests) {
+        for source in 0..manifest.hosts.len() as u32 {
+            all.entry(source).or_default();
+            for (index, holder) in manifest.pieces_of(source) {
+                let name = piece_path(Path::new(""), source, index).display().to_string();
+                all.entry(holder).or_default().insert((manifest.generation.0, name));
+            }
+        }
+        for member in manifest.members.iter().filter(|_| manifest.level.code().is_none()) {
             let name = image_path(Path::new(""), member.replica.rank).display().to_string();
             for holder in manifest.holders(member.host) {
                 all.entry(holder).or_default().insert((manifest.generation.0, name.clone()));
@@ -154,32 +169,39 @@ pub fn ask(
 ) -> Result<BTreeMap<u64, Vec<String>>> {
     let launcher = launchers::words(&on.launcher);
     ensure!(!launcher.is_empty(), "--launcher-exec is empty");
+    let numbers: Vec<_> = on_hosts(manifests).map(|manifest| manifest.generation.0).collect();
     let directory = std::path::absolute(directory).with_context(|| directory.display().to_string())?;
     let name_of = |host: u32| manifests.iter().find_map(|manifest| manifest.hosts.get(host as usize)).cloned();
     let mut wrong = BTreeMap::<u64, Vec<String>>::new();
-    let expected: Vec<_> = expected(manifests).into_iter().collect();
-    for some in expected.chunks(ASKED_COUNT_MAX) {
-        let answers: Vec<_> = std::thread::scope(|scope| {
-            let ask = |(host, files): &(u32, BTreeSet<(u64, String)>)| {
-                let name = name_of(*host).unwrap_or_default();
-                let numbers: BTreeSet<_> = files.iter().map(|(number, _)| *number).collect();
-                let part = Part {
-                    what,
-                    directory: directory.clone(),
-                    host: *host,
-                    numbers: numbers.into_iter().collect(),
-                    key_follows: key.is_some(),
-                };
-                let launcher = &launcher;
-                scope.spawn(move || (name.clone(), answer(launcher, &name, &part, key)))
-            };
-            let asked: Vec<_> = some.iter().map(ask).collect();
-            asked.into_iter().map(|one| one.join().expect("asking does not panic")).collect()
-        });
-        for ((_, files), (name, answer)) in some.iter().zip(answers) {
-            for (number, why) in judged(what, files, answer) {
-                wrong.entry(number).or_default().push(format!("{name}: {why}"));
-            }
+    let expected = expected(manifests);
+    let part = |host: u32| Part {
+        what,
+        directory: directory.clone(),
+        host,
+        numbers: numbers.clone(),
+        key_follows: key.is_some(),
+    };
+    let named = |(host, _): (&u32, &BTreeSet<_>)| (name_of(*host).unwrap_or_default(), part(*host));
+    let hosts: Vec<_> = expected.iter().map(named).collect();
+    let (here, away): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|(name, _)| host_addresses::is_here(name));
+    let words = |(name, part): &(String, Part)| (HostName { user: None, name: name.clone() }, words(part));
+    let asked: Vec<_> = away.iter().map(words).collect();
+    let input = key.map(|key| format!("{}\n", key.to_text()));
+    let find_here = |(name, part): (String, Part)| {
+        let found = find(&part, key);
+        (name, part, found)
+    };
+    // Each host reads its own disk meanwhile, this one too.
+    let (answers, here) = std::thread::scope(|scope| {
+        let here = scope.spawn(|| here.into_iter().map(find_here).collect::<Vec<_>>());
+        let answers = asking::ask(Way::Shell(&launcher), &asked, input.as_deref(), None);
+        (answers, here.join().expect("asking does not panic"))
+    });
+    let answers = answers.into_iter().map(|answer| answer.and_then(|said| parsed(&said)));
+    let answered = away.into_iter().zip(answers).map(|((name, part), answer)| (name, part, answer)).chain(here);
+    for (name, part, answer) in answered {
+        for (number, why) in judged(what, &expected[&part.host], answer) {
+            wrong.entry(number).or_default().push(format!("{name}: {why}"));
         }
     }
     Ok(wrong)
@@ -197,35 +219,17 @@ fn judged(what: PartWork, files: &BTreeSet<(u64, String)>, answer: Result<Vec<Fo
     damaged.chain(missing.map(|(number, file)| (*number, format!("{file} is missing")))).collect()
 }
 
-fn answer(launcher: &[OsString], name: &str, part: &Part, key: Option<&Secret>) -> Result<Vec<Found>> {
-    if host_addresses::is_here(name) {
-        return find(part, key);
-    }
-    let own = std::env::current_exe().context("Failed to find where redrt is installed")?;
-    let redctl = own.with_file_name("redctl");
+/// The command that does this work on another host.
+fn words(part: &Part) -> Vec<OsString> {
     let what = if part.what == PartWork::Verify { "verify" } else { "delete" };
-    let words = [redctl.into(), "checkpoint".into(), "part".into(), what.into()].into_iter();
+    let words = ["redctl", "checkpoint", "part", what].into_iter().map(OsString::from);
     let words = words.chain(part.key_follows.then(|| "--key-follows".into()));
     let words = words.chain([part.directory.clone().into(), part.host.to_string().into()]);
-    let words = words.chain(part.numbers.iter().map(|number| number.to_string().into()));
-    let mut command = shell_on(launcher, &HostName { user: None, name: name.to_owned() }, words)?;
-    run(&mut command, key)
+    words.chain(part.numbers.iter().map(|number| number.to_string().into())).collect()
 }
 
-fn run(command: &mut Command, key: Option<&Secret>) -> Result<Vec<Found>> {
-    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.with_context(|| format!("Failed to run {}", command.get_program().display()))?;
-    if let (Some(mut input), Some(key)) = (child.stdin.take(), key) {
-        // A process that has failed already reports its reason.
-        let _ = writeln!(input, "{}", key.to_text());
-    }
-    let output = child.wait_with_output().context("Failed to hear of a host")?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        bail!("it cannot be asked: {}", say::shown(said.trim().lines().last().unwrap_or("it has said nothing")));
-    }
-    let lines = output.stdout.lines();
-    lines.map(|line| serde_json::from_str(&line?).context("it has said what cannot be read")).collect()
+fn parsed(said: &[u8]) -> Result<Vec<Found>> {
+    said.lines().map(|line| serde_json::from_str(&line?).context("it has said what cannot be read")).collect()
 }
 
 #[cfg(test)]

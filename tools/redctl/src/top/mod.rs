@@ -97,7 +97,7 @@ fn serve(
             Some(Action::Quit) => return Ok(()),
             Some(Action::Ask { question, what }) => {
                 screen.message = format!("{what} …");
-                wish(found, tell, question, what)?;
+                request(found, tell, question, what)?;
             }
             None => {}
         }
@@ -105,7 +105,7 @@ fn serve(
 }
 
 /// Asks the job for something on a thread of its own, as the answer may take long.
-fn wish(found: &Arc<Found>, tell: &Sender<News>, question: Question, what: String) -> Result<()> {
+fn request(found: &Arc<Found>, tell: &Sender<News>, question: Question, what: String) -> Result<()> {
     let (found, tell) = (found.clone(), tell.clone());
     thread::Builder::new().name("redctl-ask".into()).spawn(move || {
         let outcome = match ask(&found, question) {

@@ -87,14 +87,14 @@ impl Screen {
                 let question = Question::Checkpoint { stop: false };
                 return Some(Action::Ask { question, what: "checkpoint".into() });
             }
-            KeyCode::Char(letter @ ('k' | 'm' | 'd')) => self.pending = self.wish(letter),
+            KeyCode::Char(letter @ ('k' | 'm' | 'd')) => self.pending = self.request(letter),
             _ => {}
         }
         self.keep_selection();
         None
     }
 
-    fn wish(&self, letter: char) -> Option<Pending> {
+    fn request(&self, letter: char) -> Option<Pending> {
         let Replica { replica, host, .. } = self.replica()?;
         let id = replica.parse().ok()?;
         let (what, question) = match letter {

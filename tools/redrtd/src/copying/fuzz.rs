@@ -3,10 +3,10 @@
 use super::{Reply, Task, Victim, Word};
 use damage::damage;
 use proptest::prelude::*;
+use redrt_wire::checkpoint::Step;
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::line::Step;
 use redrt_wire::no_image::Told;
 use redrt_wire::object::{Facts, Stored};
 use redrt_wire::secret::Secret;
@@ -44,6 +44,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         Reply::Moved(7),
         Reply::Stored(vec![Stored { key: "0.image".into(), facts: Facts { bytes: 7, digest: "ab".into() } }]),
         Reply::Fetched,
+        Reply::Warned("a piece is torn".into()),
         Reply::Flipped { what: "bit 3 of rax".into(), steps: 4, place: "app+0x10".into() },
         Reply::Failed(Told { sentence: "why".into(), is_lasting: true }),
     ];

@@ -3,14 +3,14 @@
 use super::receive::given;
 use super::{Daemon, Reply, hold};
 use anyhow::{Context, Result};
+use checkpoint_store::names;
 use cloner::destination::{Receiver, receive as receive_image, standard};
 use cloner::image::digests::Below;
 use cloner::image::frame::Kind;
 use cloner::image::state::Prologue;
 use cloner::image::stream::FrameReader;
 use cloner::launch::{self, Inside};
-use line_store::names;
-use redrt_wire::line::Generation;
+use redrt_wire::checkpoint::Generation;
 use redrt_wire::secret::Secret;
 use std::convert::Infallible;
 use std::io::{self, Read};
@@ -19,9 +19,9 @@ use std::path::Path;
 /// Loads an image, and ends as its process ends. With `locks` the process gets its file locks back before it runs.
 pub fn load(path: &Path, key: Option<&Secret>, locks: bool, daemon: &mut Daemon) -> Result<Infallible> {
     let name = path.display();
-    let read = prologue(&mut FrameReader::new(line_store::reader(path, key)?));
+    let read = prologue(&mut FrameReader::new(checkpoint_store::reader(path, key)?));
     let prologue = read.with_context(|| format!("{name} is not an image of a process"))?;
-    let input = line_store::reader(path, key)?;
+    let input = checkpoint_store::reader(path, key)?;
     let below = images_below(path, prologue.below, key)?;
     let running = launch::start(Some(prologue.pid), move |inside: Inside| {
         let given = match (standard(), given()) {
@@ -56,11 +56,11 @@ fn images_below(path: &Path, mut next: Option<Below>, key: Option<&Secret>) -> R
     while let Some(Below { number, .. }) = next {
         anyhow::ensure!(number < above, "{} is built on a newer image", path.display());
         above = number;
-        let lower = names::of_line(path, Generation(number));
+        let lower = names::of_checkpoint(path, Generation(number));
         let unread = || format!("{} is built on {}, which cannot be read", path.display(), lower.display());
-        let opened = line_store::reader(&lower, key).with_context(unread)?;
+        let opened = checkpoint_store::reader(&lower, key).with_context(unread)?;
         next = prologue(&mut FrameReader::new(opened)).with_context(unread)?.below;
-        inputs.insert(0, line_store::reader(&lower, key)?);
+        inputs.insert(0, checkpoint_store::reader(&lower, key)?);
     }
     Ok(inputs)
 }

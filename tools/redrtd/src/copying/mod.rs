@@ -6,6 +6,9 @@
 //!        ├─ redrtd --helper (send)    ═══ memory ═══▶ receiver
 //!        ├─ redrtd --helper (save)    ═══ memory ═══▶ file
 //!        ├─ redrtd --helper (give)    ═══ files ═══▶ redrtd --helper (keep) of another host
+//!        ├─ redrtd --helper (cut)     ═══ pieces ═══▶ redrtd --helper (keep) of several hosts
+//!        ├─ redrtd --helper (settle)  removes whole files that there are pieces of
+//!        ├─ redrtd --helper (gather)  ◀═══ pieces ═══ redrtd --helper (serve) of several hosts
 //!        ├─ redrtd --helper (store)   ── redstore ═══ files ═══▶ object store
 //!        ├─ redrtd --helper (flip)    ── ptrace ──▶ a thread of a process of this host
 //!        ├─ redrtd --helper (fetch)   ── redstore ◀═══ files ═══ object store
@@ -19,8 +22,10 @@ mod flip;
 mod fuzz;
 mod hold;
 mod load;
+mod manifests;
 mod objects;
 mod part;
+mod pieces;
 mod receive;
 mod save;
 mod send;
@@ -29,17 +34,17 @@ pub use flip::Victim;
 
 use super::descriptors::HELPER_FD;
 use anyhow::{Context, Result, bail};
+use checkpoint_files::remote::Access;
 use cloner::control::Control;
 use cloner::image::digests::Contents;
 use cloner::source::{self, Event, Options, Report};
 use cloner::{Phase, ProcessEnded};
 use control_network::link::{Link, Received};
-use line_files::remote::Access;
 use nix::sys::signal::{SigSet, Signal};
+use redrt_wire::checkpoint::{Building, Compression, Generation, Outlet, Step, UndoPlace, WantedPart};
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::line::{Building, Compression, Generation, Step, UndoPlace};
 use redrt_wire::no_image::Told;
 use redrt_wire::object::{Entry, Stored};
 use redrt_wire::secret::Secret;
@@ -126,6 +131,60 @@ pub enum Task {
         /// Checkpoints that stay beside it.
         own_beside: Vec<Generation>,
         files: Vec<String>,
+    },
+    /// Cut a part of a checkpoint into pieces for several hosts.
+    Cut {
+        /// Secret that is proved to the receivers.
+        secret: Secret,
+        /// Number of this host.
+        host: u32,
+        generation: Generation,
+        /// Numbers of data and of parity pieces.
+        code: (u8, u8),
+        /// Directory of the files.
+        #[serde(with = "redrt_types::path_bytes")]
+        directory: PathBuf,
+        files: Vec<String>,
+        outlets: Vec<Outlet>,
+    },
+    /// Keep the manifest of a checkpoint, and remove whole files that are in pieces.
+    Settle {
+        /// Directory of the job.
+        #[serde(with = "redrt_types::path_bytes")]
+        job: PathBuf,
+        /// Number of this host.
+        host: u32,
+        /// Checkpoints whose manifests stay.
+        beside: Vec<Generation>,
+        /// Checkpoints whose whole files go.
+        replaced: Vec<Generation>,
+        #[serde(with = "serde_bytes")]
+        manifest: Vec<u8>,
+        /// Key that encrypts the manifest.
+        key: Option<Secret>,
+    },
+    /// Give pieces to other hosts.
+    Serve {
+        /// Hosts that ask must prove that they know this.
+        secret: Secret,
+        /// Address to listen on.
+        address: IpAddr,
+        /// Directory of the job.
+        #[serde(with = "redrt_types::path_bytes")]
+        job: PathBuf,
+    },
+    /// Make parts of checkpoints of pieces.
+    Gather {
+        /// Secret that is proved to hosts that give pieces.
+        secret: Secret,
+        /// Directory of the job.
+        #[serde(with = "redrt_types::path_bytes")]
+        job: PathBuf,
+        /// Number of this host.
+        host: u32,
+        /// Hosts that give pieces.
+        servers: Vec<(u32, SocketAddr)>,
+        wanted: Vec<WantedPart>,
     },
     /// Upload files of a checkpoint to an object store.
     Store {
@@ -220,6 +279,8 @@ pub enum Reply {
     Stored(Vec<Stored>),
     /// The files are on this host.
     Fetched,
+    /// Something for the user to know, after which the task goes on.
+    Warned(String),
     /// The bit has flipped.
     Flipped {
         /// Description of the bit.
@@ -264,7 +325,7 @@ impl Daemon {
         self.stream.write_all(&encode(reply)).context("the daemon is gone")
     }
 
-    fn hear<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
+    fn receive<T: serde::de::DeserializeOwned>(&mut self) -> Result<T> {
         loop {
             if let Some(message) = self.frames.next()? {
                 return Ok(message);
@@ -278,7 +339,7 @@ impl Daemon {
     }
 
     fn wait_for(&mut self, word: Word) -> Result<()> {
-        let heard: Word = self.hear()?;
+        let heard: Word = self.receive()?;
         anyhow::ensure!(heard == word, "the daemon says {heard:?} instead of {word:?}");
         Ok(())
     }
@@ -353,8 +414,16 @@ pub fn help() -> Result<i32> {
     nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))
         .context("a helper is started by redrtd alone")?;
     let mut daemon = Daemon { stream: fd.into(), frames: FrameReader::default() };
-    let task = daemon.hear()?;
-    if matches!(task, Task::Save { .. } | Task::Keep { .. } | Task::Fetch { .. }) {
+    let task = daemon.receive()?;
+    if matches!(
+        task,
+        Task::Save { .. }
+            | Task::Keep { .. }
+            | Task::Fetch { .. }
+            | Task::Cut { .. }
+            | Task::Settle { .. }
+            | Task::Gather { .. }
+    ) {
         // A file size limit (`ulimit -f`) must fail writes, not kill the process. Helpers that become programs keep the
         // signal.
         SigSet::from(Signal::SIGXFSZ).thread_block()?;
@@ -380,6 +449,18 @@ pub fn help() -> Result<i32> {
         }
         Task::Store { access, directory, files, prefix } => {
             objects::store(&access, &directory, &files, &prefix, &mut daemon)
+        }
+        Task::Cut { secret, host, generation, code, directory, files, outlets } => {
+            let (directory, files, outlets) = (&*directory, &*files, &*outlets);
+            let part = pieces::Cut { host, generation, code, directory, files, outlets };
+            pieces::cut(&secret, &part, &mut daemon)
+        }
+        Task::Settle { job, host, beside, replaced, manifest, key } => {
+            manifests::settle((&job, host), (&beside, &replaced), &manifest, key.as_ref())
+        }
+        Task::Serve { secret, address, job } => pieces::serve(&secret, address, &job, &mut daemon),
+        Task::Gather { secret, job, host, servers, wanted } => {
+            pieces::gather(&secret, (&job, host), &servers, &wanted, &mut daemon)
         }
         Task::Flip { victim, drawn } => flip::flip(victim, drawn, &mut daemon),
         Task::Fetch { access, wanted } => objects::fetch(&access, &wanted, &mut daemon),

@@ -2,7 +2,7 @@
 
 use super::{Daemon, Reply};
 use anyhow::Result;
-use line_files::remote::{Access, check_scratch};
+use checkpoint_files::remote::{Access, check_scratch};
 use redrt_wire::object::{Entry, Stored};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;

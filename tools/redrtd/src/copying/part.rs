@@ -6,14 +6,14 @@
 use super::receive::gather;
 use super::{Daemon, Reply};
 use anyhow::{Context, Result, ensure};
+use checkpoint_store::memory_budget::MemoryBudget;
+use checkpoint_store::place;
 use cloner::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};
 use cloner::image::stream::{FrameReader, FrameWriter};
 use cloner::net::{self, Greeting};
 use control_network::door::Door;
-use line_store::place;
-use line_store::room::Room;
+use redrt_wire::checkpoint::Generation;
 use redrt_wire::clone::Cost;
-use redrt_wire::line::Generation;
 use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -96,7 +96,7 @@ pub fn keep(
     daemon.say(&Reply::Kept(bytes))
 }
 
-fn unfinished(path: &Path) -> PathBuf {
+pub(super) fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(UNFINISHED);
     name.into()
@@ -105,9 +105,9 @@ fn unfinished(path: &Path) -> PathBuf {
 /// Writes arriving files. Returns their size once all are on disk.
 fn receive(input: impl Read, paths: &[PathBuf]) -> Result<u64> {
     let written = |path: &PathBuf| format!("Failed to write {}", path.display());
-    let create = |path: &PathBuf| line_store::create(&unfinished(path)).with_context(|| written(path));
+    let create = |path: &PathBuf| checkpoint_store::create(&unfinished(path)).with_context(|| written(path));
     let files: Vec<_> = paths.iter().map(create).collect::<Result<_>>()?;
-    let mut rooms: Vec<_> = files.iter().map(Room::of).collect::<std::io::Result<_>>()?;
+    let mut memory_budgets: Vec<_> = files.iter().map(MemoryBudget::of).collect::<std::io::Result<_>>()?;
     let mut reader = FrameReader::new(BufReader::with_capacity(BUFFER_BYTES, input));
     let (mut bytes, mut byte_count) = (vec![0; PAGES_BYTES_MAX as usize], 0);
     loop {
@@ -118,8 +118,8 @@ fn receive(input: impl Read, paths: &[PathBuf]) -> Result<u64> {
             Kind::Object if header.encoding == Encoding::Plain && number < files.len() => {
                 let bytes = &mut bytes[..header.wire_len as usize];
                 reader.payload(&header, bytes).context("Failed to receive a copy")?;
-                let room = rooms[number].take(bytes.len() as u64);
-                let put = room.and_then(|()| files[number].write_all_at(bytes, header.address));
+                let memory_budget = memory_budgets[number].take(bytes.len() as u64);
+                let put = memory_budget.and_then(|()| files[number].write_all_at(bytes, header.address));
                 put.with_context(|| written(&paths[number]))?;
                 byte_count += bytes.len() as u64;
             }

@@ -3,14 +3,14 @@
 use super::super::descriptors::SHARED_MEMORY_FD;
 use super::{Daemon, Reply, UndoTask, Word, connect, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
+use checkpoint_store::names;
 use cloner::ProcessEnded;
 use cloner::image::digests::{Base, Contents};
 use cloner::image::frame::Encoding;
 use cloner::shared::SharedMemory;
 use cloner::source::{self, Chain, Event, Options, Sink};
 use file_undo::Cut;
-use line_store::names;
-use redrt_wire::line::{Building, Compression, Generation, Step, UndoPlace, pages_path};
+use redrt_wire::checkpoint::{Building, Compression, Generation, Step, UndoPlace, pages_path};
 use redrt_wire::secret::Secret;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -48,7 +48,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
     let control = connect(saving.pid)?;
     let place = saving.image.parent().filter(|_| saving.own_beside.is_some());
     if let (Some(place), Some(kept)) = (place, &saving.own_beside) {
-        line_store::place::make(place, kept).with_context(|| format!("Failed to make {}", place.display()))?;
+        checkpoint_store::place::make(place, kept).with_context(|| format!("Failed to make {}", place.display()))?;
     }
     let image = create(&saving.image)?;
     let memory = saving.memory.as_deref().map(|path| anyhow::Ok((path, create(path)?, inherited()?))).transpose()?;
@@ -88,7 +88,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         written.with_context(|| format!("Failed to write {}", path.display()))?;
     }
     if let (Some(undo), Some(length)) = (&undo, length) {
-        undo.note(length.context("Failed to look how long the log of changed files is")?)?;
+        undo.record(length.context("Failed to look how long the log of changed files is")?)?;
     }
     // The last frame has flushed the image's buffers.
     image.sync_all().with_context(|| format!("Failed to write {} to the disk", saving.image.display()))?;
@@ -101,7 +101,7 @@ pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
         cost.sent_bytes += written.with_context(|| format!("Failed to write {}", path.display()))?;
     }
     if let Some(place) = place {
-        let settled = line_store::place::settle(place);
+        let settled = checkpoint_store::place::settle(place);
         settled.with_context(|| format!("Failed to write {} to the disk", place.display()))?;
     }
     let steps = report.steps.iter().map(|(name, time)| Step { name: (*name).to_owned(), ns: time.as_nanos() as u64 });
@@ -135,10 +135,10 @@ impl<'a> Undo<'a> {
     }
 
     /// Stores the lengths at the cut.
-    fn note(&self, (own, shared): (Cut, Option<Cut>)) -> Result<()> {
+    fn record(&self, (own, shared): (Cut, Option<Cut>)) -> Result<()> {
         own.write(self.cut).with_context(|| format!("Failed to write {}", self.cut.display()))?;
         if let (Some((log, host)), Some(cut)) = (&self.shared, shared) {
-            let written = log.note_cut(self.since.0, *host, cut);
+            let written = log.record_cut(self.since.0, *host, cut);
             written.with_context(|| format!("Failed to write to {}", log.path().display()))?;
         }
         Ok(())
@@ -146,7 +146,7 @@ impl<'a> Undo<'a> {
 
     /// Removes records older than the oldest checkpoint that this host keeps: no return goes further back.
     fn forget_before(&self, oldest: Generation) {
-        let cut = names::of_line(self.cut, oldest);
+        let cut = names::of_checkpoint(self.cut, oldest);
         let _ = Cut::read(&cut).and_then(|cut| self.log.forget_before(oldest.0, cut));
     }
 }
@@ -156,21 +156,21 @@ impl<'a> Undo<'a> {
 fn base(saving: &Saving) -> Option<Base> {
     let Building::On(generation) = saving.building else { return None };
     let contents_of = |number: u64| {
-        let image = names::of_line(&saving.image, Generation(number));
+        let image = names::of_checkpoint(&saving.image, Generation(number));
         std::fs::metadata(&image)?;
-        let input = line_store::reader(&pages_path(&image), saving.key.as_ref()).map_err(io::Error::other)?;
+        let input = checkpoint_store::reader(&pages_path(&image), saving.key.as_ref()).map_err(io::Error::other)?;
         Contents::read(input)
     };
     Base::find(generation.0, &mut { contents_of }).ok()
 }
 
 fn create(path: &Path) -> Result<File> {
-    line_store::create(path).with_context(|| format!("Failed to write {}", path.display()))
+    checkpoint_store::create(path).with_context(|| format!("Failed to write {}", path.display()))
 }
 
 /// Buffered, perhaps encrypting, output to one of the files.
 fn output(saving: &Saving, file: &File, path: &Path) -> Result<BufWriter<Box<dyn Write + Send>>> {
-    let written = file.try_clone().and_then(|file| line_store::writer(file, path, saving.key.as_ref()));
+    let written = file.try_clone().and_then(|file| checkpoint_store::writer(file, path, saving.key.as_ref()));
     let written = written.with_context(|| format!("Failed to write {}", path.display()))?;
     Ok(BufWriter::with_capacity(BUFFER_BYTES, written))
 }

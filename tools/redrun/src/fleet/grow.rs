@@ -25,9 +25,9 @@ impl Fleet {
     /// # Errors
     /// When nothing was started.
     pub fn add(&mut self, spare: &Spare) -> Result<u32> {
-        let root = self.hub.address();
+        let coordinator = self.hub.address();
         ensure!(
-            !root.ip().is_loopback(),
+            !coordinator.ip().is_loopback(),
             "this job uses one host only, and others could not reach it: -hosts or --interface at its start would change that"
         );
         let host = self.members.len() as u32;
@@ -41,7 +41,7 @@ impl Fleet {
         let place = self.place(Some(host));
         let secret = self.hub.secret().clone();
         let starting = launcher::remote(&remote, &name, &place, &secret);
-        self.note_starting(starting.with_context(|| format!("host {}", spare.name))?);
+        self.record_starting(starting.with_context(|| format!("host {}", spare.name))?);
         self.take_in(spare, Member::default());
         self.joining.insert(host, Instant::now() + JOIN_TIME_MAX);
         Ok(host)

@@ -18,7 +18,7 @@ fn here() -> HostName {
 }
 
 impl Fleet {
-    /// Starts the daemons that connect to the root directly.
+    /// Starts the daemons that connect to the coordinator directly.
     pub(super) fn launch(&mut self) -> Result<()> {
         let secret = self.hub.secret().clone();
         if let Launcher::Slurm { command, groups } = &self.plan.launcher {
@@ -28,13 +28,13 @@ impl Fleet {
             let JobSteps { steps, elsewhere } = job_steps(&names, &groups);
             for step in &steps {
                 let starting = launcher::slurm(&command, step, &self.place(None), &secret)?;
-                self.note_starting(starting);
+                self.record_starting(starting);
             }
             for host in elsewhere {
                 let name = self.plan.hosts[host as usize].name.clone().unwrap_or_else(here);
                 let remote = Remote { command: vec!["ssh".into()], ..self.remote()? };
                 let started = launcher::remote(&remote, &name, &self.place(Some(host)), &secret);
-                self.note_starting(started.with_context(|| format!("host {}", name.name))?);
+                self.record_starting(started.with_context(|| format!("host {}", name.name))?);
             }
             return Ok(());
         }
@@ -48,22 +48,30 @@ impl Fleet {
                 }
                 _ => launcher::fork(&place, &secret, self.outlives_terminal)?,
             };
-            self.note_starting(starting);
+            self.record_starting(starting);
         }
         Ok(())
     }
 
-    pub(super) fn note_starting(&mut self, starting: launcher::Starting) {
+    pub(super) fn record_starting(&mut self, starting: launcher::Starting) {
         self.ledger.launcher(&starting);
         self.starting.push(starting);
     }
 
-    /// Arguments of a daemon that connects to the root.
+    /// Arguments of a daemon that connects to the coordinator.
     pub(super) fn place(&self, host: Option<u32>) -> DaemonArguments {
-        let HostPlan { fan_out, root_lease, .. } = self.plan;
-        let (root, interface) = (self.hub.address(), self.plan.interface.clone());
-        let has_several_roots = self.has_several_roots;
-        DaemonArguments { host, parent: root, root, fan_out, interface, root_lease, has_several_roots }
+        let HostPlan { fan_out, coordinator_lease, .. } = self.plan;
+        let (coordinator, interface) = (self.hub.address(), self.plan.interface.clone());
+        let has_several_coordinators = self.has_several_coordinators;
+        DaemonArguments {
+            host,
+            parent: coordinator,
+            coordinator,
+            fan_out,
+            interface,
+            coordinator_lease,
+            has_several_coordinators,
+        }
     }
 
     /// Data for daemons that start others.
@@ -73,9 +81,9 @@ impl Fleet {
             command: command.clone(),
             daemon: launcher::daemon_executable()?,
             interface: self.plan.interface.clone(),
-            root: self.hub.address(),
-            root_lease_ms: self.plan.root_lease.as_millis() as u64,
-            has_several_roots: self.has_several_roots,
+            coordinator: self.hub.address(),
+            coordinator_lease_ms: self.plan.coordinator_lease.as_millis() as u64,
+            has_several_coordinators: self.has_several_coordinators,
         })
     }
 
@@ -131,9 +139,9 @@ impl Fleet {
         let missing = (0..self.members.len() as u32).filter(|host| self.members[*host as usize].attach.is_none());
         let names: Vec<_> = missing.clone().map(|host| self.name(host).to_owned()).collect();
         let missing: Vec<_> = missing.collect();
-        let (waited, root) = (self.launched_at.elapsed().as_secs(), self.hub.address());
+        let (waited, coordinator) = (self.launched_at.elapsed().as_secs(), self.hub.address());
         let message = format!(
-            "no daemon on {} has connected to {root} within {waited} s: is there a route from there? (--interface \
+            "no daemon on {} has connected to {coordinator} within {waited} s: is there a route from there? (--interface \
              chooses the address)",
             names.join(", ")
         );

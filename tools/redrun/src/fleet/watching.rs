@@ -2,7 +2,7 @@
 
 use super::{Fleet, HostLoss, News, Role};
 use host_watch::{Duty, TICKS, Verdict, Who};
-use job_root::Unfit;
+use job_coordinator::Unfit;
 use redrt_wire::daemon::{Sign, ToDaemon, Watch};
 use redrt_wire::tree::Down;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Fleet {
             .filter_map(|host| Some((*host, self.members[*host as usize].attach.as_ref()?.listen)));
         let watch = Watch { ring: ring.collect(), timeout_ms: self.plan.detect_timeout.as_millis() as u32 };
         self.send_all(&ToDaemon::Watch(watch));
-        self.observer.watch([], self.arbiter.below_root());
+        self.observer.watch([], self.arbiter.below_coordinator());
     }
 
     pub(super) fn tick(&mut self) {
@@ -85,7 +85,7 @@ impl Fleet {
 
     pub(super) fn observed_here(&mut self, duty: Duty) {
         if let Duty::Report(host, sign) = duty {
-            self.observed(Who::Root, host, sign);
+            self.observed(Who::Coordinator, host, sign);
         }
     }
 
@@ -95,7 +95,7 @@ impl Fleet {
         }
         let verdicts = self.arbiter.observed(by, host, sign);
         if sign == Sign::Parted && self.next_tick.is_some() {
-            self.observer.watch([], self.arbiter.below_root());
+            self.observer.watch([], self.arbiter.below_coordinator());
         }
         self.carry_out(verdicts);
     }
@@ -103,9 +103,9 @@ impl Fleet {
     pub(super) fn carry_out(&mut self, verdicts: Vec<Verdict>) {
         for verdict in verdicts {
             match verdict {
-                Verdict::Probe(Who::Root, host) => {
+                Verdict::Probe(Who::Coordinator, host) => {
                     if let Some(sign) = self.observer.sign(host) {
-                        self.observed(Who::Root, host, sign);
+                        self.observed(Who::Coordinator, host, sign);
                     }
                 }
                 Verdict::Probe(Who::Host(by), host) => self.send(by, &ToDaemon::Probe { host }),

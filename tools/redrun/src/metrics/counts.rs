@@ -1,9 +1,9 @@
 //! Counters of `--metrics` that add up events.
 
 use super::text::Totals;
-use coordinator::{Coordinator, EndReason, Purpose, Report};
 use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::event::{Event, Finding, Statistics};
+use replication_manager::{EndReason, Purpose, ReplicationManager, Report};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,8 +78,8 @@ impl Counts {
                 let verdict = if arbitration.culprit.is_some() { "named" } else { "open" };
                 *self.arbitrations.entry(verdict.into()).or_default() += 1;
             }
-            Report::LineTaken { .. } => *self.checkpoints.entry("taken".into()).or_default() += 1,
-            Report::LineFailed { .. } => *self.checkpoints.entry("failed".into()).or_default() += 1,
+            Report::CheckpointTaken { .. } => *self.checkpoints.entry("taken".into()).or_default() += 1,
+            Report::CheckpointFailed { .. } => *self.checkpoints.entry("failed".into()).or_default() += 1,
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
             Report::CloneBegun { .. } => self.clones_begun += 1,
             Report::CloneFailed { .. } => self.clones_failed += 1,
@@ -104,11 +104,11 @@ impl Counts {
     }
 
     /// Sums of all processes' statistics. A copy starts with its source's values, which must count once.
-    pub(super) fn advance(&mut self, coordinator: &Coordinator) -> Totals {
-        let told: BTreeMap<_, _> = coordinator.members().statistics().collect();
+    pub(super) fn advance(&mut self, manager: &ReplicationManager) -> Totals {
+        let told: BTreeMap<_, _> = manager.members().statistics().collect();
         for (replica, at_end) in told {
-            let now = at_end.unwrap_or_else(|| coordinator.members().latest(replica));
-            let incarnation = coordinator.members().incarnation(replica);
+            let now = at_end.unwrap_or_else(|| manager.members().latest(replica));
+            let incarnation = manager.members().incarnation(replica);
             let first = if incarnation == Incarnation(0) { Statistics::default() } else { now };
             let is_same = |(known, _): &(Incarnation, Statistics)| *known == incarnation;
             let before = self.latest.get(&replica).copied().filter(is_same).map_or(first, |(_, before)| before);

@@ -1,10 +1,10 @@
 //! From the job's state to the text of the metrics page. Pure.
 
 use super::counts::Counts;
-use coordinator::RankTime;
 use http_pages::openmetrics::{Page, labelled, seconds_gauge};
 use prometheus_client::metrics::counter::Counter;
 use redrt_wire::event::Statistics;
+use replication_manager::RankTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -150,9 +150,9 @@ fn vulnerability(page: &mut Page, snapshot: &Snapshot<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coordinator::Report;
     use redrt_types::ReplicaId;
     use redrt_wire::event::{Event, Parting};
+    use replication_manager::Report;
 
     #[test]
     fn the_text_has_what_was_counted() {

@@ -4,7 +4,7 @@
 //! counts of its source. If no replica of some rank reported, as when a job fails, calls and traffic are left out.
 
 use super::super::run::Run;
-use super::{LineCost, Tally};
+use super::{CheckpointCost, Tally};
 use anyhow::{Result, bail};
 use job_report::bytes_text;
 use planner::profile::{Calls, FILE_END, Profile};
@@ -56,11 +56,11 @@ fn traffic(by_rank: &BTreeMap<u32, Vec<&ProcessProfile>>) -> Vec<(u32, u32, f64)
 
 /// The profile of the run, and for the user a list of missing parts.
 pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Profile, Option<String>) {
-    let coordinator = run.root.coordinator();
-    let ranks = coordinator.world().rank_count();
-    let degrees = coordinator.members().first_degrees();
+    let manager = run.coordinator.manager();
+    let ranks = manager.world().rank_count();
+    let degrees = manager.members().first_degrees();
     let mut by_rank = BTreeMap::<u32, Vec<&ProcessProfile>>::new();
-    for (replica, told) in coordinator.members().profiles() {
+    for (replica, told) in manager.members().profiles() {
         by_rank.entry(replica.rank.0).or_default().push(told);
     }
     let silent: Vec<_> = (0..ranks).filter(|rank| !by_rank.contains_key(rank)).collect();
@@ -68,8 +68,8 @@ pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Pro
     let missing = silent.first().map(|first| {
         format!("the profile has no calls and no traffic: {} of {ranks} ranks, rank {first} first, did not reach MPI_Finalize", silent.len())
     });
-    let present: Vec<_> = coordinator.members().statistics().collect();
-    let statistics = |replica, told: Option<_>| told.unwrap_or_else(|| coordinator.members().latest(replica));
+    let present: Vec<_> = manager.members().statistics().collect();
+    let statistics = |replica, told: Option<_>| told.unwrap_or_else(|| manager.members().latest(replica));
     let most = |figure: fn(&redrt_wire::event::Statistics) -> u64| {
         let all = present.iter().map(|(replica, told)| figure(&statistics(*replica, *told)));
         all.max().filter(|most| *most > 0).map(|most| most as f64)
@@ -78,8 +78,8 @@ pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Pro
     let costs = &tally.costs;
     let seconds = |figure: fn(&Cost) -> u64| mean(costs.iter().map(|cost| figure(cost) as f64 / 1e9));
     let programs = run.job.applications.iter().map(|application| application.program.display().to_string());
-    let lines = &tally.lines;
-    let of_lines = |figure: fn(&LineCost) -> f64| mean(lines.iter().map(figure));
+    let checkpoints = &tally.checkpoints;
+    let of_checkpoints = |figure: fn(&CheckpointCost) -> f64| mean(checkpoints.iter().map(figure));
     let program = programs.collect::<Vec<_>>().join(" : ");
     let profile = Profile {
         hosts: u32::try_from(hosts.len()).ok(),
@@ -88,11 +88,11 @@ pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Pro
         traffic: if is_complete { traffic(&by_rank) } else { Vec::new() },
         image_bytes: most(|one| one.resident_bytes),
         window_s: mean(tally.windows.iter().map(Duration::as_secs_f64)),
-        checkpoints: u32::try_from(lines.len()).unwrap_or(u32::MAX),
-        save_s: of_lines(|line| line.elapsed.as_secs_f64()),
-        save_stop_s: of_lines(|line| line.stopped.as_secs_f64()),
-        saved_bytes: of_lines(|line| line.bytes as f64),
-        returns: run.root.return_count(),
+        checkpoints: u32::try_from(checkpoints.len()).unwrap_or(u32::MAX),
+        save_s: of_checkpoints(|checkpoint| checkpoint.elapsed.as_secs_f64()),
+        save_stop_s: of_checkpoints(|checkpoint| checkpoint.stopped.as_secs_f64()),
+        saved_bytes: of_checkpoints(|checkpoint| checkpoint.bytes as f64),
+        returns: run.coordinator.return_count(),
         restart_s: mean(tally.restarts.iter().map(Duration::as_secs_f64)),
         copy_s: seconds(|cost| cost.total_ns),
         stop_s: seconds(|cost| cost.stopped_ns),
@@ -106,8 +106,8 @@ pub(in super::super) fn profile(run: &Run<'_>, tally: &Tally, code: i32) -> (Pro
     (profile, missing)
 }
 
-/// Lines for the user.
-pub(super) fn lines(profile: &Profile, path: &Path) -> Vec<String> {
+/// Checkpoints for the user.
+pub(super) fn text_lines(profile: &Profile, path: &Path) -> Vec<String> {
     let mut text = String::new();
     if let Some(calls) = &profile.calls {
         let share = |seconds: f64| format!("{:.0} %", 100.0 * seconds / profile.elapsed_s);

@@ -88,12 +88,12 @@ impl Outlet {
     }
 
     /// Called by the writer: true if it keeps output.
-    pub fn note_kept(&self, keeps: bool) {
+    pub fn record_kept(&self, keeps: bool) {
         self.lock().keeps = keeps;
     }
 
     /// Called by the writer when its target has no reader any more.
-    pub fn note_no_reader(&self) {
+    pub fn record_no_reader(&self) {
         self.lock().has_no_reader = true;
     }
 }

@@ -104,7 +104,7 @@ impl Server<'_> {
                 let mut frames = FrameReader::default();
                 frames.push(&after(damage.as_ref(), which.get::<Vec<u8>>(messages)));
                 while let Ok(Some(message)) = frames.next::<ToPool>() {
-                    self.hear(link, message);
+                    self.handle(link, message);
                 }
             }
             Step::Look { host, damage } => {

@@ -41,7 +41,7 @@ fn run_in(stream: &mut VotedStream, script: &str) -> String {
             );
         } else if let Some((copy, source)) = step.split_once('=') {
             let mut kinship = stream.kinship.clone();
-            let cut = CutNumber(kinship.clades().len() as u64 + 1);
+            let cut = CutNumber(kinship.image_groups().len() as u64 + 1);
             kinship.join(index(source.parse().unwrap()), index(copy.parse().unwrap()), cut);
             stream.set_kinship(&kinship, &mut out);
         } else {

@@ -4,9 +4,9 @@
 //! Only in a world that is not replicated. Contributions of replicas are compared with their siblings', kept until all
 //! receivers have them, and given to copies, so they go in messages.
 //!
-//! A communicator gets its board after a few collectives (`comm::seat`), and another one for nonblocking collectives
-//! (`comm::queue`). Operands are combined in the order in which messages would have brought them, so the result does
-//! not depend on the placement of members.
+//! A communicator gets its board after a few collectives (`comm::comm_board`), and another one for nonblocking
+//! collectives (`comm::queue`). Operands are combined in the order in which messages would have brought them, so the
+//! result does not depend on the placement of members.
 //!
 //! Each algorithm is written once. In a blocking collective its waits block the thread: it ends at the first poll,
 //! unless parts of it go in messages. In a nonblocking collective its waits give the thread back. The steps of

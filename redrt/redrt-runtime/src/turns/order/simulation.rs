@@ -33,7 +33,7 @@ simulation_kit::named! {
         /// A thread that gives way before the order begins counts that as the end of its segment.
         CountsInterrupted,
         /// Replicas do not learn that a thread has ended before the order begins.
-        EndUntold,
+        EndUnsent,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Draw of a fault in a thread: the number of steps, and the bit that flips. Pure.
 
-use coordinator::Random;
+use replication_manager::Random;
 
 /// Maximum number of steps. The library may wait in a loop without returning to the program.
 pub const STEPS_MAX: u64 = 1 << 17;

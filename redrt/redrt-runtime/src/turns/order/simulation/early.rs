@@ -69,7 +69,7 @@ impl Process {
     fn counts(&self, mistake: Option<Mistake>) -> Option<Vec<u32>> {
         let early = self.early.as_ref().filter(|early| early.is_in_init)?;
         let count = |(state, made): (&State, &u32)| match state {
-            State::Ended if mistake == Some(Mistake::EndUntold) => 0,
+            State::Ended if mistake == Some(Mistake::EndUnsent) => 0,
             State::Ended => UNTIL_IT_ENDS,
             State::Gap => *made,
             _ => made + 1,

@@ -1,0 +1,202 @@
+//! A return to a checkpoint: which one, and on which hosts.
+//!
+//! ```text
+//!   all processes are gone ─▶ the newest ─▶ hosts for its parts ─▶ Chosen: other daemons are started
+//!          it cannot be loaded ▼      ▲ none                        │ a host cannot be had     │ all attached
+//!                       Searching: the store has an older one       └─▶ hosts without it       └─▶ at rest
+//! ```
+//! Enters: the end of all processes; answers of the store; hosts that cannot be had. Leaves ([`Effect`]): an order to
+//! the store, the return for `redrun` to carry out, or the end of the job. Facts of other machines come in with each
+//! input ([`Seen`]).
+//!
+//! A return that was chosen is repeated by a coordinator that comes back, until processes are launched: daemons that
+//! were started for it leave with the coordinator that has started them.
+
+use super::mutation::{self, Mutation};
+use super::waiting_for_hosts::HostWait;
+use checkpoint_store::Kept;
+use placement::homes::{self, NoHome};
+use placement::plan::{HostPlan, PlannedHost};
+use redrt_wire::checkpoint::Generation;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, VecDeque};
+
+/// A return to a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Return {
+    /// The checkpoint.
+    pub kept: Box<Kept>,
+    /// The hosts of the life that begins, by number.
+    pub hosts: Vec<PlannedHost>,
+    /// Number of starts from the checkpoint because processes ended, this one included.
+    pub count: u32,
+    /// True if a newer one cannot be loaded.
+    pub is_older: bool,
+}
+
+/// The view of other machines at an input.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'a> {
+    /// Number of the job.
+    pub job: u64,
+    pub plan: &'a HostPlan,
+    /// True of a host that is part of the job.
+    pub has_host: &'a dyn Fn(u32) -> bool,
+    /// True if processes that have had so much standard input can be given all that was read since.
+    pub has_input: &'a dyn Fn(u64) -> bool,
+    /// The fewest CPUs of a host.
+    pub cpus: u32,
+}
+
+/// A consequence of an input.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// For the store: look for a checkpoint before this one.
+    FindOlder(Generation),
+    /// For `redrun`.
+    GoBack(Box<Return>),
+    /// A warning for the user.
+    Note(String),
+    /// An older checkpoint is loaded.
+    Try(Generation),
+    /// The job ends, to be resumed with more hosts.
+    Wait(Generation, String),
+    /// The job cannot go on.
+    Fail(String),
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+enum Stage {
+    /// Processes run, or the job has not begun.
+    #[default]
+    Resting,
+    /// The store looks for a checkpoint before the one that cannot be loaded.
+    Searching,
+    /// Daemons are being started on these hosts.
+    Chosen(Box<Return>),
+}
+
+/// Returns to a checkpoint: see the module.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Returns {
+    host_wait: Option<HostWait>,
+    stage: Stage,
+    /// Hosts of the life that begins which cannot be had.
+    missing: BTreeSet<u32>,
+    /// Always drained before the state is saved.
+    #[serde(skip)]
+    effects: VecDeque<Effect>,
+}
+
+impl Returns {
+    /// A job that has not gone back.
+    pub fn new(host_wait: Option<HostWait>) -> Self {
+        Self { host_wait, stage: Stage::Resting, missing: BTreeSet::new(), effects: VecDeque::new() }
+    }
+
+    /// The return that was chosen, until processes are launched.
+    pub fn chosen(&self) -> Option<&Return> {
+        match &self.stage {
+            Stage::Chosen(chosen) => Some(chosen),
+            Stage::Resting | Stage::Searching => None,
+        }
+    }
+
+    /// True while the store looks for an older checkpoint.
+    pub fn is_searching(&self) -> bool {
+        matches!(self.stage, Stage::Searching)
+    }
+
+    /// All processes are gone. `count`: as in [`Return`], and None if the newest checkpoint cannot be loaded; `newest`:
+    /// that checkpoint.
+    pub fn begin(&mut self, newest: Box<Kept>, count: Option<u32>, seen: Seen<'_>) {
+        match count {
+            None => self.search(newest.manifest.generation),
+            Some(count) => self.choose(newest, (count, false), seen),
+        }
+    }
+
+    /// The store has an older checkpoint. `passed_over`: why newer ones are not usable.
+    pub fn found(&mut self, kept: Option<Box<Kept>>, passed_over: Vec<String>, seen: Seen<'_>) {
+        if !matches!(self.stage, Stage::Searching) {
+            return;
+        }
+        let notes = passed_over.into_iter().map(|why| Effect::Note(format!("a checkpoint is passed over: {why}")));
+        self.effects.extend(notes);
+        match kept {
+            Some(kept) => {
+                self.effects.push_back(Effect::Try(kept.manifest.generation));
+                self.choose(kept, (0, true), seen);
+            }
+            None => self.effects.push_back(Effect::Fail("there is no older checkpoint to go back to".into())),
+        }
+    }
+
+    /// A host cannot be had at the begin of a life. Returns false if no return is under way: nothing follows here.
+    pub fn lack(&mut self, host: u32, seen: Seen<'_>) -> bool {
+        if self.is_searching() {
+            // The checkpoint that is found goes to hosts without it.
+            self.missing.insert(host);
+            return true;
+        }
+        let Some(chosen) = self.chosen().cloned() else { return false };
+        if mutation::is(Mutation::MissingHostForgotten) {
+            self.missing.clear();
+        }
+        self.missing.insert(host);
+        let Return { kept, count, is_older, .. } = chosen;
+        self.choose(kept, (count, is_older), seen);
+        true
+    }
+
+    /// Begins the life that was chosen. Returns its hosts.
+    pub fn begin_life(&mut self) -> Option<Vec<PlannedHost>> {
+        self.missing.clear();
+        self.chosen().map(|chosen| chosen.hosts.clone())
+    }
+
+    /// Processes are launched.
+    pub fn launched(&mut self) {
+        self.stage = Stage::Resting;
+        self.missing.clear();
+    }
+
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn search(&mut self, below: Generation) {
+        self.stage = Stage::Searching;
+        self.effects.push_back(Effect::FindOlder(below));
+    }
+
+    /// Chooses hosts for a checkpoint. If none has a part of it, an older one is looked for.
+    ///
+    /// The trap: standard input is kept since the newest checkpoint only. A job that went back to an older one would go
+    /// on without what lies between, and its result would be wrong.
+    fn choose(&mut self, kept: Box<Kept>, (count, is_older): (u32, bool), seen: Seen<'_>) {
+        let generation = kept.manifest.generation;
+        if !(seen.has_input)(kept.manifest.input_bytes) && !mutation::is(Mutation::InputBetweenForgotten) {
+            let why = format!("the job cannot go back to checkpoint {generation}: standard input since it is not kept");
+            return self.effects.push_back(Effect::Fail(why));
+        }
+        let is_dead = |host: u32| {
+            !mutation::is(Mutation::ReturnToLostHost) && (!(seen.has_host)(host) || self.missing.contains(&host))
+        };
+        let plan = match homes::after_loss(&kept.manifest, seen.plan, &is_dead) {
+            Ok(plan) => plan,
+            Err(why @ NoHome::NoHost) => return self.effects.push_back(Effect::Fail(why.to_string())),
+            Err(why) => {
+                self.effects.push_back(Effect::Note(format!("checkpoint {generation} cannot be loaded: {why}")));
+                return self.search(generation);
+            }
+        };
+        let wait = self.host_wait.and_then(|wait| wait.reason(seen.job, &kept.manifest, &plan.hosts, seen.cpus));
+        if let Some(why) = wait {
+            return self.effects.push_back(Effect::Wait(generation, why));
+        }
+        let chosen = Box::new(Return { kept, hosts: plan.hosts, count, is_older });
+        self.stage = Stage::Chosen(chosen.clone());
+        self.effects.push_back(Effect::GoBack(chosen));
+    }
+}

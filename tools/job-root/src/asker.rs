@@ -1,7 +1,0 @@
-//! Names for connections that the root answers.
-
-use serde::{Deserialize, Serialize};
-
-/// The number of a connection of `redctl`, to which an answer goes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Asker(pub u64);
