@@ -107,14 +107,12 @@ impl Control {
             // /proc/self shows no memory once the first thread of the process has ended.
             Error::refused(phase, Refusal::AgentBlind)
         })?;
-        Ok(Self {
-            stream,
-            proc,
-            memory: memory.into(),
-            pagemap: pagemap.into(),
-            block: reply.a,
-            extended_state: reply.b,
-        })
+        let memory: File = memory.into();
+        // Other kernels, such as 6.1, hand out a file that is empty then.
+        if memory.read_exact_at(&mut [0], reply.a).is_err() {
+            return Err(Error::refused(phase, Refusal::AgentBlind));
+        }
+        Ok(Self { stream, proc, memory, pagemap: pagemap.into(), block: reply.a, extended_state: reply.b })
     }
 
     fn ask(&self, ask: Ask, request: Request) -> io::Result<(Reply, Vec<OwnedFd>)> {

@@ -27,6 +27,9 @@ pub const EXCLUDED_DESCRIPTOR_END: i32 = 1 << 16;
 pub const CUT_FOR_COPY: u32 = 0;
 /// Purpose of a cut: a checkpoint, from which a process can replace this one after its end.
 pub const CUT_FOR_SUCCESSOR: u32 = 1;
+/// Purpose of a stop that is no cut: marks of written pages are read and cleared while threads stand. No hook runs,
+/// because the embedder's state is not looked at.
+pub const PAUSE: u32 = 2;
 
 /// [`Slot::state`]: the signal was sent, and has not arrived.
 pub const SLOT_SIGNALLED: u32 = 1;

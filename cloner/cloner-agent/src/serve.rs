@@ -1,6 +1,6 @@
 //! Serves the requests of a client on the control socket.
 
-use crate::abi::{Ask, Block, REFUSED_OF_PROCESS, Reply, Request, SLOT_PARKED, TIMER_COUNT_MAX, Timer, VERSION};
+use crate::abi::{Ask, Block, PAUSE, REFUSED_OF_PROCESS, Reply, Request, SLOT_PARKED, TIMER_COUNT_MAX, Timer, VERSION};
 use crate::settings::{OF_PROCESS, OOM_SCORE};
 use crate::sys::{self, syscall, syscall6};
 use crate::{collect, park};
@@ -85,7 +85,7 @@ fn serve_one(block: &mut Block, waiting: bool) -> bool {
         }
     }
     block.connection = connection;
-    let mut session = Session { block, connection, parked: false, waiting, scratch: None };
+    let mut session = Session { block, connection, parked: false, around: Hooks::none(), waiting, scratch: None };
     while session.step() {}
     session.release(false);
     session.free_scratch();
@@ -115,6 +115,8 @@ struct Session<'a> {
     block: &'a mut Block,
     connection: i32,
     parked: bool,
+    /// Hooks that were called when threads were parked; none for a pause.
+    around: Hooks,
     /// True for a copy whose threads have not begun.
     waiting: bool,
     /// Result of the last request about resident pages, with its length. It is mapped outside of the image, which must
@@ -253,7 +255,8 @@ impl Session<'_> {
             reply.status = -libc::EALREADY;
             return;
         }
-        let hooks = self.hooks();
+        let hooks = if purpose == PAUSE { Hooks::none() } else { self.hooks() };
+        self.around = hooks;
         if let Some(hook) = hooks.before_cut {
             // SAFETY: - the embedder supplied `hook` together with `context`, for a call on this thread.
             let refused = unsafe { hook(hooks.context, purpose, self.connection) };
@@ -287,7 +290,7 @@ impl Session<'_> {
         if !self.parked {
             return;
         }
-        let hooks = self.hooks();
+        let hooks = self.around;
         if let Some(hook) = hooks.in_source_after {
             // SAFETY: - the embedder supplied `hook` together with `context`, for a call on this thread.
             unsafe { hook(hooks.context, i32::from(well)) };
@@ -322,7 +325,6 @@ fn userfaultfd(features: u64) -> (i32, i32) {
 /// The trap: the agent may share its descriptor table with the program. The client lists the program's descriptors as
 /// soon as it has the whole reply, and must not find those that were sent to it. So the rest of the reply leaves after
 /// they are closed.
-/// whole reply, and must not find what was meant for it. So the last byte leaves when they are closed.
 fn answer(connection: i32, reply: &Reply, descriptors: &[i32]) -> bool {
     let (first, rest) = reply.as_bytes().split_at(if descriptors.is_empty() { size_of::<Reply>() } else { 1 });
     let sent = send(connection, first, descriptors);

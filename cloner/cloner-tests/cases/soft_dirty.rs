@@ -14,12 +14,13 @@ busybox ifconfig lo 127.0.0.1 up
 export REDCLONE_SECRET=c10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10e
 export PATH=/bin REDCLONE_DIR=/tmp/redclone
 busybox mkfifo /tmp/stdin
-for port in 7777 7778; do
+for port in 7777 7778 7779; do
     redclone serve --listen 127.0.0.1:$port --address-file /tmp/address-$port > /tmp/copy-$port 2> /tmp/serve-$port &
 done
 redclone run --pid-file /tmp/pid -- torture 5 STEPS < /tmp/stdin > /tmp/source 2> /tmp/run &
+embedder < /tmp/stdin > /tmp/embedder 2> /tmp/run-embedder &
 exec 3> /tmp/stdin
-show() { busybox cat /tmp/source /tmp/copy-* /tmp/run /tmp/serve-* /tmp/push > /dev/console 2>&1; }
+show() { busybox cat /tmp/source /tmp/embedder /tmp/copy-* /tmp/run* /tmp/serve-* /tmp/push > /dev/console 2>&1; }
 wait_for() {
     left=3000
     until busybox grep -q "$1" "$2" 2> /dev/null; do
@@ -37,8 +38,13 @@ push() {
 push write-protect 7777
 push auto 7777
 push soft-dirty 7778
+wait_for process /tmp/run-embedder
+busybox sed -n 's/^process //p' /tmp/run-embedder > /tmp/pid
+wait_for running /tmp/embedder
+push soft-dirty 7779
 exec 3>&-
-for file in source copy-7777 copy-7778; do wait_for done /tmp/$file; done
+for file in source copy-7777 copy-7778 embedder copy-7779; do wait_for done /tmp/$file; done
+for file in embedder copy-7779; do echo "result $file $(busybox grep cut /tmp/$file)" > /dev/console; done
 for port in 7777 7778; do
     if (echo running; busybox cat /tmp/copy-$port) | busybox cmp -s - /tmp/source; then
         echo "result same $port" > /dev/console
@@ -110,6 +116,7 @@ fn soft_dirty_bits_find_writes_where_nothing_better_exists() {
     install(&machine.busybox, "busybox", &files);
     install(&program, "redclone", &files);
     install(&compile("torture.c", &["-lrt"]), "torture", &files);
+    install(Path::new(env!("CARGO_BIN_EXE_cloner-test-embedder")), "embedder", &files);
     let beside = program.with_file_name("libredclone.so");
     let library =
         if beside.exists() { beside } else { program.parent().expect("a directory").join("../lib/libredclone.so") };
@@ -138,4 +145,7 @@ fn soft_dirty_bits_find_writes_where_nothing_better_exists() {
         assert!(line.starts_with("0 ") && line.contains(r#""tracking":"soft-dirty""#), "{console}");
         assert_eq!(result(&format!("same {port}")), "", "{console}");
     }
+    // Threads are stopped in each round, and the embedder is asked for the cut alone.
+    assert_eq!(result("embedder"), "before cut, in source after", "{console}");
+    assert_eq!(result("copy-7779"), "before cut, in copy after", "{console}");
 }

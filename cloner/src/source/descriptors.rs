@@ -12,11 +12,18 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+mod semaphores;
 mod sockets;
 mod watches;
 
 /// Bit in the `settime flags` of `fdinfo`: a change of the clock cancels the timer.
 const TFD_TIMER_CANCEL_ON_SET: u32 = libc::TFD_TIMER_CANCEL_ON_SET as u32;
+
+/// Link of an eventfd in `/proc/PID/fd`.
+const EVENTFD: &str = "anon_inode:[eventfd]";
+
+/// Line of `fdinfo` with 1 for an eventfd that is a semaphore.
+const SEMAPHORE: &str = "eventfd-semaphore:";
 
 /// All descriptors of the process, and the pipes and memfds behind them.
 #[derive(Default)]
@@ -61,6 +68,10 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
         if stopped && link == "anon_inode:[timerfd]" && stands_still(&info) {
             wind_up(&control.descriptor(fd)?)?;
             info = control.proc_text(&format!("fdinfo/{fd}"))?;
+        }
+        if stopped && link == EVENTFD && field(&info, SEMAPHORE).is_none() {
+            let is_one = semaphores::is_semaphore(&control.descriptor(fd)?, event_count(&info))?;
+            info.push_str(&format!("{SEMAPHORE} {}\n", u8::from(is_one)));
         }
         let flags = i32::from_str_radix(field(&info, "flags:").unwrap_or("0"), 8).unwrap_or(0);
         let looked = match (&listener, standard_stream(control, fd, link.as_bstr(), &block.standard)) {
@@ -192,6 +203,11 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
+/// Count of an eventfd.
+fn event_count(info: &str) -> u64 {
+    field(info, "eventfd-count:").and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0)
+}
+
 fn look(
     control: &Control,
     fd: i32,
@@ -210,10 +226,9 @@ fn look(
             let id = id.trim_end_matches(']').parse().unwrap_or(0);
             Ok(Open::Pipe { id, writes: access != libc::O_RDONLY })
         }
-        _ if link == "anon_inode:[eventfd]" => Ok(Open::Event {
-            count: number("eventfd-count:", 16).unwrap_or(0),
-            semaphore: number("eventfd-semaphore:", 10).unwrap_or(0) == 1,
-        }),
+        _ if link == EVENTFD => {
+            Ok(Open::Event { count: event_count(info), semaphore: number(SEMAPHORE, 10).unwrap_or(0) == 1 })
+        }
         _ if link == "anon_inode:[timerfd]" => {
             let pair = |name: &str| {
                 let text = field(info, name)?.trim_matches(['(', ')']);

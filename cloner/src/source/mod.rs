@@ -133,8 +133,8 @@ pub enum Event {
     Phase(Phase),
     /// Name of the tracking method in use.
     Tracking(&'static str),
-    /// Pre-copy of a checkpoint has converged. After the handler returns, pages written meanwhile are sent, so that
-    /// little is left again.
+    /// Pre-copy of a checkpoint has converged, or there is none. After the handler returns, pages written meanwhile are
+    /// sent, so that little is left again.
     Small,
     /// All threads of the program are stopped.
     Stopped,
@@ -249,15 +249,19 @@ fn clone_into(
     let mut source = Source::prepare(control, options, outputs, answers, chain)?;
     source.steps.record("prepare");
     events(Event::Tracking(source.tracker.name()));
-    if source.tracker.tracks() {
+    let tracks = source.tracker.tracks();
+    if tracks {
         events(Event::Phase(Phase::PreCopy));
         source.precopy(events)?;
-        if options.succeeds {
-            events(Event::Small);
+    }
+    if options.succeeds {
+        // Also without a tracker: the other processes of the checkpoint wait for this one.
+        events(Event::Small);
+        if tracks {
             source.catch_up(events)?;
         }
-        source.steps.record("pre-copy");
     }
+    source.steps.record("pre-copy");
     // Checkpoints are cut at one moment in several processes, so preparation comes before the event that synchronizes
     // them: none waits for another's. A single clone may wait long for its cut, so it prepares afterwards.
     let room = if options.succeeds { Some(source.prepare_cut()?) } else { None };

@@ -3,6 +3,7 @@
 use super::{Event, Source, descriptors, objects, send};
 use crate::error::{During, Error, Operation, Phase};
 use crate::ranges::RangeSet;
+use cloner_agent::abi::PAUSE;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -71,8 +72,7 @@ impl Source<'_> {
         let mut converging = Converging::new(self.options.downtime_target, self.options.round_count_max);
         loop {
             self.round_count += 1;
-            let parked =
-                if self.tracker.needs_stop() { Some(self.control.park(self.options.purpose())?) } else { None };
+            let parked = if self.tracker.needs_stop() { Some(self.control.park(PAUSE)?) } else { None };
             let mut picture = self.look(phase, true)?;
             if let Some(parked) = parked {
                 parked.release().during(phase, Operation::Resume)?;

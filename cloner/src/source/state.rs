@@ -106,7 +106,8 @@ fn limits(text: &str) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Parses the POSIX timers in `/proc/PID/timers`.
+/// Parses the POSIX timers in `/proc/PID/timers`, in the order of their ids: a kernel that lists the newest first
+/// counts up the ids of new ones, so a copy makes them in that order.
 pub fn timers(text: &str) -> Vec<Timer> {
     let mut all: Vec<Timer> = Vec::new();
     for line in text.lines() {
@@ -134,6 +135,7 @@ pub fn timers(text: &str) -> Vec<Timer> {
             _ => {}
         }
     }
+    all.sort_unstable_by_key(|timer| timer.id);
     all
 }
 
@@ -143,8 +145,8 @@ mod tests {
 
     #[test]
     fn timers_are_read_from_the_kernels_lines() {
-        let text = "ID: 0\nsignal: 14/0000000000000007\nnotify: signal/pid.42\nClockID: 1\n\
-                    ID: 3\nsignal: 32/00007f0011223344\nnotify: signal/tid.44\nClockID: 0\n";
+        let text = "ID: 3\nsignal: 32/00007f0011223344\nnotify: signal/tid.44\nClockID: 0\n\
+                    ID: 0\nsignal: 14/0000000000000007\nnotify: signal/pid.42\nClockID: 1\n";
         let timers = timers(text);
         assert_eq!(timers.len(), 2);
         assert_eq!(
