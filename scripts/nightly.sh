@@ -5,8 +5,8 @@
 # minutes of random faults over several hosts, then ten in which nobody dies and nobody may be taken for dead, though
 # every core has four ranks, the links are full, and daemons and processes are stopped for moments; then a hundred losses
 # in the midst of which others die; then jobs that lose replicas and hosts every five seconds, for an hour. Besides, a
-# hundred thousand seeds in which one replica leaves the path of its siblings, others each night. Ends with 1 if anything
-# went wrong.
+# hundred thousand seeds in which one replica leaves the path of its siblings, others each night; then copies on an old
+# kernel, and checkpoints and files on NFS there, in a virtual machine. Ends with 1 if anything went wrong.
 set -eu
 
 cd "$(dirname -- "$0")/.."
@@ -20,6 +20,9 @@ for suite in mpi4py-tests binaries rsmpi-tests; do
     scripts/$suite.sh || failed=1
 done
 scripts/path-seeds.sh 100000 "$((seed % 100000 * 100000))" || failed=1
+scripts/old-kernel.sh cargo test --locked -p cloner-tests --test clones -- --skip soft_dirty || failed=1
+scripts/old-kernel.sh --nfs cargo test --locked -p redrt-tests --test processes -- --test-threads 1 \
+    undo:: shared_files:: checkpoints:: chains:: || failed=1
 scripts/chaos.sh "$seconds" "$seed" || failed=1
 cargo run --quiet --locked -p redrt-tests --bin redrt-calm -- --seconds "$seconds" --seed "$seed" || failed=1
 scripts/recovery-campaign.sh 100 30 "$seed" || failed=1
