@@ -34,7 +34,7 @@ fn a_coordinator_that_is_killed_comes_back_and_no_host_is_lost() {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
     // With this fan-out some daemons are below others in the tree; the next coordinator must reach these too.
-    let options = ["--detachable", "--fan-out", "2", "--transport", "tcp"];
+    let options = ["--detachable", "--coordinators", "1", "--fan-out", "2", "--transport", "tcp"];
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, HOSTS).options(&options).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
@@ -56,7 +56,7 @@ fn a_coordinator_that_is_killed_comes_back_and_no_host_is_lost() {
 fn a_coordinator_that_comes_back_has_the_hosts_that_were_added() {
     let Some(lab) = lab(4) else { return };
     let stop = lab.path("stop");
-    let options = ["--detachable", "--spares", "0", "--transport", "tcp"];
+    let options = ["--detachable", "--coordinators", "1", "--spares", "0", "--transport", "tcp"];
     let job = Job::new(4, &compile("until")).arguments(&[&stop.display().to_string()]).degree(2);
     let job = job.on_hosts(&lab, "h1,h2,h3").options(&options).limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
@@ -100,8 +100,8 @@ fn killed_while_it_keeps(place: &dyn Fn(&Lab) -> [String; 4], event: &str) {
     let (stop, place) = (lab.path("stop"), place(&lab));
     let saved = [&["--checkpoint", "0.3s"], &place.each_ref().map(String::as_str)[..]].concat();
     let job = Job::new(3, &compile("until")).arguments(&[&stop.display().to_string()]).environment("UNTIL_MIB", "16");
-    let job =
-        job.on_hosts(&lab, "h1,h2,h3").options(&["--detachable", "--coordinator-journal", "8KiB"]).options(&saved);
+    let options = ["--detachable", "--coordinators", "1", "--coordinator-journal", "8KiB"];
+    let job = job.on_hosts(&lab, "h1,h2,h3").options(&options).options(&saved);
     let job = job.limit(Duration::from_secs(120)).start();
     job.wait_until("computing", |job| job.output().contains("computing"));
     let mut killed = Vec::new();

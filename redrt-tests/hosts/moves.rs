@@ -166,7 +166,8 @@ fn a_job_whose_coordinator_was_killed_keeps_what_was_lent() {
     let Some(lab) = lab(5) else { return };
     let daemon = pool(&lab, &["h4:4"], &[]);
     let secret = lab.path("pool.secret");
-    let options = ["--detachable", "--pool", "h1", "--pool-secret", &secret.display().to_string()];
+    let secret = secret.display().to_string();
+    let options = ["--detachable", "--coordinators", "1", "--pool", "h1", "--pool-secret", &secret];
     let job = start(&lab, 2, "h1,h2,h3", &options);
     lab.cut_power("h2");
     job.wait_until("recovery", |job| job.count("recovered") == job.count("replica-lost") && job.count("recovered") > 0);

@@ -116,6 +116,7 @@ fn a_coordinator_that_is_killed_within_an_allocation_comes_back() {
     let [stop, out, audit] = ["stop", "out", "audit.jsonl"].map(|name| lab.path(name));
     let mut salloc = lab.on("ctl");
     salloc.args(["salloc", "--quiet", "-N3", "--exclusive", &redrun(), "--detachable", "-r", "2", "-n", "4"]);
+    salloc.args(["--coordinators", "1"]);
     salloc.arg("--audit").arg(&audit).arg(redrt_tests::compile("until")).arg(&stop);
     salloc.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(std::fs::File::create(&out).expect("it can be written"));
     let mut child = salloc.spawn().expect("salloc can be run");
@@ -190,6 +191,36 @@ fn lose_batch_host(node_count: u32, options: &[&str]) {
     let printed = std::fs::read_to_string(&out).unwrap_or_default();
     let count = |end: &str| printed.lines().filter(|line| line.ends_with(end)).count();
     assert_eq!((count("computing"), count(": right")), (1, 4), "{printed}");
+    empty(&lab);
+}
+
+/// Peers elect a coordinator on another node, whose job ends well. No script is there whose end would end the
+/// allocation.
+#[test]
+fn an_allocation_ends_with_its_job_when_the_batch_node_is_lost() {
+    let Some(lab) = slurm_lab(4) else { return };
+    let [stop, out, audit] = ["stop", "out", "audit.jsonl"].map(|name| lab.path(name).display().to_string());
+    let program = redrt_tests::compile("until").display().to_string();
+    let words = ["--detachable", "-r", "2", "-n", "4", "--spares", "1", "--audit", &audit, &program, &stop].join(" ");
+    let mut sbatch = lab.on("ctl");
+    sbatch.args(["sbatch", "--no-kill", "-N4", "--exclusive", "--output", &out, "--wrap"]);
+    let (said, errors, well) = run(sbatch.arg(format!("{}={} exec {} {words}", OWN.0, OWN.1, redrun())));
+    assert!(well, "{errors}");
+    let id = said.split_whitespace().last().expect("sbatch names the job").to_owned();
+    wait_for_text(Path::new(&out), "computing");
+    crate::elsewhere::settle(&lab, "h1");
+    lab.cut_power("h1");
+    wait_for_text(Path::new(&audit), "\"recovered\"");
+    std::fs::write(&stop, "").expect("it can be written");
+    let printed =
+        wait_for_text(Path::new(&out), &format!("the batch script is lost with node h1: scancel --quiet {id}"));
+    assert_eq!(printed.lines().filter(|line| line.ends_with(": right")).count(), 4, "{printed}");
+    assert!(printed.contains("exit code 0"), "{printed}");
+    let begin = Instant::now();
+    while !run(lab.on("ctl").args(["squeue", "--noheader", "--states=RUNNING"])).0.is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the allocation is there");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     empty(&lab);
 }
 

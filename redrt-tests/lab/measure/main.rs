@@ -156,7 +156,7 @@ fn decide(count: usize) -> Option<()> {
     let lab = lab(8)?;
     let (mut one, mut three) = (Vec::new(), Vec::new());
     while three.len() < count {
-        decisions(&lab, &["--detachable"], &mut one);
+        decisions(&lab, &["--detachable", "--coordinators", "1"], &mut one);
         decisions(&lab, &["--detachable", "--coordinators", "3"], &mut three);
     }
     heading("a replica is ended after");
@@ -177,8 +177,11 @@ fn launch(count: usize, processes: &[u32]) -> Option<()> {
                 let job = Job::new(*rank_count, &program).on_hosts(&lab, hosts).options(options);
                 job.environment(OWN.0, OWN.1).run().ended_well().took.as_secs_f64() * 1000.0
             };
-            let kinds: [&[&str]; 3] =
-                [&["-q"], &["-q", "--detachable"], &["-q", "--detachable", "--coordinators", "3"]];
+            let kinds: [&[&str]; 3] = [
+                &["-q"],
+                &["-q", "--detachable", "--coordinators", "1"],
+                &["-q", "--detachable", "--coordinators", "3"],
+            ];
             let mut times = kinds.map(|_| Vec::new());
             for _ in 0..count {
                 kinds.iter().zip(&mut times).for_each(|(options, times)| times.push(run(options)));

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Prefix in place of a host's number when Slurm is to supply it. The number of the first host of that srun follows.
 pub const HOST_BY_SLURM: &str = "slurm:";
+/// Variable of a coordinator that its quorum has started on another host: the Slurm step of the job's daemons.
+pub const STEP_VARIABLE: &str = "REDRT_SLURM_STEP";
 /// Bytes of a launcher's standard error that are examined, from its end.
 const SAID_BYTES_MAX: u64 = 64 << 10;
 /// A shell's exit codes for a program that is missing, or cannot be executed.

@@ -173,6 +173,23 @@ pub fn coordinator_elsewhere(job: &str, host: &str) -> String {
     format!("job {job} has its coordinator on host {host}: redrun --attach {job} there")
 }
 
+/// Becomes the console on the coordinator's host, by a step of this Slurm job: the end of a batch script would be that
+/// of the job. Returns why it cannot.
+fn go_there(job: &str, host: &str) -> anyhow::Error {
+    let become_it = || -> Result<std::convert::Infallible> {
+        let redrun = std::env::current_exe()?.with_file_name("redrun");
+        let mut command = Command::new("srun");
+        command.args(["--overlap", "--nodes=1", "--ntasks=1", "--mpi=none", "--mem=0"]);
+        command.arg(format!("--nodelist={host}")).arg(redrun).args(["--attach", job]);
+        SigSet::empty().thread_set_mask()?;
+        Err(command.exec().into())
+    };
+    match become_it() {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
 /// No coordinator of the wanted job is on this host.
 #[derive(Debug, thiserror::Error)]
 #[error("no job {0} that was started with --detachable or --detach is here")]
@@ -376,6 +393,9 @@ impl<'a> Terminal<'a> {
             }
             if let Some(host) = elsewhere(directory) {
                 self.console.plain(&coordinator_elsewhere(&wanted, &host));
+                if std::env::var_os("SLURM_JOB_ID").is_some() {
+                    self.console.warning(&format!("srun cannot start redrun there: {}", go_there(&wanted, &host)));
+                }
                 return Ok(Some(DISPLACED_CODE));
             }
             let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];

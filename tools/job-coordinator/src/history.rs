@@ -14,8 +14,8 @@ pub(super) struct History {
     started_count: u64,
     /// Number of the last signal for the program.
     signal_number: u64,
-    /// Name of the host that was lost last.
-    lost_host: Option<String>,
+    /// Names of the hosts that were lost, in this order.
+    lost_hosts: Vec<String>,
 }
 
 impl History {
@@ -31,8 +31,8 @@ impl History {
         self.signal_number
     }
 
-    pub fn lost_host(&self) -> Option<&str> {
-        self.lost_host.as_deref()
+    pub fn lost_hosts(&self) -> &[String] {
+        &self.lost_hosts
     }
 
     pub fn record(&mut self, input: &Input) {
@@ -41,9 +41,12 @@ impl History {
                 self.return_count += u32::from(!std::mem::replace(&mut self.is_returning, true));
             }
             Input::Job(replication_manager::Input::Signalled { number, .. }) => self.signal_number = *number,
-            Input::HostLost { name, .. } => self.lost_host = Some(name.clone()),
             _ => {}
         }
+    }
+
+    pub fn record_lost(&mut self, host: &str) {
+        self.lost_hosts.push(host.to_owned());
     }
 
     /// All processes of this life have met.

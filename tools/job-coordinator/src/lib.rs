@@ -202,10 +202,10 @@ impl Coordinator {
         self.ending.has_lost_output()
     }
 
-    /// Name of the host that was lost last.
+    /// Names of the hosts that were lost, in this order.
     #[must_use]
-    pub fn lost_host(&self) -> Option<&str> {
-        self.history.lost_host()
+    pub fn lost_hosts(&self) -> &[String] {
+        self.history.lost_hosts()
     }
 
     /// The hosts that are part of the job, by number. None before the launch.
@@ -406,6 +406,10 @@ impl Coordinator {
     }
 
     fn lose_host(&mut self, host: u32, name: String, why: String) {
+        // Hosts leave a job that is over.
+        if !self.manager.course().is_over() {
+            self.history.record_lost(&name);
+        }
         self.hosts.leave(host);
         self.input.lose(host);
         self.spares.lose(host, &name, self.now);

@@ -299,7 +299,7 @@ pub struct Arguments {
     pub coordinator_journal: Option<String>,
 
     /// Hosts that hold what the coordinator of a detachable job decides: 1, 3 or 5. With more than one, another host
-    /// has the coordinator when its host is lost [default: 1]
+    /// has the coordinator when its host is lost [default: 3 if the job has as many hosts, else 1]
     #[arg(long, alias = "roots", value_name = "N", help_heading = "Job")]
     pub coordinators: Option<u8>,
 

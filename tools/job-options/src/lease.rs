@@ -30,11 +30,17 @@ pub(super) fn coordinator_lease(arguments: &Arguments) -> Result<Duration, Usage
 ///
 /// # Errors
 /// When the number is not 1, 3 or 5, or the job's processes do not outlive its coordinator.
-pub(super) fn coordinators(arguments: &Arguments, coordinator_lease: Duration) -> Result<u8, UsageError> {
+pub(super) fn coordinators(
+    arguments: &Arguments,
+    coordinator_lease: Duration,
+    host_count: usize,
+) -> Result<u8, UsageError> {
     let refused = |why: &str| Err(UsageError(format!("--coordinators {}: {why}", arguments.coordinators.unwrap_or(1))));
+    let outlives_terminal = arguments.detachable || arguments.detach;
     match arguments.coordinators {
+        None if outlives_terminal && !coordinator_lease.is_zero() && host_count >= 3 => Ok(3),
         None | Some(1) => Ok(1),
-        Some(3 | 5) if !arguments.detachable && !arguments.detach => {
+        Some(3 | 5) if !outlives_terminal => {
             refused("only the coordinator of a job with --detachable or --detach can be on another host")
         }
         Some(3 | 5) if coordinator_lease.is_zero() => {

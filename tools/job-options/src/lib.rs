@@ -329,7 +329,7 @@ fn assemble_with(
     let arbitrates = arbitration_interval.is_some();
     let is_cloneable = arguments.spares.is_some() || hosts.has_spares() || pool.is_some() || arbitrates;
     hosts.coordinator_lease = lease::coordinator_lease(arguments)?;
-    hosts.coordinators = lease::coordinators(arguments, hosts.coordinator_lease)?;
+    hosts.coordinators = lease::coordinators(arguments, hosts.coordinator_lease, hosts.hosts.len())?;
     hosts.coordinator_journal_bytes = lease::coordinator_journal_bytes(arguments)?;
     let checkpoint = checkpoint::checkpoint(arguments)?;
     let is_stored = checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.access.is_some());

@@ -111,6 +111,15 @@ fn processes_wait_for_a_coordinator_that_can_come_back() {
         (coordinators("--coordinators 1 true"), coordinators("--detachable --coordinators 5 true")),
         (Ok(1), Ok(5))
     );
+    for (line, count) in [
+        ("--detachable -hosts h1,h2,h3 true", 3),
+        ("--detach --coordinators 1 -hosts h1,h2,h3 true", 1),
+        ("-hosts h1,h2,h3 true", 1),
+        ("--detachable --coordinator-lease 0 -hosts h1,h2,h3 true", 1),
+        ("--detach -hosts h1,h2 true", 1),
+    ] {
+        assert_eq!(coordinators(line), Ok(count), "{line}");
+    }
     let refused = [
         ("--coordinators 3 true", "--coordinators 3: only the coordinator of a job with --detachable"),
         ("--detach --coordinators 3 --coordinator-lease 0 true", "--coordinator-lease 0"),

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use control_network::hub::{Event, Hub, LinkId};
 use control_network::identity::ProcessIdentity;
-use control_network::launcher::Said;
+use control_network::launcher::{STEP_VARIABLE, Said};
 use coordinator_journal::file::{Journal, remove_abandoned};
 use coordinator_quorum::{Id, Output, Peer, Place, Proposal, TIMEOUT_TICKS};
 use coordinator_records::ledger::{self, Begun};
@@ -471,6 +471,7 @@ impl Process {
         command.arg(format!("--quorum-socket={descriptor}"));
         command.arg(format!("--quorum-term={}", self.peer.term()));
         command.args(begun.arguments.iter().skip(1)).env_clear().envs(begun.environment);
+        command.envs(std::env::var_os("SLURM_STEP_ID").map(|step| (STEP_VARIABLE, step)));
         // The coordinator's working directory may not exist on this host.
         command.current_dir(if begun.directory.is_dir() { begun.directory.as_path() } else { "/".as_ref() });
         command.stdin(Stdio::null()).stdout(Stdio::null());

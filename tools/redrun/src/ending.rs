@@ -22,8 +22,8 @@ impl Ending {
         self.is_impatient = true;
     }
     /// Explains SIGTERM after a loss: Slurm ends a job that has lost a host, even one that can go on.
-    pub fn explain(&mut self, lost_host: Option<&str>, console: &Console) {
-        let Some(host) = lost_host.filter(|_| std::env::var_os("SLURM_JOB_ID").is_some()) else { return };
+    pub fn explain(&mut self, lost_hosts: &[String], console: &Console) {
+        let Some(host) = lost_hosts.last().filter(|_| std::env::var_os("SLURM_JOB_ID").is_some()) else { return };
         if std::mem::replace(&mut self.is_explained, true) {
             return;
         }

@@ -3,6 +3,7 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod allocation;
 mod attribution;
 mod checkpoints;
 mod clones;
@@ -112,8 +113,15 @@ fn run(
         console.error(&format!("{error:#}"));
         FAILED_CODE
     });
+    let abandoned = shell.abandoned().filter(|abandoned| abandoned.announce(code, console));
     let code = shell.let_writers_end(code);
     console.detach();
+    match abandoned.map(|abandoned| abandoned.end(code)) {
+        // No console can come any more.
+        Some(Ok(())) => return Ok(code),
+        Some(Err(why)) => console.warning(&why.to_string()),
+        None => {}
+    }
     Ok(shell.tell_end(code))
 }
 
@@ -319,6 +327,13 @@ impl<'a> Shell<'a> {
         )?;
         verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| self.teller.console.plain(line));
         Ok(code)
+    }
+
+    /// The allocation in which the job runs, if its batch script is lost.
+    fn abandoned(&self) -> Option<allocation::Abandoned> {
+        let lost = self.run.coordinator.lost_hosts();
+        let is_lost = |node: &str| node != self.run.fleet.own_name() && lost.iter().any(|name| name == node);
+        allocation::Abandoned::find(|name| std::env::var(name).ok(), is_lost)
     }
 
     /// Runs until the job has ended and all its output is written.

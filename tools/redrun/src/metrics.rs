@@ -20,7 +20,7 @@ fn snapshot<'a>(run: &Run<'_>, counts: &'a Counts, totals: Totals) -> Snapshot<'
     let world = manager.world();
     let mut snapshot = Snapshot::new(counts, totals);
     snapshot.job = format!("{:016x}", run.number);
-    snapshot.phase = manager.phase();
+    snapshot.phase = manager.course().phase();
     snapshot.elapsed = run.now();
     snapshot.redundancy = manager.redundancy().total(run.now());
     snapshot.view = manager.view().number.0;

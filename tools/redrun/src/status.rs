@@ -64,7 +64,7 @@ pub(super) fn status(
     let host_count = run.fleet.plan().hosts.len() as u32;
     json!({
         "job": format!("{:016x}", run.number), "program": run.program_names(), "user": user_name(),
-        "state": run.coordinator.manager().phase(),
+        "state": run.coordinator.manager().course().phase(),
         "elapsed_s": (run.now().as_secs_f64() * 10.0).round() / 10.0, "view": run.coordinator.manager().view().number.0,
         "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
         "redundancy": redundancy::json(run.coordinator.manager().redundancy(), run.now()),

@@ -126,7 +126,7 @@ impl Shell<'_> {
         match Signal::try_from(signal) {
             Ok(Signal::SIGTSTP) => return self.stand_still(),
             _ if is_for_program(signal) => return self.pass_signal(signal),
-            Ok(Signal::SIGTERM) => self.ending.explain(self.run.coordinator.lost_host(), self.teller.console),
+            Ok(Signal::SIGTERM) => self.ending.explain(self.run.coordinator.lost_hosts(), self.teller.console),
             _ => {}
         }
         self.interrupt(signal);

@@ -84,7 +84,8 @@ impl Course {
     }
 
     /// Returns true if no process needs another any more: the job was released, or is ending.
-    pub(super) fn is_over(&self) -> bool {
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         self.is_released || self.is_ending()
     }
 
@@ -104,7 +105,8 @@ impl Course {
     }
 
     /// The state of the job in one word.
-    pub(super) fn phase(&self) -> &'static str {
+    #[must_use]
+    pub fn phase(&self) -> &'static str {
         match (&self.ending, self.is_released, self.have_met) {
             (Some(_), _, _) => "ending",
             (None, true, _) => "finalized",

@@ -56,7 +56,7 @@ pub use checkpoint::{
     Schedule, StoreNews, StoreWait, TakenCheckpoint, WRITE_TIME_MAX,
 };
 pub use determinism::{Apart, Check, Nondeterministic};
-pub use ending::{FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
+pub use ending::{Course, FAREWELL, KILL_GRACE, OUTPUT_CLOSED_CODE, OUTPUT_FAILED_CODE, SIGNAL_GRACE};
 pub use failure::{CheckpointFailure, CloneFailure, NotHeld, OutputFailure, StayReason, StoreFailure};
 pub use injection::{Random, RandomKills, TimedKill};
 pub use members::Members;
@@ -71,7 +71,7 @@ pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall, missing_bytes};
 pub use recovery::{Arbiter, Arbitration, ChangeRequest, ChangeRequestError, Purpose, Recovered, Recovery, Unproven};
 
 use effect::End;
-use ending::{Course, Due};
+use ending::Due;
 use facts::Facts;
 use machines::Machines;
 use process::{Phase, Process};

@@ -3,7 +3,7 @@
 use super::checkpoint::{CheckpointWatch, NoCheckpoints, RESUME_CODE};
 use super::members::Members;
 use super::recovery::{ChangeRequest, ChangeRequestError, Copies, Recovery};
-use super::{Check, Input, Machines, NotHeld, Redundancy, ReplicationManager};
+use super::{Check, Course, Input, Machines, NotHeld, Redundancy, ReplicationManager};
 use redrt_types::{ReplicaId, View, VirtualRank, World};
 use redrt_wire::checkpoint::Generation;
 use redrt_wire::clone::{CloneId, Newcomer};
@@ -40,10 +40,10 @@ impl ReplicationManager {
         self.machines.pace.waiting_time(now, replica)
     }
 
-    /// The state of the job in one word.
+    /// How far the job has come.
     #[must_use]
-    pub fn phase(&self) -> &'static str {
-        self.course.phase()
+    pub fn course(&self) -> &Course {
+        &self.course
     }
 
     /// The findings. None without [`ReplicationManager::check_determinism`].
@@ -149,7 +149,7 @@ impl ReplicationManager {
     ) -> Result<(), ChangeRequestError> {
         let Some(copies) = &self.machines.recovery else { return Err(ChangeRequestError::NotCloneable) };
         if !self.course.is_under_way() {
-            return Err(ChangeRequestError::NotRunning { phase: self.phase() });
+            return Err(ChangeRequestError::NotRunning { phase: self.course.phase() });
         }
         copies.check(self.facts(now), &request, room)?;
         if let ChangeRequest::Degree { degree, ranks } = &request {

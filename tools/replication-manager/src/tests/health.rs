@@ -156,7 +156,7 @@ fn a_line_of_output_counts_as_a_message() {
         assert_eq!(table.found("1.0", "0.1", Action::Outvoted), "", "{on_sdc:?}: it is one corruption");
         let mut table = recovering_with(&[2, 2], on_sdc, 3);
         table.manager.handle(table.now, printed(None));
-        let ends = table.manager.phase() == "ending";
+        let ends = table.manager.course().phase() == "ending";
         assert_eq!(ends, on_sdc == OnSdc::Abort, "{on_sdc:?}");
     }
 }

@@ -178,7 +178,7 @@ impl Job {
 
     /// Checks that this job ends with one that it has met.
     pub(super) fn check_jobs(&mut self) {
-        let wrong = self.jobs.check(self.coordinator.manager().phase() == "ending");
+        let wrong = self.jobs.check(self.coordinator.manager().course().phase() == "ending");
         self.record_wrong(wrong);
     }
 
