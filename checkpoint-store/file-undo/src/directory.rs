@@ -486,7 +486,7 @@ mod tests {
         assert_eq!(place.text("file").as_deref(), Some("2"));
         assert!(place.directory.go_back(5, Cut(cut.0 + 1)).is_err());
         place.directory.remove().unwrap();
-        assert!(place.disk.look(Subject::Named(place.directory.path())).unwrap().is_none());
+        assert!(place.disk.inspect(Subject::Named(place.directory.path())).unwrap().is_none());
     }
 
     /// The log of a job that has rewritten one file and replaced another, and the cut before.

@@ -298,7 +298,7 @@ pub(crate) fn forget_begin(log: &File, length: u64) {
 }
 
 impl Files for Disk {
-    fn look(&self, subject: Subject<'_>) -> io::Result<Option<Seen>> {
+    fn inspect(&self, subject: Subject<'_>) -> io::Result<Option<Seen>> {
         let Some(status) = status_of(subject)? else { return Ok(None) };
         let kind = status.file_type();
         let kind = match subject {
@@ -440,6 +440,6 @@ impl Files for Disk {
     }
 
     fn held(&self, link: &str) -> io::Result<Option<Seen>> {
-        self.look(Subject::Named(&self.path(link)))
+        self.inspect(Subject::Named(&self.path(link)))
     }
 }

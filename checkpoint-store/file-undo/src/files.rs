@@ -44,7 +44,7 @@ pub trait Files {
     ///
     /// # Errors
     /// If the status cannot be read.
-    fn look(&self, subject: Subject<'_>) -> io::Result<Option<Seen>>;
+    fn inspect(&self, subject: Subject<'_>) -> io::Result<Option<Seen>>;
 
     /// A path of `subject`, by which undo may find it.
     fn name_of(&self, subject: Subject<'_>) -> Vec<u8>;

@@ -352,7 +352,7 @@ fn write_into(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 impl Files for Model {
-    fn look(&self, subject: Subject<'_>) -> io::Result<Option<Seen>> {
+    fn inspect(&self, subject: Subject<'_>) -> io::Result<Option<Seen>> {
         self.step()?;
         let world = self.0.borrow();
         let number = match subject {

@@ -69,7 +69,7 @@ impl Recorder {
             Change::Rename(from, to) => self.rename(files, from, to),
             Change::Exchange(one, other) => {
                 for path in [one, other] {
-                    if let Some(Seen { kind: Kind::Directory, .. }) = files.look(Subject::Named(path))? {
+                    if let Some(Seen { kind: Kind::Directory, .. }) = files.inspect(Subject::Named(path))? {
                         return Err(io::Error::other("directories that are exchanged are not put back"));
                     }
                     self.name(files, path)?;
@@ -92,7 +92,7 @@ impl Recorder {
     }
 
     fn file(&mut self, files: &mut impl Files, subject: Subject<'_>, range: Option<Range<u64>>) -> io::Result<()> {
-        let Some(seen) = files.look(subject)? else { return Ok(()) };
+        let Some(seen) = files.inspect(subject)? else { return Ok(()) };
         let is_file = seen.kind == Kind::File;
         let is_new = self.known.made.contains(&seen.key);
         let is_described = range.is_none() && matches!(seen.kind, Kind::Directory | Kind::Link(_));
@@ -123,7 +123,7 @@ impl Recorder {
 
     fn attribute(&mut self, files: &mut impl Files, subject: Subject<'_>, name: &[u8]) -> io::Result<()> {
         self.file(files, subject, None)?;
-        let Some(seen) = files.look(subject)? else { return Ok(()) };
+        let Some(seen) = files.inspect(subject)? else { return Ok(()) };
         // A file created since the cut has no pre-image.
         let Some(known) = self.known.files.get_mut(&seen.key) else { return Ok(()) };
         if !known.attributes.contains(name) {
@@ -138,7 +138,7 @@ impl Recorder {
     /// The name, with the identity of its directory. `None` if the directory does not exist.
     fn entry(files: &impl Files, path: &Path) -> io::Result<Option<Entry>> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        let parent = files.look(Subject::Named(parent))?;
+        let parent = files.inspect(Subject::Named(parent))?;
         Ok(parent.map(|parent| (parent.key, name.as_bytes().to_vec())))
     }
 
@@ -156,7 +156,7 @@ impl Recorder {
     fn name_as_seen(&mut self, files: &mut impl Files, path: &Path) -> io::Result<()> {
         // Another process may create the directory at this moment.
         let entry = Self::entry(files, path)?;
-        let seen = files.look(Subject::Named(path))?;
+        let seen = files.inspect(Subject::Named(path))?;
         let is_directory = seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory);
         let is_known = entry.as_ref().is_some_and(|entry| self.known.names.contains(entry));
         // A directory at a known name may have been moved there by another process; undo must move it back.
@@ -200,7 +200,7 @@ impl Recorder {
     }
 
     fn rename(&mut self, files: &mut impl Files, from: &Path, to: &Path) -> io::Result<()> {
-        let moved = files.look(Subject::Named(from))?.filter(|seen| seen.kind == Kind::Directory);
+        let moved = files.inspect(Subject::Named(from))?.filter(|seen| seen.kind == Kind::Directory);
         let Some(seen) = moved else {
             self.name(files, from)?;
             return self.name(files, to);

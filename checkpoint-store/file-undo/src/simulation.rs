@@ -209,7 +209,7 @@ impl Job {
     /// itself.
     fn parts_from_directories(&self, operation: Operation) -> bool {
         let is_directory = |path: &str| {
-            let seen = self.model.look(Subject::Named(Path::new(path))).unwrap_or(None);
+            let seen = self.model.inspect(Subject::Named(Path::new(path))).unwrap_or(None);
             seen.is_none_or(|seen| seen.kind == Kind::Directory)
         };
         match operation.what {

@@ -38,7 +38,7 @@ fn find<'a>(files: &impl Files, held: &'a Held, replaced: &Replaced) -> io::Resu
         return Ok(Target::Held(link));
     }
     let path = path_of(&held.path);
-    match files.look(Subject::Named(path))? {
+    match files.inspect(Subject::Named(path))? {
         Some(seen) if held.key.is_none() && matches!(seen.kind, Kind::Directory | Kind::Link(_)) => {
             Ok(Target::Named(path))
         }
@@ -116,7 +116,7 @@ fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) ->
         Record::Moved { from, to, directory } => {
             let (from, to) = (path_of(from), path_of(to));
             let is_it = |seen: &Seen| seen.key == *directory;
-            let (there, moved) = (files.look(Subject::Named(from))?, files.look(Subject::Named(to))?);
+            let (there, moved) = (files.inspect(Subject::Named(from))?, files.inspect(Subject::Named(to))?);
             if there.as_ref().is_some_and(is_it) {
                 return Ok(());
             }
@@ -141,7 +141,7 @@ fn clear(files: &mut impl Files, path: &Path, there: Option<Seen>) -> io::Result
 }
 
 fn put_name_back(files: &mut impl Files, path: &Path, was: &Was, replaced: &mut Replaced) -> io::Result<()> {
-    let there = files.look(Subject::Named(path))?;
+    let there = files.inspect(Subject::Named(path))?;
     match was {
         Was::Absent => clear(files, path, there),
         Was::File(held, copy) => {
@@ -156,7 +156,7 @@ fn put_name_back(files: &mut impl Files, path: &Path, was: &Was, replaced: &mut 
             let copy = copy.as_ref().ok_or_else(|| missing("its link beside the checkpoint is gone"))?;
             clear(files, path, there)?;
             make_again(files, path, copy)?;
-            if let (Some(key), Some(made)) = (held.key, files.look(Subject::Named(path))?) {
+            if let (Some(key), Some(made)) = (held.key, files.inspect(Subject::Named(path))?) {
                 replaced.insert(key, made.key);
             }
             Ok(())

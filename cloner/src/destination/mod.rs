@@ -234,8 +234,8 @@ fn hash_memory(memory: &Memory) -> io::Result<u64> {
         let parts =
             memory.locate(area.start, area.end - area.start).ok_or_else(|| io::Error::other("an area is missing"))?;
         for (at, len) in parts {
-            let look = crate::dirty::look_once(&pagemap, &smaps, &[Watched { start: at, end: at + len, file_backed }])?;
-            for (start, end) in look.populated.iter() {
+            let scan = crate::dirty::scan_once(&pagemap, &smaps, &[Watched { start: at, end: at + len, file_backed }])?;
+            for (start, end) in scan.populated.iter() {
                 for page in (start..end).step_by(4096) {
                     // SAFETY: - `page` is within a piece of `memory`, which is mapped readable and not written
                     //           meanwhile.

@@ -1,7 +1,7 @@
 //! Tracking of populated and dirty pages.
 //!
-//! The trap: looking clears. A round that fails after its look has cleared the bits of pages that nobody received. So a
-//! tracker lives for one attempt only, and a new one starts with everything dirty.
+//! The trap: scanning clears. A round that fails after its scan has cleared the bits of pages that nobody received. So
+//! a tracker lives for one attempt only, and a new one starts with everything dirty.
 
 mod soft_dirty;
 mod write_protect;
@@ -15,12 +15,12 @@ use crate::ranges::RangeSet;
 use std::fs::File;
 use std::io;
 
-/// Result of a look at a range.
+/// Result of a scan of a range.
 #[derive(Debug, Default)]
-pub struct Look {
+pub struct Scan {
     /// Pages with content of their own: neither untouched, nor the file's.
     pub populated: RangeSet,
-    /// Populated pages that were written since the last look that cleared.
+    /// Populated pages that were written since the last scan that cleared.
     pub dirty: RangeSet,
     /// Guard pages (`MADV_GUARD_INSTALL`), which must not be touched. They are in no other set.
     pub guarded: RangeSet,
@@ -39,15 +39,15 @@ pub struct Watched {
 
 /// A method of finding dirty pages.
 pub trait DirtyTracker {
-    /// Looks at all `watched` ranges, which are sorted. With `clear`, pages written from now on are dirty at the next
-    /// look; without it nothing changes. A range that is new since the last look is dirty as a whole. `unfit` areas
-    /// cannot be tracked and do not overlap the ranges.
-    fn look(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Look>;
+    /// Finds dirty pages in all `watched` ranges, which are sorted. With `clear`, pages written from now on are dirty
+    /// at the next scan; without it nothing changes. A range that is new since the last scan is dirty as a whole.
+    /// `unfit` areas cannot be tracked and do not overlap the ranges.
+    fn find_dirty(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Scan>;
 
     /// Guard pages in these ranges, whatever their backing.
     fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet>;
 
-    /// Returns true if threads must be stopped during a look that clears, because reading and clearing are two steps.
+    /// Returns true if threads must be stopped during a scan that clears, because reading and clearing are two steps.
     fn needs_stop(&self) -> bool;
 
     /// Returns true if the method finds dirty pages at all.
@@ -59,9 +59,9 @@ pub trait DirtyTracker {
     fn name(&self) -> &'static str;
 }
 
-/// Looks once without tracking, on any kernel.
-pub fn look_once(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Look> {
-    soft_dirty::look(pagemap, smaps, watched)
+/// Scans once without tracking, on any kernel.
+pub fn scan_once(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Scan> {
+    soft_dirty::scan(pagemap, smaps, watched)
 }
 
 /// Method by which dirty pages are found.
@@ -107,9 +107,9 @@ struct NoTracker {
 }
 
 impl DirtyTracker for NoTracker {
-    fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], _clear: bool) -> io::Result<Look> {
-        let look = soft_dirty::look(&self.pagemap, &self.smaps, watched)?;
-        Ok(Look { dirty: look.populated.clone(), ..look })
+    fn find_dirty(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], _clear: bool) -> io::Result<Scan> {
+        let scan = soft_dirty::scan(&self.pagemap, &self.smaps, watched)?;
+        Ok(Scan { dirty: scan.populated.clone(), ..scan })
     }
 
     fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {

@@ -1,6 +1,6 @@
 //! Soft-dirty bits of `/proc/PID/clear_refs` and `/proc/PID/pagemap`, on kernels built with CONFIG_MEM_SOFT_DIRTY.
 
-use super::{DirtyTracker, Look, Watched};
+use super::{DirtyTracker, Scan, Watched};
 use crate::ranges::RangeSet;
 use crate::sys::memory::Mapped;
 use std::fs::File;
@@ -47,9 +47,9 @@ fn works_here() -> io::Result<bool> {
     let watched = [Watched { start, end: start + PAGE, file_backed: false }];
     let pagemap = File::open("/proc/self/pagemap")?;
     File::options().write(true).open("/proc/self/clear_refs")?.write_all(b"4")?;
-    let before = look_at(&pagemap, &watched)?;
+    let before = scan_areas(&pagemap, &watched)?;
     page.bytes_mut()[0] = 2;
-    let after = look_at(&pagemap, &watched)?;
+    let after = scan_areas(&pagemap, &watched)?;
     Ok(before.dirty.is_empty() && !after.dirty.is_empty())
 }
 
@@ -57,10 +57,10 @@ fn works_here() -> io::Result<bool> {
 ///
 /// The kernel produces an entry for each page, present or not: 200 MB for a reservation of 100 GiB. So if much is
 /// mapped, `smaps` is read first to find the areas with any content.
-pub fn look(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Look> {
+pub fn scan(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Scan> {
     let mapped: u64 = watched.iter().map(|area| area.end - area.start).sum();
     if mapped <= SPARSE_BYTES {
-        return look_at(pagemap, watched);
+        return scan_areas(pagemap, watched);
     }
     let mut text = Vec::new();
     let mut piece = vec![0; 64 << 10];
@@ -70,7 +70,7 @@ pub fn look(pagemap: &File, smaps: &File, watched: &[Watched]) -> io::Result<Loo
             count => text.extend_from_slice(&piece[..count]),
         }
     }
-    look_at(pagemap, &occupied(&String::from_utf8_lossy(&text), watched))
+    scan_areas(pagemap, &occupied(&String::from_utf8_lossy(&text), watched))
 }
 
 /// Parts of `watched` in areas with private memory. Both are sorted.
@@ -96,8 +96,8 @@ fn occupied(smaps: &str, watched: &[Watched]) -> Vec<Watched> {
     watched.iter().flat_map(inside).collect()
 }
 
-fn look_at(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
-    let mut look = Look::default();
+fn scan_areas(pagemap: &File, watched: &[Watched]) -> io::Result<Scan> {
+    let mut scan = Scan::default();
     let mut buffer = Vec::new();
     for area in watched {
         let (mut page, end) = (area.start / PAGE, area.end / PAGE);
@@ -109,34 +109,34 @@ fn look_at(pagemap: &File, watched: &[Watched]) -> io::Result<Look> {
                 let entry = u64::from_ne_bytes(entry.try_into().expect("eight bytes"));
                 let there = entry & (PRESENT | SWAPPED) != 0 && !(area.file_backed && entry & FILE != 0);
                 if entry & GUARD != 0 {
-                    look.guarded.push(page * PAGE, (page + 1) * PAGE);
+                    scan.guarded.push(page * PAGE, (page + 1) * PAGE);
                 } else if there {
-                    look.populated.push(page * PAGE, (page + 1) * PAGE);
+                    scan.populated.push(page * PAGE, (page + 1) * PAGE);
                     if entry & DIRTY != 0 {
-                        look.dirty.push(page * PAGE, (page + 1) * PAGE);
+                        scan.dirty.push(page * PAGE, (page + 1) * PAGE);
                     }
                 }
                 page += 1;
             }
         }
     }
-    Ok(look)
+    Ok(scan)
 }
 
 /// Guard pages in these ranges.
 pub fn guarded(pagemap: &File, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
     let watched: Vec<_> =
         ranges.iter().map(|(start, end)| Watched { start: *start, end: *end, file_backed: false }).collect();
-    Ok(look_at(pagemap, &watched)?.guarded)
+    Ok(scan_areas(pagemap, &watched)?.guarded)
 }
 
 impl DirtyTracker for SoftDirty {
-    fn look(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], clear: bool) -> io::Result<Look> {
-        let look = look(&self.pagemap, &self.smaps, watched)?;
+    fn find_dirty(&mut self, watched: &[Watched], _unfit: &[(u64, u64)], clear: bool) -> io::Result<Scan> {
+        let scan = scan(&self.pagemap, &self.smaps, watched)?;
         if clear {
             self.clear_refs.write_all(b"4")?;
         }
-        Ok(look)
+        Ok(scan)
     }
 
     fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
@@ -175,7 +175,7 @@ mod tests {
         let start = memory.address();
         let watched = [Watched { start, end: start + (4 << 30), file_backed: false }];
         let open = |name: &str| File::open(format!("/proc/self/{name}")).unwrap();
-        let look = look(&open("pagemap"), &open("smaps"), &watched).unwrap();
-        assert!(look.populated.contains(start + (3 << 30)), "{look:?}");
+        let scan = scan(&open("pagemap"), &open("smaps"), &watched).unwrap();
+        assert!(scan.populated.contains(start + (3 << 30)), "{scan:?}");
     }
 }

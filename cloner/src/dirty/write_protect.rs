@@ -1,6 +1,6 @@
 //! userfaultfd in asynchronous write-protect mode, read by PAGEMAP_SCAN: Linux 6.7 and later, for any user.
 
-use super::{DirtyTracker, Look, Watched};
+use super::{DirtyTracker, Scan, Watched};
 use crate::maps::ADDRESSES_END;
 use crate::ranges::RangeSet;
 use crate::sys::pagemap::{self, Categories, Region, Wanted};
@@ -17,7 +17,7 @@ const TABLE_BYTES: u64 = 2 << 20;
 pub struct WriteProtect {
     pagemap: File,
     userfaultfd: OwnedFd,
-    /// Pages populated at the last look that cleared: protected since, unless written or unmapped.
+    /// Pages populated at the last scan that cleared: protected since, unless written or unmapped.
     protected: RangeSet,
     /// Category of guard pages; empty if the kernel does not report them (before Linux 6.16).
     guard: Categories,
@@ -36,7 +36,7 @@ impl WriteProtect {
         Ok(Self { pagemap, userfaultfd, protected: RangeSet::new(), guard })
     }
 
-    /// Scans an area. Guard pages are never protected, so that each look for written pages reports them.
+    /// Scans an area. Guard pages are never protected, so that each scan for written pages reports them.
     fn scan(&self, area: &Watched, clear: bool, each: &mut dyn FnMut(&Region)) -> io::Result<()> {
         let mut shown = Categories::WRITTEN | Categories::ZERO_PAGE | self.guard;
         if area.file_backed {
@@ -76,13 +76,13 @@ fn content(area: &Watched, region: &Region) -> Content {
 }
 
 impl WriteProtect {
-    /// Looks at written pages only, in a tenth of the time of a look at all pages. For anonymous memory that was
+    /// Scans written pages only, in a tenth of the time of a scan of all pages. For anonymous memory that was
     /// protected completely.
     ///
     /// The kernel skips pages that are still protected, and reports the others: written ones, and places without a
     /// page. The trap: it also skips page tables that have vanished with all their pages. So one page is looked up in
     /// each table that should still exist.
-    fn look_quickly(&self, area: &Watched, look: &mut Look) -> io::Result<()> {
+    fn scan_written(&self, area: &Watched, scan: &mut Scan) -> io::Result<()> {
         let mut unprotected = RangeSet::new();
         let written = Categories::WRITTEN;
         // The kernel has a fast path for exactly these masks.
@@ -94,7 +94,7 @@ impl WriteProtect {
         for (start, end) in unprotected.iter() {
             self.scan(&Watched { start, end, ..*area }, false, &mut |region| match content(area, region) {
                 Content::Own { .. } => found.push(region.start, region.end),
-                Content::Guarded => look.guarded.push(region.start, region.end),
+                Content::Guarded => scan.guarded.push(region.start, region.end),
                 Content::None => {}
             })?;
         }
@@ -110,26 +110,26 @@ impl WriteProtect {
             }
         }
         for (start, end) in found.iter() {
-            look.dirty.push(start, end);
+            scan.dirty.push(start, end);
         }
         for (start, end) in clean.union(&found).iter() {
-            look.populated.push(start, end);
+            scan.populated.push(start, end);
         }
         Ok(())
     }
 
-    /// Looks at every page.
+    /// Scans every page.
     ///
     /// The trap: where a program discards its private copy of a file's page, the kernel leaves a mark that looks like a
     /// protected page in swap. The page would count as unwritten, with its earlier content. So in mappings of files,
     /// pages that seem to be in swap always count as written.
-    fn look_at_all(&self, area: &Watched, clear: bool, look: &mut Look) -> io::Result<()> {
+    fn scan_all(&self, area: &Watched, clear: bool, scan: &mut Scan) -> io::Result<()> {
         let (mut written, mut doubtful) = (RangeSet::new(), RangeSet::new());
         self.scan(area, false, &mut |region| match content(area, region) {
             Content::None => {}
-            Content::Guarded => look.guarded.push(region.start, region.end),
+            Content::Guarded => scan.guarded.push(region.start, region.end),
             Content::Own { is_written } => {
-                look.populated.push(region.start, region.end);
+                scan.populated.push(region.start, region.end);
                 if is_written && !clear {
                     written.push(region.start, region.end);
                 }
@@ -146,25 +146,25 @@ impl WriteProtect {
                 }
             });
             match protected {
-                // An area was mapped since registration. It is unprotected, so the next look finds all of it dirty.
+                // An area was mapped since registration. It is unprotected, so the next scan finds all of it dirty.
                 // Pages that were protected before the kernel stopped may not have been reported, so all populated
                 // pages count as written now.
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                     let here: RangeSet = [(area.start, area.end)].into_iter().collect();
-                    written = written.union(&look.populated.intersection(&here));
+                    written = written.union(&scan.populated.intersection(&here));
                 }
                 other => other?,
             }
         }
         for (start, end) in written.union(&doubtful).iter() {
-            look.dirty.push(start, end);
+            scan.dirty.push(start, end);
         }
         Ok(())
     }
 
     /// Registers all memory except `unfit` areas, which are sorted.
     ///
-    /// Memory mapped since the last look is not registered, and would be skipped silently. The trap: registering areas
+    /// Memory mapped since the last scan is not registered, and would be skipped silently. The trap: registering areas
     /// one by one, from a list that is a moment old, splits a mapping that the program has made meanwhile, and its next
     /// `mremap` across the split fails. So each gap between unfit areas, which do not come and go, is registered in one
     /// piece.
@@ -185,23 +185,23 @@ impl WriteProtect {
 }
 
 impl DirtyTracker for WriteProtect {
-    fn look(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Look> {
-        let mut look = Look::default();
+    fn find_dirty(&mut self, watched: &[Watched], unfit: &[(u64, u64)], clear: bool) -> io::Result<Scan> {
+        let mut scan = Scan::default();
         self.register(unfit)?;
         for area in watched {
             if clear || area.file_backed || self.protected.is_empty() {
-                self.look_at_all(area, clear, &mut look)?;
+                self.scan_all(area, clear, &mut scan)?;
             } else {
-                self.look_quickly(area, &mut look)?;
+                self.scan_written(area, &mut scan)?;
             }
         }
         // A page may have appeared between the two scans.
-        look.populated = look.populated.union(&look.dirty);
-        look.guarded = look.guarded.difference(&look.populated);
+        scan.populated = scan.populated.union(&scan.dirty);
+        scan.guarded = scan.guarded.difference(&scan.populated);
         if clear {
-            self.protected = look.populated.clone();
+            self.protected = scan.populated.clone();
         }
-        Ok(look)
+        Ok(scan)
     }
 
     fn guarded(&self, ranges: &[(u64, u64)]) -> io::Result<RangeSet> {
@@ -308,20 +308,20 @@ mod tests {
                 _ => unchanged += 1,
             }
             if round % 5 == 0 {
-                let mut look = Look::default();
-                tracker.look_at_all(&area, true, &mut look).unwrap();
-                tracker.protected = look.populated.union(&look.dirty);
+                let mut scan = Scan::default();
+                tracker.scan_all(&area, true, &mut scan).unwrap();
+                tracker.protected = scan.populated.union(&scan.dirty);
             }
-            let (mut quick, mut all) = (Look::default(), Look::default());
-            tracker.look_quickly(&area, &mut quick).unwrap();
-            tracker.look_at_all(&area, false, &mut all).unwrap();
+            let (mut quick, mut all) = (Scan::default(), Scan::default());
+            tracker.scan_written(&area, &mut quick).unwrap();
+            tracker.scan_all(&area, false, &mut all).unwrap();
             assert_eq!(quick.populated, all.populated, "round {round}");
             assert_eq!(quick.dirty, all.dirty, "round {round}");
             let ranges = guards.iter().map(|page| start + (*page * 4096) as u64).map(|page| (page, page + 4096));
             let guarded: RangeSet = ranges.collect();
             let asked = tracker.guarded(&[(area.start, area.end)]).unwrap();
             assert_eq!([&quick.guarded, &all.guarded, &asked], [&guarded; 3], "round {round}");
-            let entries = dirty::look_once(&pagemap(), &File::open("/proc/self/smaps").unwrap(), &[area]).unwrap();
+            let entries = dirty::scan_once(&pagemap(), &File::open("/proc/self/smaps").unwrap(), &[area]).unwrap();
             assert_eq!(entries.guarded, guarded, "round {round}");
             vanished += usize::from(tracker.protected.bytes() > all.populated.bytes());
         }
@@ -345,15 +345,15 @@ mod tests {
         let range = |page: usize| (start + (page * 4096) as u64, start + ((page + 1) * 4096) as u64);
         for (step, clear) in [(1, true), (2, true), (3, false)] {
             pieces(step).for_each(|page| memory.bytes_mut()[page * 4096] = 1);
-            let mut look = Look::default();
+            let mut scan = Scan::default();
             if clear {
-                tracker.look_at_all(&watched[0], true, &mut look).unwrap();
-                tracker.protected = look.populated.clone();
+                tracker.scan_all(&watched[0], true, &mut scan).unwrap();
+                tracker.protected = scan.populated.clone();
             } else {
-                tracker.look_quickly(&watched[0], &mut look).unwrap();
+                tracker.scan_written(&watched[0], &mut scan).unwrap();
             }
-            assert_eq!(look.populated, pieces(1).map(range).collect(), "step {step}");
-            assert_eq!(look.dirty, pieces(step).map(range).collect(), "step {step}");
+            assert_eq!(scan.populated, pieces(1).map(range).collect(), "step {step}");
+            assert_eq!(scan.dirty, pieces(step).map(range).collect(), "step {step}");
         }
     }
 
@@ -376,16 +376,16 @@ mod tests {
         pagemap::register(&tracker.userfaultfd, start, start + 8192).unwrap();
         // SAFETY: - `place` is the start of a writable mapping of 8192 bytes.
         unsafe { place.cast::<u8>().write_volatile(4) };
-        let look = |tracker: &mut WriteProtect, clear| {
-            let mut look = Look::default();
-            tracker.look_at_all(&watched[0], clear, &mut look).unwrap();
-            look
+        let scan = |tracker: &mut WriteProtect, clear| {
+            let mut scan = Scan::default();
+            tracker.scan_all(&watched[0], clear, &mut scan).unwrap();
+            scan
         };
-        assert!(look(&mut tracker, true).dirty.contains(start));
-        assert!(!look(&mut tracker, false).dirty.contains(start));
+        assert!(scan(&mut tracker, true).dirty.contains(start));
+        assert!(!scan(&mut tracker, false).dirty.contains(start));
         // SAFETY: - the page is within the mapping, and no reference to it exists; its content becomes the file's.
         assert_eq!(unsafe { libc::madvise(place, 4096, libc::MADV_DONTNEED) }, 0);
-        let after = look(&mut tracker, false);
+        let after = scan(&mut tracker, false);
         assert!(after.dirty.contains(start) || !after.populated.contains(start), "{after:?}");
     }
 }

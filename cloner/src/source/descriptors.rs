@@ -77,7 +77,7 @@ pub fn gather(control: &Control, close_unsupported: bool, stopped: bool) -> io::
         let looked = match (&listener, standard_stream(control, fd, link.as_bstr(), &block.standard)) {
             (Some(listener), _) if link == *listener => Ok(Open::Agent),
             (_, Some(stream)) => Ok(Open::Standard(stream)),
-            _ => look(control, fd, link.as_bstr(), &info, &mut all.objects),
+            _ => inspect(control, fd, link.as_bstr(), &info, &mut all.objects),
         };
         match looked.and_then(|open| Ok((open, locks(&info, flags, link.as_bstr())?))) {
             Ok((open, locks)) => {
@@ -208,7 +208,7 @@ fn event_count(info: &str) -> u64 {
     field(info, "eventfd-count:").and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0)
 }
 
-fn look(
+fn inspect(
     control: &Control,
     fd: i32,
     link: &BStr,
@@ -245,7 +245,7 @@ fn look(
         }
         _ if link == "anon_inode:[signalfd]" => Ok(Open::Signals { mask: number("sigmask:", 16).unwrap_or(0) }),
         _ if link == "anon_inode:[eventpoll]" => Ok(Open::Epoll { watched: watches::read(info) }),
-        kind if kind.starts_with(b"socket:[") => sockets::look(control, fd, kind),
+        kind if kind.starts_with(b"socket:[") => sockets::inspect(control, fd, kind),
         kind if kind.starts_with(b"/memfd:") => {
             let object = control.descriptor(fd).map_err(|error| unknown(link, &error))?;
             // Reopened for a file position of its own: searching for holes must not move the program's.

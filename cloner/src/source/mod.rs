@@ -21,7 +21,7 @@ pub use descriptors::unread;
 pub use precopy::Converging;
 
 use crate::control::Control;
-use crate::dirty::{self, DirtyTracker, Look, Method, Watched};
+use crate::dirty::{self, DirtyTracker, Method, Scan, Watched};
 use crate::error::{During, Error, Operation, Phase};
 use crate::host;
 use crate::image::digests::{Base, Below, Beside, Contents};
@@ -315,11 +315,11 @@ impl Steps {
     }
 }
 
-/// One look at the process: its areas, and which of their pages must be sent.
+/// One scan of the process: its areas, and which of their pages must be sent.
 struct Picture {
     mappings: Vec<Mapping>,
     plan: Plan,
-    look: Look,
+    scan: Scan,
 }
 
 impl<'a> Source<'a> {
@@ -392,41 +392,42 @@ impl<'a> Source<'a> {
         })
     }
 
-    fn look_at_maps(&self, phase: Phase) -> Result<(Vec<Mapping>, Plan), Error> {
+    fn read_layout(&self, phase: Phase) -> Result<(Vec<Mapping>, Plan), Error> {
         let excluded = excluded(self.control, phase)?;
         let mappings = read_maps(self.control, phase)?;
         let plan = layout::plan(&mappings, &self.advice, &self.files, &excluded);
         Ok((mappings, plan))
     }
 
-    /// Looks at maps and pages. Refusals in the plan are ignored while the program runs: the memory may be gone by the
-    /// cut.
-    fn look(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
-        let (mappings, plan) = self.look_at_maps(phase)?;
-        let mut look = self.tracker.look(&plan.watched, &plan.unfit, clear).during(phase, Operation::FindDirtyPages)?;
+    /// Reads maps and scans pages. Refusals in the plan are ignored while the program runs: the memory may be gone by
+    /// the cut.
+    fn scan(&mut self, phase: Phase, clear: bool) -> Result<Picture, Error> {
+        let (mappings, plan) = self.read_layout(phase)?;
+        let mut scan =
+            self.tracker.find_dirty(&plan.watched, &plan.unfit, clear).during(phase, Operation::FindDirtyPages)?;
         let whole: RangeSet = plan.whole.iter().copied().collect();
-        look.populated = look.populated.union(&whole);
-        Ok(Picture { mappings, plan, look })
+        scan.populated = scan.populated.union(&whole);
+        Ok(Picture { mappings, plan, scan })
     }
 
-    /// Guard pages, which must not be touched. Those in shared memory are asked for here, because a look covers private
+    /// Guard pages, which must not be touched. Those in shared memory are asked for here, because a scan covers private
     /// memory only.
     fn guarded(&self, picture: &Picture) -> io::Result<RangeSet> {
         let mut shared: Vec<_> = picture.plan.shared.iter().map(|(_, start, _, len)| (*start, start + len)).collect();
         shared.sort_unstable();
-        Ok(picture.look.guarded.union(&self.tracker.guarded(&shared)?))
+        Ok(picture.scan.guarded.union(&self.tracker.guarded(&shared)?))
     }
 
-    /// Computes what must be sent after this look, and which ranges are as freshly mapped again.
+    /// Computes what must be sent after this scan, and which ranges are as freshly mapped again.
     fn news(&self, picture: &Picture) -> (Vec<Piece>, RangeSet) {
-        let look = &picture.look;
+        let scan = &picture.scan;
         // Restricted to the current areas: the destination drops everything else.
         let kept = picture.plan.layout.kept(&self.layout);
         let there = self.sent.intersection(&kept);
-        let send = look.dirty.union(&look.populated.difference(&there));
+        let send = scan.dirty.union(&scan.populated.difference(&there));
         // Pages of the image below are compared when they are sent, so they stay in `send`, and count as present only
         // for `fresh`.
-        let fresh = there.union(&self.below.intersection(&kept)).difference(&look.populated);
+        let fresh = there.union(&self.below.intersection(&kept)).difference(&scan.populated);
         (send::pieces(&send, &areas_of(&picture.plan.watched)), fresh)
     }
 
@@ -476,7 +477,7 @@ impl<'a> Source<'a> {
     /// Does in advance what would lengthen the cut: reads advice, and allocates the buffer for the remaining pages.
     fn prepare_cut(&mut self) -> Result<Mapped, Error> {
         let phase = Phase::Cut;
-        let expected = self.look(phase, false)?;
+        let expected = self.scan(phase, false)?;
         self.advice = self.final_advice(&expected.mappings).during(phase, Operation::ReadMaps)?;
         let (pieces, _) = self.news(&expected);
         let expected_bytes: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
@@ -501,7 +502,7 @@ impl<'a> Source<'a> {
         reasons.append(&mut found.refusals);
         reasons.extend(attributes::refusals_at_cut(control).during(phase, Operation::ReadState)?);
         reasons.extend(self.advice.refusal());
-        let (_, mut plan) = self.look_at_maps(phase)?;
+        let (_, mut plan) = self.read_layout(phase)?;
         let open = std::mem::take(&mut found.objects);
         objects::add_open(&mut plan, &open).during(phase, Operation::FindShared)?;
         reasons.append(&mut plan.refusals);
@@ -515,7 +516,7 @@ impl<'a> Source<'a> {
         self.steps.record("cut: shared memory");
         wait_for_rest(control, phase)?;
         self.steps.record("cut: come to rest");
-        let mut picture = self.look(phase, false)?;
+        let mut picture = self.scan(phase, false)?;
         self.steps.record("cut: look at pages");
         objects::add_open(&mut picture.plan, &open).during(phase, Operation::FindShared)?;
         let parts = objects::within(parts, &picture.plan.layout.objects);
@@ -526,7 +527,7 @@ impl<'a> Source<'a> {
         let thread_count = state.threads.len();
         self.steps.record("cut: state");
         if self.options.verify_memory {
-            let all = send::pieces(&picture.look.populated, &areas_of(&picture.plan.watched));
+            let all = send::pieces(&picture.scan.populated, &areas_of(&picture.plan.watched));
             let shared = objects::hash(control, &parts, &open).during(phase, Operation::ReadShared)?;
             state.memory_hash = Some(send::hash_memory(&control.memory, &all).wrapping_add(shared));
         }

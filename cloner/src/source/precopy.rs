@@ -54,7 +54,7 @@ impl Converging {
 impl Source<'_> {
     /// Runs more rounds if more was written since the last one than the downtime target allows.
     pub(super) fn catch_up(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), Error> {
-        let next = self.look(Phase::PreCopy, false)?;
+        let next = self.scan(Phase::PreCopy, false)?;
         let (left, _) = self.news(&next);
         let left: u64 = left.iter().map(|piece| piece.end - piece.start).sum();
         let rate = self.cost.reading_rate().unwrap_or(COPY_RATE_GUESS);
@@ -73,7 +73,7 @@ impl Source<'_> {
         loop {
             self.round_count += 1;
             let parked = if self.tracker.needs_stop() { Some(self.control.park(PAUSE)?) } else { None };
-            let mut picture = self.look(phase, true)?;
+            let mut picture = self.scan(phase, true)?;
             if let Some(parked) = parked {
                 parked.release().during(phase, Operation::Resume)?;
             }
@@ -104,14 +104,14 @@ impl Source<'_> {
             let job = send::Sending { memory, pieces: &pieces, encoding, cost, huge: &huge, pages };
             send::send(&job, self.outputs, &mut tick).during(phase, Operation::SendRound(round))?;
             self.end_round(false, phase)?;
-            self.sent = picture.look.populated;
+            self.sent = picture.scan.populated;
             self.below = RangeSet::new();
             if let Some(pages) = &mut self.pages {
                 pages.get_mut().expect("no thread panics").all_seen();
             }
             let elapsed = begin.elapsed();
 
-            let next = self.look(phase, false)?;
+            let next = self.scan(phase, false)?;
             let (left, _) = self.news(&next);
             let dirty_bytes = left.iter().map(|piece| piece.end - piece.start).sum();
             events(Event::RoundEnded { round, bytes, elapsed, dirty_bytes });

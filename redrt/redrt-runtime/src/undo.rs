@@ -175,7 +175,7 @@ fn write_down(write: impl FnOnce(&mut State) -> io::Result<()>) {
 pub fn record_made(fd: RawFd) {
     write_down(|state| {
         let log = state.log_of(Subject::Open(fd))?;
-        match log.disk.look(Subject::Open(fd))? {
+        match log.disk.inspect(Subject::Open(fd))? {
             Some(seen) => log.recorder.record_made(&log.disk, seen.key),
             None => Ok(()),
         }

@@ -6,7 +6,7 @@
 //! not merged is mapped anew, and its content moved over.
 
 use super::{Memory, Piece, own_mappings, relocate, unmap};
-use crate::dirty::{Watched, look_once};
+use crate::dirty::{Watched, scan_once};
 use crate::image::state::{Area, Backing};
 use std::fs::File;
 use std::io;
@@ -66,8 +66,8 @@ impl Memory {
 fn copy(part: &Piece, to: u64, file_backed: bool) -> io::Result<()> {
     let watched = Watched { start: part.at, end: part.at + (part.end - part.start), file_backed };
     let open = |name: &str| File::open(format!("/proc/self/{name}"));
-    let look = look_once(&open("pagemap")?, &open("smaps")?, &[watched])?;
-    for (start, end) in look.populated.iter() {
+    let scan = scan_once(&open("pagemap")?, &open("smaps")?, &[watched])?;
+    for (start, end) in scan.populated.iter() {
         for from in (start..end).step_by(CHUNK_BYTES as usize) {
             let len = (end - from).min(CHUNK_BYTES) as usize;
             // SAFETY: - `from` is within a piece, and the target within the mapping made for it: readable and writable.

@@ -83,7 +83,7 @@ fn inode(link: &[u8]) -> Option<u64> {
 }
 
 /// The end of a pair behind a descriptor. Others are refused by their names.
-pub(super) fn look(control: &Control, fd: i32, link: &[u8]) -> Result<Open, OfDescriptor> {
+pub(super) fn inspect(control: &Control, fd: i32, link: &[u8]) -> Result<Open, OfDescriptor> {
     let refused = || OfDescriptor::Socket(socket_name(control, fd));
     let id = inode(link).ok_or_else(refused)?;
     let own = control.descriptor(fd).map_err(|_| refused())?;
