@@ -233,7 +233,7 @@ impl Decisions {
         }
         let waiting = self.streams.get(key.stream).map_or(0, |stream| stream.known_from(key.index));
         if self.lag.asked(key.stream, waiting) {
-            self.tell_lag(outputs);
+            self.report_lag(outputs);
         }
     }
 
@@ -342,7 +342,7 @@ impl Decisions {
         self.news_of_sources.push((key, Some(by)));
         self.settle(key, by);
         if self.lag.asked(key.stream, self.known_count(key.stream) as u64) {
-            self.tell_lag(outputs);
+            self.report_lag(outputs);
         }
         Some(source)
     }
@@ -376,7 +376,7 @@ impl Decisions {
         if let (Some(source), StreamId::Match(context)) = (self.take_source(key, outputs), key.stream) {
             outputs.push_back(Output::WildcardDecided { context, index: key.index, source });
         } else if self.lag.learned(key.stream, self.known_count(key.stream) as u64) {
-            self.tell_lag(outputs);
+            self.report_lag(outputs);
         }
     }
 
@@ -393,12 +393,12 @@ impl Decisions {
             is_news |= self.lag.end(StreamId::Readings(thread));
         }
         if is_news {
-            self.tell_lag(outputs);
+            self.report_lag(outputs);
         }
     }
 
     /// Reports to the leader the streams on which this follower is behind.
-    fn tell_lag(&self, outputs: &mut VecDeque<Output>) {
+    fn report_lag(&self, outputs: &mut VecDeque<Output>) {
         if let Role::Follower { leader, .. } = self.role {
             self.transmit(leader, Frame::Behind { streams: self.lag.own().to_vec() }, outputs);
         }
@@ -732,7 +732,7 @@ impl Decisions {
             self.transmit(leader, Frame::Ballot { key, question, says }, outputs);
         }
         if !self.lag.own().is_empty() {
-            self.tell_lag(outputs);
+            self.report_lag(outputs);
         }
     }
 
@@ -864,7 +864,7 @@ impl Decisions {
                     waiting.push_back(item);
                     let first = waiting.front().map_or(end, |first| first.key.index);
                     if self.lag.learned(key.stream, end.saturating_sub(first)) {
-                        self.tell_lag(outputs);
+                        self.report_lag(outputs);
                     }
                     outputs.push_back(Output::Decided { key });
                 }

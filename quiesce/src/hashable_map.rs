@@ -116,13 +116,13 @@ impl<K: Copy + Eq + Hash, T> Table<K, T> {
     fn find(&mut self, key: K) -> Option<usize> {
         match self.all.get(self.last) {
             Some((last, _)) if *last == key => Some(self.last),
-            _ => self.look_up(key),
+            _ => self.lookup(key),
         }
     }
 
     /// Not inlined: a caller that finds the latest entry again needs none of the registers that this takes.
     #[inline(never)]
-    fn look_up(&mut self, key: K) -> Option<usize> {
+    fn lookup(&mut self, key: K) -> Option<usize> {
         self.last = *self.index.get(&key)? as usize;
         Some(self.last)
     }

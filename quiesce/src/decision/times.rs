@@ -89,7 +89,7 @@ impl Decisions {
         let waiting = times.waiting.len() as u64;
         passed.into_iter().for_each(|asker| _ = self.record_apart(asker));
         if self.lag.asked(stream, waiting) {
-            self.tell_lag(outputs);
+            self.report_lag(outputs);
         }
         if let Some(item) = taken {
             return Timed::Decided(item.outcome);
@@ -137,7 +137,7 @@ impl Decisions {
         let waiting = times.waiting.len() as u64;
         passed.into_iter().for_each(|asker| _ = self.record_apart(asker));
         if self.lag.asked(stream, waiting) {
-            self.tell_lag(outputs);
+            self.report_lag(outputs);
         }
     }
 
@@ -177,10 +177,10 @@ mod tests {
         fn leader_reads(&mut self, question: Question, ns: u64) {
             assert_eq!(self.leader.ask_time(&question, &mut self.outputs), Timed::MustDecide);
             self.leader.decide_time(&question, shows(ns), &mut self.outputs);
-            self.tell();
+            self.announce();
         }
 
-        fn tell(&mut self) {
+        fn announce(&mut self) {
             self.leader.announce(&mut self.outputs);
             for output in std::mem::take(&mut self.outputs) {
                 if let Output::Transmit { frame: crate::Frame::Decisions { first, items }, .. } = output {
@@ -275,7 +275,7 @@ mod tests {
         pair.leader_reads(at(7, 0, cut), 1);
         assert_eq!(pair.leader.ask_time(&counts(cut), &mut pair.outputs), Timed::MustDecide);
         pair.leader.decide_time(&counts(cut), Outcome::Bytes(vec![2]), &mut pair.outputs);
-        pair.tell();
+        pair.announce();
         let whole = Question::asker(7 << 32, 1 << 40, false);
         assert_eq!(pair.follower_reads(counts(whole)), Timed::Decided(Outcome::Bytes(vec![2])));
         assert_eq!(pair.follower_reads(at(7, 0, whole)), Timed::Decided(shows(1)));
@@ -292,7 +292,7 @@ mod tests {
         let key = DecisionKey { stream: StreamId::Thread(0), index: 0 };
         let probe = Question { call: crate::Call::Number, place: at(7, 0, 0).place, ..Question::default() };
         pair.leader.decide(key, &probe, Outcome::Value(1), &mut pair.outputs);
-        pair.tell();
+        pair.announce();
         assert_eq!(pair.follower_reads(at(7, 0, COLLECTOR)), Timed::Alone { is_news: true });
         // Nothing is known after that outcome.
         assert_eq!(pair.follower_reads(at(7, 1, MAIN)), Timed::Wait);

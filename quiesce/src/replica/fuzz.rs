@@ -211,7 +211,7 @@ impl Job {
             Operation::Pin { place } => {
                 let newcomer = self.world.replica(ProcessIndex(self.place(place) as u32));
                 if !self.view.is_live(newcomer) && self.pinned.insert(newcomer) {
-                    self.tell_pins();
+                    self.announce_pins();
                 }
             }
             Operation::Unpin { place } => self.unpin(self.world.replica(ProcessIndex(self.place(place) as u32))),
@@ -379,13 +379,13 @@ impl Job {
 
     fn new_view(&mut self, view: View) {
         self.view = view.clone();
-        self.tell_all(|machine| machine.apply_view(view.clone()));
+        self.notify_all(|machine| machine.apply_view(view.clone()));
     }
 
-    fn tell_all(&mut self, tell: impl Fn(&mut Replica) -> Result<(), ProtocolError>) {
+    fn notify_all(&mut self, notify: impl Fn(&mut Replica) -> Result<(), ProtocolError>) {
         for place in 0..self.machines.len() {
             let Some(machine) = &mut self.machines[place] else { continue };
-            let told = tell(machine);
+            let told = notify(machine);
             self.carry_out(place);
             self.blame(told);
         }
@@ -394,13 +394,13 @@ impl Job {
     fn unpin(&mut self, newcomer: ReplicaId) {
         let is_joining = self.machines[self.world.process(newcomer).0 as usize].as_ref();
         if is_joining.is_none_or(Replica::is_in_step) && self.pinned.remove(&newcomer) {
-            self.tell_pins();
+            self.announce_pins();
         }
     }
 
-    fn tell_pins(&mut self) {
+    fn announce_pins(&mut self) {
         let pins: Vec<_> = self.pinned.iter().copied().collect();
-        self.tell_all(|machine| {
+        self.notify_all(|machine| {
             machine.set_pins(&pins, &[]);
             Ok(())
         });

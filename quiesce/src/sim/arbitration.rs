@@ -245,12 +245,12 @@ impl Simulation {
         self.view = self.view.with_arbiters(&arbiters);
         self.say(|| format!("{rank}    admit   {arbiters:?} view {}", self.view.number.0));
         // Must precede their view: they keep messages for others whose joins began after their cuts.
-        self.tell_pins(None);
-        self.tell(&Control::View(self.view.clone()));
+        self.send_pins(None);
+        self.send_all(&Control::View(self.view.clone()));
         for join in self.joins.iter_mut().filter(|join| joins.iter().any(|it| it.newcomer == join.newcomer)) {
             join.stage = Stage::Joining;
         }
-        self.tell_pins(None);
+        self.send_pins(None);
         joins.into_iter().for_each(|join| self.kill_somebody(join));
     }
 

@@ -132,7 +132,7 @@ impl Simulation {
         // The coordinator goes back as well: it knows nothing of later events.
         self.view = checkpoint.view.of_images(&loaded);
         self.say(|| format!("all go back, with {loaded:?}"));
-        self.tell(&Control::View(self.view.clone()));
-        self.tell_pins(None);
+        self.send_all(&Control::View(self.view.clone()));
+        self.send_pins(None);
     }
 }

@@ -129,7 +129,7 @@ impl Simulation {
         if next != before {
             if next == Stage::Ready {
                 self.joins.iter_mut().filter(|other| other.newcomer == join.newcomer).for_each(|it| it.stage = next);
-                self.tell_pins(None);
+                self.send_pins(None);
             }
             self.kill_somebody(join);
         }
@@ -185,12 +185,12 @@ impl Simulation {
     }
 
     /// Sends the complete pins to all processes. The pin of `ended` is left out.
-    pub(super) fn tell_pins(&mut self, ended: Option<ReplicaId>) {
+    pub(super) fn send_pins(&mut self, ended: Option<ReplicaId>) {
         let kept = self.joins.iter().filter(|join| Some(join.newcomer) != ended);
         let (ready, awaited): (Vec<_>, Vec<_>) = kept.partition(|join| join.stage == Stage::Ready);
         let places = |joins: Vec<&Join>| joins.into_iter().map(|join| join.newcomer).collect();
         let pins = Control::Pins { awaited: places(awaited), ready: places(ready) };
-        self.tell(&pins);
+        self.send_all(&pins);
     }
 
     fn begin_join(&mut self) {
@@ -215,7 +215,7 @@ impl Simulation {
     pub(super) fn begin(&mut self, newcomer: ReplicaId, source: ReplicaId, is_arbiter: bool) {
         self.say(|| format!("{newcomer}  join    as a copy of {source}{}", if is_arbiter { ", to judge" } else { "" }));
         self.joins.push(Join { newcomer, source, stage: Stage::Pinning, is_arbiter, cut: CutNumber(0) });
-        self.tell_pins(None);
+        self.send_pins(None);
     }
 
     fn cut(&mut self, join: Join) -> Join {
@@ -250,8 +250,8 @@ impl Simulation {
         let admission = self.admission(join);
         self.view = self.view.with(admission);
         self.say(|| format!("{newcomer}  admit   view {}", self.view.number.0));
-        self.tell(&Control::View(self.view.clone()));
-        self.tell_pins(None);
+        self.send_all(&Control::View(self.view.clone()));
+        self.send_pins(None);
     }
 
     pub(super) fn end_join(&mut self, join: Join, is_lost: bool) {
@@ -264,7 +264,7 @@ impl Simulation {
             let place = self.world.process(newcomer).0 as usize;
             self.processes[place].alive = false;
         }
-        self.tell_pins(Some(newcomer));
+        self.send_pins(Some(newcomer));
     }
 }
 

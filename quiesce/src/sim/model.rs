@@ -168,7 +168,7 @@ impl Small {
     }
 
     /// Sends a control message to all. Copies receive none before a view contains them.
-    fn tell(state: &mut State, control: &Control) {
+    fn send_all(state: &mut State, control: &Control) {
         for process in state.processes.iter_mut().filter(|process| process.alive) {
             if !process.is_new() || state.view.is_live(process.me()) {
                 process.controls.push_back(control.clone());
@@ -188,12 +188,12 @@ impl Small {
                 let source = state.processes[source].me().index;
                 let admission = Admission { replica: newcomer, incarnation: Incarnation(1), source, cut: CutNumber(1) };
                 state.view = state.view.with(admission);
-                Self::tell(state, &Control::View(state.view.clone()));
-                Self::tell(state, &Control::pins(vec![newcomer]));
+                Self::send_all(state, &Control::View(state.view.clone()));
+                Self::send_all(state, &Control::pins(vec![newcomer]));
                 Join::Joining
             }
             Join::Joining => {
-                Self::tell(state, &Control::pins(Vec::new()));
+                Self::send_all(state, &Control::pins(Vec::new()));
                 Join::Over
             }
             join => panic!("{join:?} has no next step"),
@@ -249,7 +249,7 @@ impl Small {
     fn lose(state: &mut State, place: usize, fenced: bool) {
         state.view = state.view.without(&[state.processes[place].me()]);
         state.processes[place].alive = fenced;
-        Self::tell(state, &Control::View(state.view.clone()));
+        Self::send_all(state, &Control::View(state.view.clone()));
     }
 
     /// Messages that a process has not received by its program, and that no sound replica has sent.
@@ -429,7 +429,7 @@ impl Small {
             }
             Action::Begin(source) => {
                 state.join = Join::Pinning(source);
-                Self::tell(state, &Control::pins(self.free.into_iter().collect()));
+                Self::send_all(state, &Control::pins(self.free.into_iter().collect()));
             }
             Action::Advance => self.advance(state),
             Action::Abandon => {
@@ -437,7 +437,7 @@ impl Small {
                     state.processes[self.newcomer()].alive = false;
                 }
                 state.join = Join::Over;
-                Self::tell(state, &Control::pins(Vec::new()));
+                Self::send_all(state, &Control::pins(Vec::new()));
             }
             Action::Reset(one, other) => {
                 state.resets_left -= 1;

@@ -89,7 +89,7 @@ impl Simulation {
             self.view = view;
             self.summary.proven += 1;
             self.say(|| format!("rank {}  proven  {compared:?}, sides {sides:?}", rank.0));
-            self.tell(&Control::View(self.view.clone()));
+            self.send_all(&Control::View(self.view.clone()));
         }
     }
 

@@ -494,7 +494,7 @@ impl Simulation {
         self.say(|| format!("{victim}  {}", if fenced { "fenced" } else { "dies" }));
         self.record_loss(victim);
         self.view = self.view.without(&[victim]);
-        self.tell(&Control::View(self.view.clone()));
+        self.send_all(&Control::View(self.view.clone()));
         if !fenced {
             // Frames that it has sent and not posted come after those in flight, and may be lost as well.
             self.post_outgoing(place);
@@ -519,7 +519,7 @@ impl Simulation {
     }
 
     /// Sends a control message to all processes. Copies receive none before a view contains them.
-    pub(super) fn tell(&mut self, control: &Control) {
+    pub(super) fn send_all(&mut self, control: &Control) {
         self.record_view();
         for process in self.processes.iter_mut().filter(|process| process.alive) {
             // A process that goes on from a checkpoint gets messages from its first view on.
