@@ -287,7 +287,7 @@ impl SimulatedJob {
                     PLANTED.get_or_init(|| mutation);
                 }
                 let handle = move |message: &FromAgent| {
-                    world::with_current(|world| world.tell(at, message));
+                    world::with_current(|world| world.send(at, message));
                 };
                 init_simulated(welcome, cards, Control::simulated(Box::new(handle)));
                 // No program begins before all processes have joined.
@@ -391,7 +391,7 @@ impl SimulatedJob {
                 self.lose_laggards();
             }
             if self.summary.events.is_multiple_of(EVENTS_PER_LOOK) && self.is_looked_at() {
-                self.look();
+                self.poll();
             }
             self.happen(event)?;
             let told = std::mem::take(&mut self.world().told);
@@ -512,7 +512,7 @@ impl SimulatedJob {
             Event::Missed(process) => {
                 let lost = self.member(process).replica;
                 self.view = self.view.without(&[lost]);
-                self.tell_all(|view| ToAgent::View(view.clone()));
+                self.send_all(|view| ToAgent::View(view.clone()));
             }
             Event::Lost(process) => {
                 let member = self.member(process);
@@ -599,10 +599,10 @@ impl SimulatedJob {
     }
 
     /// Sends a message to each live process. Delays differ; each process gets its messages in order.
-    pub(super) fn tell_all(&mut self, message: impl Fn(&View) -> ToAgent) {
+    pub(super) fn send_all(&mut self, message: impl Fn(&View) -> ToAgent) {
         let view = self.view.clone();
         for number in 0..self.members.len() {
-            self.tell(ProcessIndex(number as u32), message(&view));
+            self.send(ProcessIndex(number as u32), message(&view));
         }
         let mut world = self.world();
         if self.takes_checkpoints && world.random.chance(30) {
@@ -612,7 +612,7 @@ impl SimulatedJob {
     }
 
     /// Sends a message to a process. Messages to one process keep their order.
-    pub(super) fn tell(&mut self, process: ProcessIndex, message: ToAgent) {
+    pub(super) fn send(&mut self, process: ProcessIndex, message: ToAgent) {
         let after_ns = self.member(process).told_ns + 1;
         let at_ns = self.world().soon().max(after_ns);
         self.member(process).told_ns = at_ns;
@@ -630,7 +630,7 @@ impl SimulatedJob {
                 let mut live = self.members.iter().filter(|member| self.view.is_live(member.replica));
                 let are_all = live.all(|member| !member.is_lost && member.finalizing == Some(number));
                 if are_all && !std::mem::replace(&mut self.is_released, true) {
-                    self.tell_all(|_| ToAgent::Release);
+                    self.send_all(|_| ToAgent::Release);
                 }
             }
             FromAgent::Dynamic(number, Request::Checkpoint) if self.takes_checkpoints => {
@@ -662,7 +662,7 @@ impl SimulatedJob {
         if !self.is_looked_at() {
             return;
         }
-        self.look();
+        self.poll();
         let mut world = self.world();
         let at_ns = world.now_ns + world.random.number() % LOOK_NS_MAX;
         world.plan(at_ns, Event::Asks);
@@ -675,10 +675,10 @@ impl SimulatedJob {
         self.may_leave() || victims.into_iter().any(|victim| !self.member(victim).is_lost)
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let wave = self.next_wave();
         for number in 0..self.members.len() {
-            self.tell(ProcessIndex(number as u32), ToAgent::Ask { wave });
+            self.send(ProcessIndex(number as u32), ToAgent::Ask { wave });
         }
     }
 

@@ -226,7 +226,7 @@ impl World {
     }
 
     /// Sends a message of a process to its daemon.
-    pub fn tell(&mut self, process: ProcessIndex, message: &FromAgent) {
+    pub fn send(&mut self, process: ProcessIndex, message: &FromAgent) {
         if self.hears(process) {
             self.told.push((process, message.clone()));
         }

@@ -105,6 +105,6 @@ pub fn record_restored() {
 /// Wakes a process that asks for a checkpoint, once all processes of the job are known again.
 pub fn go_on() {
     if IS_ASKING.load(Ordering::SeqCst) {
-        engine::cell().tell_waiting();
+        engine::cell().notify_waiting();
     }
 }

@@ -110,7 +110,7 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
         }
     });
     let bytes = told.map(|told| postcard::to_stdvec(&told).expect("it is plain data"));
-    let bytes = block_on(tell(peers, comm.peers(), root, bytes))?;
+    let bytes = block_on(broadcast(peers, comm.peers(), root, bytes))?;
     match postcard::from_bytes(&bytes) {
         Ok(Told::Met { context, remote, note }) => {
             let remote = learn(remote)?;
@@ -222,7 +222,7 @@ fn contacts(gathered: Vec<Vec<u8>>) -> Result<Vec<Contact>> {
 }
 
 /// Broadcasts bytes of the root. `said` is `None` at other members.
-async fn tell(lengths: Peers, bodies: Peers, root: usize, said: Option<Vec<u8>>) -> Outcome<Vec<u8>> {
+async fn broadcast(lengths: Peers, bodies: Peers, root: usize, said: Option<Vec<u8>>) -> Outcome<Vec<u8>> {
     let mut length = Scratch::new(8);
     let count = said.as_ref().map_or(0, Vec::len) as u64;
     length.region().with_bytes_mut(|bytes| bytes.copy_from_slice(&count.to_le_bytes()));

@@ -118,7 +118,7 @@ impl<T: Send + 'static> Awaited<T> {
         let run = move || {
             let done = work();
             *lock(&theirs) = Some(done);
-            engine::cell().tell_waiting();
+            engine::cell().notify_waiting();
         };
         workers::spawn(name, Box::new(run))?;
         Ok(Self(place))
@@ -205,17 +205,17 @@ fn meet(stream: TcpStream, secret: &Secret, mine: &Terms, side: Side) -> io::Res
     match side {
         Side::Accepting => {
             let theirs = receive(&mut stream, &mut cipher)?;
-            tell(&mut stream, &mut cipher, mine)?;
+            send(&mut stream, &mut cipher, mine)?;
             Ok(theirs)
         }
         Side::Connecting(_) => {
-            tell(&mut stream, &mut cipher, mine)?;
+            send(&mut stream, &mut cipher, mine)?;
             receive(&mut stream, &mut cipher)
         }
     }
 }
 
-fn tell(stream: &mut impl Write, cipher: &mut Cipher, terms: &Terms) -> io::Result<()> {
+fn send(stream: &mut impl Write, cipher: &mut Cipher, terms: &Terms) -> io::Result<()> {
     let mut sealed = Vec::new();
     cipher.seal(&encode(terms), &mut sealed);
     stream.write_all(&sealed)

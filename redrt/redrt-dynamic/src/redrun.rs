@@ -53,7 +53,7 @@ impl Question {
 /// Stores an answer of `redrun`, and wakes the thread that waits for it.
 pub fn follow(number: u64, answer: Answer) {
     ANSWERS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, answer);
-    engine::cell().tell_waiting();
+    engine::cell().notify_waiting();
 }
 
 /// Asks about a name, and waits for the answer.

@@ -71,7 +71,7 @@ impl Cell {
             engine.requests.completions += 1;
             engine.carry_out();
         }
-        engine.tell_sleeper(&self.sleeper);
+        engine.notify_sleeper(&self.sleeper);
     }
 
     /// Makes progress though no thread of the program may be in MPI: copies need it, and siblings that are behind.
@@ -84,7 +84,7 @@ impl Cell {
         engine.progress(1);
         engine.flush();
         self.stir(&mut engine);
-        engine.tell_sleeper(&self.sleeper);
+        engine.notify_sleeper(&self.sleeper);
     }
 
     /// Takes in how processes can be reached.
@@ -98,7 +98,7 @@ impl Cell {
             engine.joining = Joining::Done;
             engine.links.pump();
             self.gate.notify_all();
-            engine.tell_sleeper(&self.sleeper);
+            engine.notify_sleeper(&self.sleeper);
             drop(engine);
             self.wake();
         }
@@ -165,7 +165,7 @@ impl Held<'_> {
     }
 
     /// Runs `act`, which sends siblings news of this process.
-    pub fn tell(&mut self, act: impl FnOnce(&mut Engine)) {
+    pub fn announce(&mut self, act: impl FnOnce(&mut Engine)) {
         act(&mut self.engine);
     }
 
@@ -215,6 +215,6 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.engine.tell_sleeper(&self.cell.sleeper);
+        self.engine.notify_sleeper(&self.cell.sleeper);
     }
 }

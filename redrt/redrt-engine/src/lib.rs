@@ -28,7 +28,7 @@
 //! # use redrt_wire::control::FromAgent;
 //! # struct Alone;
 //! # impl Runtime for Alone {
-//! #     fn tell(&self, _: FromAgent) {}
+//! #     fn report(&self, _: FromAgent) {}
 //! #     fn view_changed(&self, _: &World, _: &View, _: &View) {}
 //! #     fn abort(&self, _: i32, message: String) -> ! {
 //! #         panic!("{message}")
@@ -356,13 +356,13 @@ impl Engine {
             && let Some(replication) = &self.replication
             && self.joining.advance(replication.is_in_step())
         {
-            self.runtime.tell(FromAgent::InStep);
+            self.runtime.report(FromAgent::InStep);
         }
         if !self.signals.are_agreed() {
             self.agree_on_signals();
         }
-        self.requests.completions += self.meetings.look();
-        self.stalls.look(self.requests.completions);
+        self.requests.completions += self.meetings.poll();
+        self.stalls.update(self.requests.completions);
         progressed
     }
 }
@@ -399,7 +399,7 @@ impl Engine {
     /// Wakes the thread that sleeps on the transports if the state has changed since it fell asleep. To be called
     /// before the lock is released.
     #[inline]
-    fn tell_sleeper(&self, sleeper: &Sleeper) {
+    fn notify_sleeper(&self, sleeper: &Sleeper) {
         let has_changed = |before| before != Happened::now(&self.requests, &self.links);
         if self.waiters.asleep_since().is_some_and(has_changed) {
             sleeper.wake();

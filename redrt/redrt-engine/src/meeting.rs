@@ -45,7 +45,7 @@ struct Waiting {
 impl Meetings {
     /// Number of events that have come since the last call.
     #[inline]
-    pub fn look(&mut self) -> u64 {
+    pub fn poll(&mut self) -> u64 {
         let mut over = 0;
         for waiting in &mut self.waiting {
             if !waiting.is_told && waiting.meeting.has_come() {
@@ -103,20 +103,20 @@ impl Cell {
         mut has_come: impl FnMut() -> bool,
         meeting: impl FnOnce() -> Box<dyn Meeting>,
     ) {
-        if !self.look(shares_core, &mut has_come) {
+        if !self.poll_event(shares_core, &mut has_come) {
             let number = self.lock().meetings.add(meeting());
             self.wait_for(|engine| has_come().then(|| engine.meetings.remove(number)));
         }
     }
 
-    /// Looks a number of times in a row. Returns true if it has come.
-    pub(super) fn look_repeatedly(&self, has_come: impl FnMut() -> bool) -> bool {
+    /// Polls a number of times in a row. Returns true if it has come.
+    pub(super) fn poll_repeatedly(&self, has_come: impl FnMut() -> bool) -> bool {
         let shares_core = self.lock().shares_core;
-        self.look(shares_core, has_come)
+        self.poll_event(shares_core, has_come)
     }
 
     #[inline(always)]
-    fn look(&self, shares_core: bool, mut has_come: impl FnMut() -> bool) -> bool {
+    fn poll_event(&self, shares_core: bool, mut has_come: impl FnMut() -> bool) -> bool {
         if shares_core {
             for number in 1..=LOOKS_SHARED {
                 redrt_process::pause::yield_now();

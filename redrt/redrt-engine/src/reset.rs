@@ -35,7 +35,7 @@ impl Engine {
         }
         if let Admitted::Restored(process) = admitted {
             let peer = self.world.replica(process);
-            self.runtime.tell(FromAgent::Event(Event::Reconnected { replica: self.me, peer }));
+            self.runtime.report(FromAgent::Event(Event::Reconnected { replica: self.me, peer }));
         }
     }
 
@@ -47,7 +47,7 @@ impl Engine {
                 LinkEvent::Reconnect(process, epoch) => self.reconnect(process, epoch),
                 LinkEvent::Suspected { process, host_is_silent } => {
                     let peer = self.world.replica(process);
-                    self.runtime.tell(FromAgent::Suspect { peer, host_is_silent });
+                    self.runtime.report(FromAgent::Suspect { peer, host_is_silent });
                 }
                 LinkEvent::ForeignGone(process) => {
                     // Ends a wait for the others to part. That end is in order once both have parted, or are about to.
@@ -83,7 +83,7 @@ impl Engine {
         if let Some(from) = from.filter(|from| self.links.is_foreign(*from)) {
             self.links.close(from, Incarnation(0));
             let what = format!("{} {fault}", self.links.name_of(from));
-            return self.runtime.tell(FromAgent::Refused { peer: None, what });
+            return self.runtime.report(FromAgent::Refused { peer: None, what });
         }
         let peer = match fault {
             Fault::Protocol { by, .. } => Some(*by),
@@ -97,6 +97,6 @@ impl Engine {
                 return;
             }
         }
-        self.runtime.tell(FromAgent::Refused { peer, what: fault.to_string() });
+        self.runtime.report(FromAgent::Refused { peer, what: fault.to_string() });
     }
 }

@@ -9,7 +9,7 @@ use redrt_wire::control::FromAgent;
 /// The trap: all of it may be called with the engine locked, so nothing in it may lock the engine.
 pub trait Runtime: Sync {
     /// Reports an event that concerns others than this process.
-    fn tell(&self, message: FromAgent);
+    fn report(&self, message: FromAgent);
 
     /// Reports that the view `after` takes the place of `before`.
     fn view_changed(&self, world: &World, before: &View, after: &View);

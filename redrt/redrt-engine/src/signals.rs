@@ -87,7 +87,7 @@ impl Cell {
         engine.agree_on_signals();
         engine.flush();
         self.stir(&mut engine);
-        engine.tell_sleeper(&self.sleeper);
+        engine.notify_sleeper(&self.sleeper);
         drop(engine);
         self.wake();
     }

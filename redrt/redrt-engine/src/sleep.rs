@@ -203,7 +203,7 @@ impl Sleeper {
         // Since the last attempt to send, a consumer may have made room, and found this process awake.
         let mut arrived = has_arrived() || (links.is_busy() && links.pump());
         if let Some(inbox) = links.inbox() {
-            arrived |= inbox.look_before_sleep();
+            arrived |= inbox.poll_before_sleep();
             links.wake_relieved();
         }
         if arrived {

@@ -23,7 +23,7 @@ impl Stalls {
 
     /// Ends a stall if operations have completed since. To be called whenever some may have.
     #[inline]
-    pub fn look(&mut self, completions: u64) {
+    pub fn update(&mut self, completions: u64) {
         if let Some((since_ns, before)) = self.began
             && completions != before
         {
@@ -44,15 +44,15 @@ mod tests {
     #[test]
     fn a_stall_ends_with_the_next_completion() {
         let mut stalls = Stalls::default();
-        stalls.look(7);
+        stalls.update(7);
         stalls.begin(7);
         stalls.begin(8);
-        stalls.look(7);
+        stalls.update(7);
         assert_eq!(stalls.longest_ns(), 0, "nothing has completed");
-        stalls.look(8);
+        stalls.update(8);
         let longest = stalls.longest_ns();
         assert!(longest > 0);
-        stalls.look(9);
+        stalls.update(9);
         assert_eq!(stalls.longest_ns(), longest, "it is over");
     }
 }

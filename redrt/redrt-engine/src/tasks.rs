@@ -61,7 +61,7 @@ pub fn start(task: impl Future<Output = Status> + Send + 'static) -> RequestId {
     let request = cell.lock().requests.insert(Operation::Other);
     let mut active = Active { task: Box::pin(task), request, seen: NEVER };
     // Another thread may be asleep, and this one may be long in coming back.
-    let is_over = if cell.has_one_thread() { active.look().is_over } else { active.advance() };
+    let is_over = if cell.has_one_thread() { active.poll_closely().is_over } else { active.advance() };
     if !is_over {
         ACTIVE_COUNT.fetch_add(1, Ordering::AcqRel);
         ACTIVE.lock().expect("no task panics").push(active);
@@ -82,15 +82,15 @@ pub fn attend(request: RequestId) {
         place.map(|place| list.remove(place))
     };
     let Some(mut active) = found else { return };
-    let mut looked = active.look();
-    if !looked.is_over && looked.awaits_memory {
+    let mut polled = active.poll_closely();
+    if !polled.is_over && polled.awaits_memory {
         let cell = cell();
-        cell.look_repeatedly(|| {
-            looked = active.look();
-            looked.is_over || !looked.awaits_memory
+        cell.poll_repeatedly(|| {
+            polled = active.poll_closely();
+            polled.is_over || !polled.awaits_memory
         });
     }
-    if looked.is_over || active.advance() {
+    if polled.is_over || active.advance() {
         ACTIVE_COUNT.fetch_sub(1, Ordering::AcqRel);
     } else {
         ACTIVE.lock().expect("no task panics").push(active);
@@ -100,8 +100,8 @@ pub fn attend(request: RequestId) {
 /// Mark of a task that was not polled yet, or only by a look: it must be polled again whatever is complete.
 const NEVER: u64 = u64::MAX;
 
-/// Result of a look at a task.
-struct Looked {
+/// Result of a poll of a task.
+struct Polled {
     is_over: bool,
     awaits_memory: bool,
 }
@@ -154,13 +154,13 @@ impl Active {
     }
 
     /// Polls the task for a thread that will look again.
-    fn look(&mut self) -> Looked {
+    fn poll_closely(&mut self) -> Polled {
         let seen = completions(&cell().lock());
         let before = MANNER.replace(Manner::Looks);
         let is_over = self.poll();
         let awaits_memory = MANNER.replace(before) == Manner::Awaits;
         self.seen = if awaits_memory { NEVER } else { seen };
-        Looked { is_over, awaits_memory }
+        Polled { is_over, awaits_memory }
     }
 
     fn poll(&mut self) -> bool {

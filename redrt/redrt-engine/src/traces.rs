@@ -58,14 +58,14 @@ const STOP: c_int = 4;
 /// from that of its siblings.
 #[inline(always)]
 pub fn walk_stack<F: FnMut(usize) -> bool>(mut each: F) {
-    extern "C" fn look_at<F: FnMut(usize) -> bool>(frame: *mut c_void, each: *mut c_void) -> c_int {
+    extern "C" fn visit<F: FnMut(usize) -> bool>(frame: *mut c_void, each: *mut c_void) -> c_int {
         // SAFETY: - the closure that walk_stack passes on, which nobody else refers to meanwhile.
         let each = unsafe { &mut *each.cast::<F>() };
         // SAFETY: - the frame is that of this call.
         if each(unsafe { _Unwind_GetIP(frame) }) { GO_ON } else { STOP }
     }
-    // SAFETY: - look_at::<F> is for this argument, which outlives the call.
-    let _ = unsafe { _Unwind_Backtrace(look_at::<F>, (&raw mut each).cast()) };
+    // SAFETY: - visit::<F> is for this argument, which outlives the call.
+    let _ = unsafe { _Unwind_Backtrace(visit::<F>, (&raw mut each).cast()) };
 }
 
 /// Returns true if an address on the stack is in a function of a file, and not in code generated at run time.

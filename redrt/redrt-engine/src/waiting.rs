@@ -122,7 +122,7 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.engine.tell_sleeper(self.sleeper);
+        self.engine.notify_sleeper(self.sleeper);
     }
 }
 
@@ -255,7 +255,7 @@ impl Cell {
         let mut wanted = match Wanted::ask(&mut engine, &mut check) {
             Ok(wanted) => wanted,
             Err(value) => {
-                engine.tell_sleeper(&self.sleeper);
+                engine.notify_sleeper(&self.sleeper);
                 return value;
             }
         };
@@ -266,7 +266,7 @@ impl Cell {
         while engine.waiters.are_served() {
             // The polling thread may be asleep, and siblings wait to learn this process's progress.
             engine.flush();
-            engine.tell_sleeper(&self.sleeper);
+            engine.notify_sleeper(&self.sleeper);
             let begun = engine.waiters.begin();
             engine = engine.wait(&self.others);
             if engine.joining.is_closed() {
@@ -276,7 +276,7 @@ impl Cell {
             wanted = match Wanted::ask(&mut engine, &mut check) {
                 Ok(wanted) => wanted,
                 Err(value) => {
-                    engine.tell_sleeper(&self.sleeper);
+                    engine.notify_sleeper(&self.sleeper);
                     return value;
                 }
             };
@@ -417,7 +417,7 @@ impl Cell {
         if engine.replication.as_mut().is_some_and(|replication| replication.record_idle_poll()) {
             engine.flush();
             if engine.replication().record_idle_flush() {
-                engine.links.look_at_senders();
+                engine.links.poll_senders();
             }
         }
         let shares_core = engine.shares_core;
@@ -456,7 +456,7 @@ impl Cell {
         let mut engine = self.lock_to_wait();
         engine.waiters.wake_up();
         if is_gone {
-            engine.links.look_at_senders();
+            engine.links.poll_senders();
         }
         if engine.waiters.alarm_ns().is_some() && engine.waiters.take_alarm(monotonic_ns()) {
             self.stir(&mut engine);
@@ -501,7 +501,7 @@ impl Cell {
         engine.apply_view(view);
         self.stir(&mut engine);
         self.gate.notify_all();
-        engine.tell_sleeper(&self.sleeper);
+        engine.notify_sleeper(&self.sleeper);
         drop(engine);
         self.wake();
     }
@@ -519,18 +519,18 @@ impl Cell {
         self.lock_at_any_time().waiters.are_all_waiting(thread_count)
     }
 
-    /// Tells siblings what the threads of this process wait for, and whether they have passed positions that siblings
-    /// ask about; see [`replication::sphere::Sphere::tell_paths`].
-    pub fn tell_paths(&self) {
-        self.tell(|engine| {
+    /// Announces to siblings what the threads of this process wait for, and whether they have passed positions that
+    /// siblings ask about; see [`replication::sphere::Sphere::announce_paths`].
+    pub fn announce_paths(&self) {
+        self.announce(|engine| {
             if engine.is_replicated() {
-                engine.agree(|sphere| sphere.tell_paths());
+                engine.agree(|sphere| sphere.announce_paths());
             }
         });
     }
 
     /// Runs `act`, which sends siblings news of this process, unless the process may not speak yet.
-    pub fn tell(&self, act: impl FnOnce(&mut Engine)) {
+    pub fn announce(&self, act: impl FnOnce(&mut Engine)) {
         let mut engine = self.lock_at_any_time();
         if !engine.joining.is_closed() {
             act(&mut engine);
@@ -571,7 +571,7 @@ impl Cell {
     }
 
     /// Breaks links to hosts that do not answer.
-    pub fn look_for_silence(&self) {
+    pub fn break_silent(&self) {
         let mut engine = self.lock_at_any_time();
         let opened_again = engine.is_replicated();
         if engine.links.break_silent(opened_again) {
@@ -595,7 +595,7 @@ impl Cell {
     }
 
     /// Makes waiting threads look again, after something other than a message has come.
-    pub fn tell_waiting(&self) {
+    pub fn notify_waiting(&self) {
         // Also in a copy whose threads wait for a view: this thread will bring it.
         self.lock_at_any_time().requests.completions += 1;
         self.has_news.store(true, Ordering::SeqCst);

@@ -123,7 +123,7 @@ pub fn follow(job: &Job, control: &Control, message: ToAgent) {
                 let _ = control.send(&FromAgent::Pace { calls });
             }
             if !mutation::is_planted(Mutation::SilenceUnheard) {
-                cell.look_for_silence();
+                cell.break_silent();
             }
             let thread_count = threads::mpi_thread_count(workers::count());
             let may_be_passive = !engine::contact::are_met() && !checkpoint::has_asked();
@@ -134,7 +134,7 @@ pub fn follow(job: &Job, control: &Control, message: ToAgent) {
             let _ = control.send(&FromAgent::Answer { wave, passive, waits, statistics });
             // Paths are sent last, since a process with outgoing messages does not seem to wait. Messages sent now show
             // in the counts of the next wave, so the job is not mistaken for one in which nothing moves.
-            cell.tell_paths();
+            cell.announce_paths();
         }
         ToAgent::Scrub(message) => redrt_runtime::scrub::follow(message, job.welcome.me.rank),
         ToAgent::Trace(point) => {

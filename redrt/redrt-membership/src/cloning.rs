@@ -87,8 +87,8 @@ pub fn start(job: &'static Job, segment: Option<Segment>) -> io::Result<()> {
                 "redrt: there is no memory for the cloner's agent; this process cannot be cloned",
             );
         };
-        descriptors::tell(agent.exclusions());
-        pages::tell(agent.exclusions());
+        descriptors::report_to(agent.exclusions());
+        pages::report_to(agent.exclusions());
         if let Some(segment) = segment {
             let mut exclusions = agent.exclusions();
             let (start, bytes) = segment.range();
@@ -115,7 +115,7 @@ unsafe extern "C" fn before_cut(context: *mut c_void, purpose: u32, asker: RawFd
     let Some(mut held) = held else { return libc::EBUSY };
     let recorded = NoExchange::begin();
     // Siblings get the order of locks first: an image with operations that they never receive would not fit them.
-    held.tell(redrt_runtime::locks::tell_in);
+    held.announce(redrt_runtime::locks::announce_in);
     let Some(unchanging) = undo::still() else {
         held.resume();
         return libc::EBUSY;

@@ -14,7 +14,7 @@ use redrt_wire::event::Event;
 pub struct Process;
 
 impl Runtime for Process {
-    fn tell(&self, message: FromAgent) {
+    fn report(&self, message: FromAgent) {
         match &message {
             FromAgent::Event(Event::Mismatch(mismatch)) => events::mismatch_found(mismatch),
             FromAgent::Event(Event::Divergence { replica, .. }) => events::paths_parted(*replica),

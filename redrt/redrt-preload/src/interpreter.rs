@@ -194,7 +194,7 @@ fn is(mutex: *mut pthread_mutex_t, which: usize) -> bool {
 }
 
 /// Sends an event to the library, if the threads of this process are ordered and the caller is the program.
-fn tell(event: c_int, argument: c_int) -> c_int {
+fn send(event: c_int, argument: c_int) -> c_int {
     if !HAS_THREADS.load(Ordering::Relaxed) || state::job().is_none() || early::is_open() || processes::share() {
         return 0;
     }
@@ -265,7 +265,7 @@ pub fn orders_thread() -> bool {
 /// Records the end of the calling thread.
 pub fn end_thread() {
     if THREAD.get().is_known {
-        tell(ENDED, 0);
+        send(ENDED, 0);
     }
 }
 
@@ -280,12 +280,12 @@ fn lock_begins() -> bool {
         if !thread.gave_way {
             early::end_segment();
         }
-        tell(DROPPED, flag(thread.gave_way, RESUMES));
+        send(DROPPED, flag(thread.gave_way, RESUMES));
     } else {
         if !thread.gave_way {
             early::begin_segment();
         }
-        thread.has_turn = tell(ENTERS, flag(thread.gave_way, RESUMES)) != 0;
+        thread.has_turn = send(ENTERS, flag(thread.gave_way, RESUMES)) != 0;
         thread.is_taking = true;
         thread.watch = Watch::NOTHING;
     }
@@ -304,7 +304,7 @@ fn lock_taken() {
     IS_HELD.store(true, Ordering::Relaxed);
     HOLDER.store(real::thread_id(), Ordering::Relaxed);
     SEGMENT.fetch_add(1, Ordering::Relaxed);
-    tell(TAKEN, flag(thread.gave_way, RESUMES) | flag(thread.has_timed_out, TIMED_OUT));
+    send(TAKEN, flag(thread.gave_way, RESUMES) | flag(thread.has_timed_out, TIMED_OUT));
     THREAD.set(Thread {
         is_known: true,
         holds: true,
@@ -358,8 +358,8 @@ pub fn waited(mutex: *mut c_void, result: c_int) -> c_int {
         return result;
     }
     let Watch { segments, ran_ns, .. } = watch_holder();
-    tell(STARVES, segments);
-    match tell(FORCES, c_int::try_from(ran_ns / 1_000_000).unwrap_or(c_int::MAX)) {
+    send(STARVES, segments);
+    match send(FORCES, c_int::try_from(ran_ns / 1_000_000).unwrap_or(c_int::MAX)) {
         // A wake-up without a reason: the interpreter checks the lock, and waits again.
         DECIDED => return 0,
         MAY => IS_ASKED.store(true, Ordering::Relaxed),
@@ -382,13 +382,13 @@ enum Attempt {
 fn try_between(semaphore: *mut c_void) -> Attempt {
     let mutex = MUTEXES[LOCK].load(Ordering::Relaxed);
     next!(pthread_mutex_lock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
-    let answer = if IS_HELD.load(Ordering::Relaxed) { 0 } else { tell(MAY_TAKE, SEMAPHORE) };
+    let answer = if IS_HELD.load(Ordering::Relaxed) { 0 } else { send(MAY_TAKE, SEMAPHORE) };
     let attempt = if answer & TIMED_OUT != 0 {
         Attempt::Missed(libc::ETIMEDOUT)
     } else if answer & (DECIDED | MAY) == DECIDED {
         Attempt::Missed(libc::EINTR)
     } else if answer & MAY != 0 && next!(sem_trywait(semaphore => *mut c_void) -> c_int, -1) == 0 {
-        tell(TAKEN, SEMAPHORE);
+        send(TAKEN, SEMAPHORE);
         Attempt::Taken
     } else {
         Attempt::No
@@ -423,7 +423,7 @@ pub fn wait_for_semaphore(
     let mut waited_s = 0;
     loop {
         let seen = EVENTS.load(Ordering::SeqCst);
-        let answer = tell(ENTERS, SEMAPHORE);
+        let answer = send(ENTERS, SEMAPHORE);
         if answer == 0 {
             // Threads are not ordered any more.
             return wait();
@@ -445,7 +445,7 @@ pub fn wait_for_semaphore(
                     waited_s = 0;
                 }
                 if waited_s > PARTED_AFTER_S {
-                    tell(PARTED, 0);
+                    send(PARTED, 0);
                 }
                 if left.is_some_and(|left| left.tv_sec < 0) {
                     THREAD.set(Thread { has_timed_out: true, ..THREAD.get() });
@@ -487,12 +487,12 @@ fn await_turn() {
     let mutex = MUTEXES[LOCK].load(Ordering::Relaxed);
     loop {
         let is_held = IS_HELD.load(Ordering::Relaxed);
-        if !is_held && tell(MAY_TAKE, resumes) & MAY != 0 {
+        if !is_held && send(MAY_TAKE, resumes) & MAY != 0 {
             return;
         }
         let seen = EVENTS.load(Ordering::SeqCst);
         next!(pthread_mutex_unlock(mutex => *mut pthread_mutex_t) -> c_int, libc::ENOSYS);
-        let is_ordered = tell(ENTERS, resumes) != 0;
+        let is_ordered = send(ENTERS, resumes) != 0;
         if is_held {
             await_event(seen, None);
         }

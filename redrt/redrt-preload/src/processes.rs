@@ -31,7 +31,7 @@ pub fn before_child(is_copy: bool) {
     if shared.load(Ordering::Relaxed) > 0 && state::job().is_some_and(|job| job.is_first_process()) {
         SHARE.store(true, Ordering::Relaxed);
         if ARE_ORDERED.load(Ordering::Relaxed) {
-            tell();
+            report();
         }
     }
 }
@@ -41,7 +41,7 @@ pub fn orders_threads() {
     ARE_ORDERED.store(true, Ordering::Relaxed);
 }
 
-fn tell() {
+fn report() {
     if state::library_answers() && !IS_TOLD.swap(true, Ordering::Relaxed) {
         state::ask_of_locks(SHARES, &LockOperation::of(numbers::number()));
     }
@@ -51,7 +51,7 @@ fn tell() {
 pub fn share() -> bool {
     let share = SHARE.load(Ordering::Relaxed);
     if share && !IS_TOLD.load(Ordering::Relaxed) {
-        tell();
+        report();
     }
     share
 }

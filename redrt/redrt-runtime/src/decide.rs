@@ -267,7 +267,7 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
     let by_itself = mutation::is_planted(Mutation::ProbeByItself);
     if (wait && source.is_some()) || !needs_decisions(!wait) || by_itself {
         if !by_itself && !wait && source.is_none() && needs_decisions(false) {
-            return look_for_any(context, tag, look);
+            return probe_any(context, tag, look);
         }
         return simply(wait, |engine| look(engine, source, tag));
     }
@@ -294,7 +294,7 @@ pub fn probe(context: u64, source: Option<u32>, tag: Option<i32>, take: bool, wa
 /// A probe for any source that does not wait, where the outcomes of tests are not agreed on (`--determinism=sends`). A
 /// message that is found decides what the program receives, so replicas agree on it; they do not agree on a probe
 /// without a finding. A follower without the leader's outcome finds nothing, and its program asks again.
-fn look_for_any(
+fn probe_any(
     context: u64,
     tag: Option<i32>,
     look: impl Fn(&mut Engine, Option<u32>, Option<i32>) -> Option<Probed>,
@@ -346,7 +346,7 @@ fn number(cell: &Cell, find: impl Fn(&mut Engine) -> Option<u64>) -> Option<u64>
 }
 
 /// The leader's value of a number that becomes available later. The leader calls `find` until it returns the number,
-/// and is woken for that ([`Cell::tell_waiting`]). A replica that becomes the leader meanwhile does the same.
+/// and is woken for that ([`Cell::notify_waiting`]). A replica that becomes the leader meanwhile does the same.
 pub fn awaited(find: impl Fn() -> Option<u64>) -> u64 {
     let cell = engine::cell();
     if !needs_decisions(false) || mutation::is_planted(Mutation::CheckpointByItself) {
@@ -394,7 +394,7 @@ pub fn effect_once_possible(arguments: u64, data: u64, act: impl Fn() -> Option<
         Some(answer)
     };
     let cell = engine::cell();
-    threads::tell_siblings();
+    threads::announce_to_siblings();
     if cell.lock().is_replicated() {
         // With several threads there are no votes. The trap: of two threads that use one file, one may have it here and
         // the other in a sibling. Each would wait for the vote of a thread that waits for the file.

@@ -40,7 +40,7 @@ const QUESTION: Question = Question { call: Call::Turn, arguments: 0, data: 0, p
 const DESCRIPTORS: u64 = u64::from_be_bytes(*b"descript");
 
 /// Longest time for which a leader that does not call MPI delays its operations.
-const TELL_INTERVAL: Duration = Duration::from_millis(1);
+const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(1);
 
 process_local! {
     /// `None` until threads are ordered.
@@ -73,14 +73,14 @@ pub fn become_copy() {
 /// Sends siblings the operations that they do not have yet. To be called before anything leaves that may depend on
 /// them.
 #[inline]
-pub fn tell() {
+pub fn announce() {
     if NOTES.is_untold.load(Ordering::SeqCst) {
-        tell_in(&mut redrt_engine::cell().lock());
+        announce_in(&mut redrt_engine::cell().lock());
     }
 }
 
-/// Does the same as [`tell`], with the engine locked.
-pub fn tell_in(engine: &mut Engine) {
+/// Does the same as [`announce`], with the engine locked.
+pub fn announce_in(engine: &mut Engine) {
     // In a process without siblings no operation is noted.
     if NOTES.is_untold.load(Ordering::SeqCst)
         && engine.agree(|sphere| sphere.is_deciding())
@@ -121,11 +121,11 @@ fn outcome(batch: &Batch) -> Option<Outcome> {
 }
 
 /// Body of the thread that sends a leader's operations while no thread of the program calls MPI.
-fn tell_now_and_then() {
+fn announce_now_and_then() {
     while IS_ON.load(Ordering::Acquire) {
         if NOTES.is_untold.load(Ordering::SeqCst) {
-            redrt_engine::cell().tell(tell_in);
-            std::thread::sleep(TELL_INTERVAL);
+            redrt_engine::cell().announce(announce_in);
+            std::thread::sleep(ANNOUNCE_INTERVAL);
             continue;
         }
         let mut is_idle = IS_IDLE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,10 +163,10 @@ fn begin() -> u64 {
         drop(known);
         IS_ON.store(true, Ordering::Release);
         threads::order_threads(true);
-        threads::tell_before_calls(tell);
+        threads::announce_before_calls(announce);
         // The thread is the library's own: its locks are not ordered.
         let was_internal = preload::set_internal(true);
-        let spawned = workers::spawn("redrt-order", Box::new(tell_now_and_then));
+        let spawned = workers::spawn("redrt-order", Box::new(announce_now_and_then));
         preload::set_internal(was_internal);
         if spawned.is_err() {
             return 0;
@@ -250,9 +250,9 @@ impl Behind {
         Self { thread, pulse: 0, since_ns: now, next_ns: now, patience: Patience::default() }
     }
 
-    /// Looks at the thread, if the time has come. Returns true if it will not reach that lock: it has stood still for
+    /// Checks the thread, if the time has come. Returns true if it will not reach that lock: it has stood still for
     /// long, or has run for longer than the leader's thread without reaching it.
-    fn look(&mut self, engine: &mut Engine, now: u64) -> bool {
+    fn check(&mut self, engine: &mut Engine, now: u64) -> bool {
         if now < self.next_ns {
             return false;
         }
@@ -320,7 +320,7 @@ fn before(thread: u64, may_cancel: bool) -> u64 {
                         other.insert(Behind::new(awaited, now))
                     }
                 };
-                let will_not_come = behind.look(engine, now);
+                let will_not_come = behind.check(engine, now);
                 cell.set_alarm(engine, behind.next_ns);
                 will_not_come
             }
@@ -382,7 +382,7 @@ pub fn takes_turn(engine: &mut Engine, context: u64) -> bool {
             drop(known);
             traces::record_lock_event(thread, made.number);
             NOTES.is_untold.store(true, Ordering::SeqCst);
-            tell_in(engine);
+            announce_in(engine);
         }
         Some(_) => {
             let made = order.follow_on(context, thread);
@@ -486,7 +486,7 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
         BEGUN => {
             if order().as_ref().is_some_and(Order::leads) {
                 record_untold();
-                tell();
+                announce();
             }
             0
         }

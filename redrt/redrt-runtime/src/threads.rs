@@ -53,7 +53,7 @@ process_local! {
     /// Delivers events to tools of the program.
     static DELIVER: OnceLock<fn()> = OnceLock::new();
     /// Sends siblings the operations of threads that they do not have yet.
-    static TELL: OnceLock<fn()> = OnceLock::new();
+    static ANNOUNCE: OnceLock<fn()> = OnceLock::new();
     /// Called for each thread that ends.
     static END_OF_THREAD: OnceLock<fn(StreamId)> = OnceLock::new();
 }
@@ -65,7 +65,7 @@ const DELIVERS: u8 = 2;
 /// Time in calls is measured by kind of call.
 const TIMES: u8 = 4;
 /// Operations of threads are sent to siblings before each call.
-const TELLS_SIBLINGS: u8 = 8;
+const ANNOUNCES: u8 = 8;
 
 /// Marks and counts calls from now on. `end_of_thread` is called at the end of each thread that has made a call, by
 /// that thread, except for the main thread.
@@ -80,10 +80,10 @@ pub fn deliver_events(deliver: fn()) {
     WATCHED.fetch_or(DELIVERS, Ordering::Release);
 }
 
-/// Calls `tell` at the begin of each call from now on.
-pub fn tell_before_calls(tell: fn()) {
-    TELL.get_or_init(|| tell);
-    WATCHED.fetch_or(TELLS_SIBLINGS, Ordering::Release);
+/// Calls `announce` at the begin of each call from now on.
+pub fn announce_before_calls(announce: fn()) {
+    ANNOUNCE.get_or_init(|| announce);
+    WATCHED.fetch_or(ANNOUNCES, Ordering::Release);
 }
 
 /// Returns true if replicas have to agree on an outcome here: the rank has several replicas, the job's options ask for
@@ -99,9 +99,9 @@ pub fn agrees(option: impl FnOnce(&Options) -> bool) -> bool {
 
 /// Sends siblings the operations of threads that they do not have yet. To be called before anything leaves that may
 /// depend on them.
-pub fn tell_siblings() {
-    if let Some(tell) = TELL.get() {
-        tell();
+pub fn announce_to_siblings() {
+    if let Some(announce) = ANNOUNCE.get() {
+        announce();
     }
 }
 
@@ -327,10 +327,10 @@ pub fn enter(kind: CallKind) -> Inside {
     }
     let mut inside = enter_as(kind as u16 + 1);
     if inside.was_internal.is_some() {
-        signals::look();
+        signals::poll();
     }
-    if watched & TELLS_SIBLINGS != 0 {
-        tell_siblings();
+    if watched & ANNOUNCES != 0 {
+        announce_to_siblings();
     }
     if watched & (DELIVERS | TIMES) != 0 {
         inside.extra = begin_extra(watched, kind);

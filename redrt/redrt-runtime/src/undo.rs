@@ -284,7 +284,7 @@ impl State {
     /// far.
     fn new(place: UndoPlace, (own, shared): (Recorder, Recorder)) -> Self {
         if let Some(job) = job().filter(|_| !children::is_child()) {
-            children::tell(job.welcome.job, &author(), &place);
+            children::publish(job.welcome.job, &author(), &place);
         }
         let since = place.since.0;
         let own = Log::new(Directory::at(place.directory.clone()), since, own);

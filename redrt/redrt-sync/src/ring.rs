@@ -78,7 +78,7 @@ impl Writing {
     }
 
     /// Takes in the reader's count. An impossible count leaves a ring that is full for good.
-    fn look<M: Memory>(&mut self, memory: &M, order: Ordering) {
+    fn read_count<M: Memory>(&mut self, memory: &M, order: Ordering) {
         let seen = memory.consumed().load(order);
         let can_be = self.produced.checked_sub(seen).is_some_and(|used| used <= memory.capacity() as u64);
         self.broken |= !can_be || !seen.is_multiple_of(LINE_BYTES as u64);
@@ -89,13 +89,13 @@ impl Writing {
         if self.used() + bytes + LINE_BYTES <= memory.capacity() {
             return true;
         }
-        self.look(memory, Ordering::Acquire);
+        self.read_count(memory, Ordering::Acquire);
         if self.used() + bytes + LINE_BYTES <= memory.capacity() {
             return true;
         }
         // Ask for a wake-up, then look once more: the reader publishes its count and then looks at the flag.
         memory.starved().store(1, Ordering::SeqCst);
-        self.look(memory, Ordering::SeqCst);
+        self.read_count(memory, Ordering::SeqCst);
         self.used() + bytes + LINE_BYTES <= memory.capacity()
     }
 

@@ -83,8 +83,8 @@ pub fn settled() -> MutexGuard<'static, ()> {
     CHANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells the cloner of all descriptors noted before and from now on.
-pub fn tell(exclusions: Exclusions) {
+/// Reports to the cloner all descriptors noted before and from now on.
+pub fn report_to(exclusions: Exclusions) {
     let exclusions = EXCLUSIONS.get_or_init(|| exclusions);
     for fd in noted() {
         exclusions.add_descriptor(fd);

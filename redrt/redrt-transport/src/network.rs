@@ -162,7 +162,7 @@ pub trait Outlet: Send {
     fn is_broken(&self) -> bool;
 
     /// Checks for the loss of the connection though nothing is sent now. Returns true if it is lost.
-    fn look(&mut self) -> bool {
+    fn poll_loss(&mut self) -> bool {
         self.is_broken()
     }
 

@@ -346,12 +346,12 @@ impl Producer {
         // SAFETY: - body_bytes fit into the record after header and digest.
         fill(unsafe { record.add(HEADER_BYTES + digest_bytes) });
         self.writing.publish(&self.ring, space, frame::with_size(first, bytes as u32));
-        let must_wake = self.tell();
+        let must_wake = self.notify();
         self.writing.clear_ahead(&self.ring);
         Some(must_wake)
     }
 
-    fn tell(&self) -> bool {
+    fn notify(&self) -> bool {
         let slot = self.segment.slot(self.receiver);
         if seen::is_seen(&self.ring.control().polled, &slot.sleep) {
             return false;
@@ -659,9 +659,9 @@ impl Inbox {
         self.consumer(sender).reading.close();
     }
 
-    /// The look that must follow the announcement of a sleep. Gives all waiting producers their room, and returns true
+    /// The poll that must follow the announcement of a sleep. Gives all waiting producers their room, and returns true
     /// if a record has come.
-    pub fn look_before_sleep(&mut self) -> bool {
+    pub fn poll_before_sleep(&mut self) -> bool {
         for number in 0..self.consumers.len() {
             if self.consumers[number].as_ref().is_some_and(|consumer| consumer.is_starved()) {
                 self.relieve(ProcessIndex(number as u32));
@@ -758,7 +758,7 @@ mod tests {
                     let word = segment.sleep_word(me);
                     word.store(ASLEEP_FUTEX, Ordering::SeqCst);
                     atomic::fence(Ordering::SeqCst);
-                    if !inbox.look_before_sleep() {
+                    if !inbox.poll_before_sleep() {
                         futex_wait(word, ASLEEP_FUTEX, std::time::Duration::from_secs(20));
                         assert_eq!(word.load(Ordering::SeqCst), AWAKE, "a wake-up was lost");
                     }

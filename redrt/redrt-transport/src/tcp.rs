@@ -263,7 +263,7 @@ mod tests {
     fn a_reset_is_seen_by_both_ends() {
         for by_sender in [false, true] {
             let (mut sender, mut receiver) = link();
-            assert!(!sender.look());
+            assert!(!sender.poll_loss());
             if by_sender {
                 sender.disconnect()
             } else {
@@ -271,7 +271,8 @@ mod tests {
             }
             // The other end learns it from the network.
             let until = Instant::now() + handshake::TIMEOUT;
-            while !(sender.look() && matches!(receiver.next(&mut RendezvousBuffers::default()), Received::Closed)) {
+            while !(sender.poll_loss() && matches!(receiver.next(&mut RendezvousBuffers::default()), Received::Closed))
+            {
                 assert!(Instant::now() < until, "nobody has noticed");
             }
         }

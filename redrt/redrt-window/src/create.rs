@@ -135,7 +135,7 @@ fn furnish(comm: &Comm, memories: Memories) -> Result<Furnished> {
     match memories {
         Memories::Create(start, size, unit) => expose(comm, start, size, unit),
         Memories::Dynamic => {
-            let members = tell(comm, 0, 1, true)?;
+            let members = exchange_sizes(comm, 0, 1, true)?;
             Ok(Furnished::served(Memory::Lent, 0, 0, 1, MPI_WIN_FLAVOR_DYNAMIC, members))
         }
         Memories::Allocate(size, unit) => match allocate_together(comm, size, unit)? {
@@ -148,7 +148,7 @@ fn furnish(comm: &Comm, memories: Memories) -> Result<Furnished> {
 
 fn allocate(comm: &Comm, size: u64, unit: c_int) -> Result<Furnished> {
     let block = usize::try_from(size).ok().and_then(Block::new);
-    let members = tell(comm, size, unit, block.is_some())?;
+    let members = exchange_sizes(comm, size, unit, block.is_some())?;
     let block = block.ok_or_else(|| no_memory(size))?;
     let start = block.start();
     Ok(Furnished::served(Memory::Own(block), start, size, unit, MPI_WIN_FLAVOR_ALLOCATE, members))
@@ -159,7 +159,7 @@ fn no_memory(size: u64) -> Error {
 }
 
 /// Exchanges the sizes and units of the members' memory. Fails at all members if one of them has no memory.
-fn tell(comm: &Comm, size: u64, unit: c_int, has_memory: bool) -> Result<Vec<Exposed>> {
+fn exchange_sizes(comm: &Comm, size: u64, unit: c_int, has_memory: bool) -> Result<Vec<Exposed>> {
     let cards = exchange(comm, [size, unit as u64, u64::from(has_memory), 0, 0])?;
     if let Some(rank) = cards.iter().position(|card| card[2] == 0) {
         let message = format!("rank {rank} of {} has no memory for its part of the window", comm.label());

@@ -24,7 +24,7 @@ mod directory;
 
 use super::mapping::Mapping;
 use cloner_agent::Exclusions;
-use directory::{ALIGNMENT, ENTRIES, free_place, look_up, record, region};
+use directory::{ALIGNMENT, ENTRIES, free_place, lookup, record, region};
 use redrt_abi::MPI_ERR_NO_MEM;
 use redrt_abi::error::{Error, Result};
 use redrt_comm::comm::Comm;
@@ -105,7 +105,7 @@ impl Pages {
             return Err(no_room(total));
         }
         // Failures from here on are this process's own: its siblings may succeed.
-        let Ok(Some(offset)) = look_up(job, root, context) else {
+        let Ok(Some(offset)) = lookup(job, root, context) else {
             return runtime::unable(Lack::Neighbor { rank: root.0 });
         };
         let members = comm.members.clone();
@@ -115,7 +115,7 @@ impl Pages {
             Err(error) => runtime::unable(Lack::SharedMemory { errno: error.raw_os_error().unwrap_or(0) }),
         };
         let pages = Self { root, offset, start };
-        tell_neighbors(job);
+        report_neighbors(job);
         // No member goes on before all members have mapped the memory and reported it.
         exchange(comm, [0])?;
         // From now on the loss of a member ends this process in the same view. A member that was lost before writes
@@ -145,7 +145,7 @@ impl Drop for Pages {
             table.give_back(job, self.offset);
         }
         drop(table);
-        tell_neighbors(job);
+        report_neighbors(job);
     }
 }
 
@@ -179,7 +179,7 @@ pub fn neighbors() -> Vec<VirtualRank> {
 
 /// Reports the neighbors to the daemon. Must not be called with the table locked: sending waits while an image is
 /// taken, and taking one needs the table.
-fn tell_neighbors(job: &Job) {
+fn report_neighbors(job: &Job) {
     let _telling = lock(&TELLING);
     if let Some(control) = job.control {
         // If the daemon is gone, so is the job.
@@ -334,7 +334,7 @@ fn copy_pages(from: u64, to: u64, length: usize) {
 
 /// Passes the cloner's list, to which other members' pages are added: at once those of existing windows, and later
 /// those of new ones.
-pub fn tell(exclusions: Exclusions) {
+pub fn report_to(exclusions: Exclusions) {
     let mut table = lock(&TABLE);
     let Table { mapped, exclusions: place, .. } = &mut *table;
     let exclusions = place.insert(exclusions);
@@ -367,7 +367,7 @@ pub fn restore(job: &Job) -> io::Result<()> {
 pub fn parted(job: &Job) -> Option<VirtualRank> {
     let table = lock(&TABLE);
     let is_here =
-        |mapped: &&Mapped| look_up(job, mapped.root(), mapped.context).is_ok_and(|found| found == Some(mapped.offset));
+        |mapped: &&Mapped| lookup(job, mapped.root(), mapped.context).is_ok_and(|found| found == Some(mapped.offset));
     table.mapped.iter().find(|mapped| !is_here(mapped)).map(Mapped::root)
 }
 

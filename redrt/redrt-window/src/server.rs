@@ -240,7 +240,7 @@ impl Window {
                 if !has_it {
                     lock(&self.served).answers_on_grant.insert(origin, tag);
                 } else if let Some(tag) = tag {
-                    self.tell(origin, tag, Box::default());
+                    self.notify(origin, tag, Box::default());
                 }
             }
             Order::Unlock { tag } => {
@@ -255,7 +255,7 @@ impl Window {
                         (served.answers_on_grant.remove(&next).flatten(), served.deferred.remove(&next))
                     };
                     if let Some(tag) = wanted {
-                        self.tell(next, tag, Box::default());
+                        self.notify(next, tag, Box::default());
                     }
                     ready.extend(deferred.into_iter().flatten());
                 }
@@ -318,12 +318,12 @@ impl Window {
     /// none.
     fn report(&self, origin: u32, tag: i32) {
         let class = lock(&self.served).errors.remove(&origin).unwrap_or(0);
-        self.tell(origin, tag, Box::new(class.to_ne_bytes()));
+        self.notify(origin, tag, Box::new(class.to_ne_bytes()));
     }
 
     /// Answers an origin that waits for this target. After an answer to the own program the server serves nothing until
     /// [`Window::take_note`].
-    fn tell(&self, origin: u32, tag: i32, bytes: Box<[u8]>) {
+    fn notify(&self, origin: u32, tag: i32, bytes: Box<[u8]>) {
         lock(&self.served).is_held |= origin == self.rank();
         self.answer(origin, tag, bytes);
     }

@@ -54,7 +54,7 @@ async fn trade(across: &Peers, with: usize, mine: &[u64]) -> Outcome<Vec<u64>> {
 }
 
 /// Broadcasts the numbers that the leader `root` has received to its group.
-async fn tell(local: Peers, root: usize, heard: Option<Vec<u64>>) -> Outcome<Vec<u64>> {
+async fn broadcast(local: Peers, root: usize, heard: Option<Vec<u64>>) -> Outcome<Vec<u64>> {
     let mut length = Scratch::new(8);
     let count = heard.as_ref().map_or(0, Vec::len) as u64;
     length.region().with_bytes_mut(|bytes| bytes.copy_from_slice(&count.to_ne_bytes()));
@@ -86,7 +86,7 @@ fn agree(comm: &Comm, mine: &[u64]) -> Result<Vec<u64>> {
     let across = local.across.clone().expect("an intercommunicator has two groups");
     Ok(block_on(async move {
         let heard = if local.rank == 0 { Some(trade(&across, 0, mine).await?) } else { None };
-        tell(local, 0, heard).await
+        broadcast(local, 0, heard).await
     })?)
 }
 
@@ -121,7 +121,7 @@ pub fn intercomm_create(
                 Some(leaders) => Some(trade(leaders, remote_leader as usize, mine).await?),
                 None => None,
             };
-            tell(local.peers(), local_leader as usize, heard).await
+            broadcast(local.peers(), local_leader as usize, heard).await
         })
     };
     // Each process numbers processes of other jobs by itself. If a leader knows such processes, members are exchanged
@@ -131,7 +131,7 @@ pub fn intercomm_create(
         let mine =
             leaders.as_ref().map_or(Ok(0), |_| comm::resolve(peer_comm).map(|peer| mixed(&peer) | mixed(&local)))?;
         let theirs = exchange(&[mine])?.first().copied().unwrap_or(0);
-        (theirs | block_on(tell(local.peers(), local_leader as usize, is_leader.then(|| vec![mine])))?[0]) != 0
+        (theirs | block_on(broadcast(local.peers(), local_leader as usize, is_leader.then(|| vec![mine])))?[0]) != 0
     };
     let members = match by_contact {
         false => local.members.iter().map(|member| u64::from(member.0)).collect(),
@@ -209,7 +209,7 @@ pub fn intercomm_create_from_groups(
     let is_leader = local.rank as c_int == local_leader;
     let known = if is_leader { Some(members_of(remote_group)?) } else { None };
     let known = known.map(|remote| remote.iter().map(|member| u64::from(member.0)).collect());
-    let remote = ranks(&block_on(tell(local.peers(), local_leader as usize, known))?);
+    let remote = ranks(&block_on(broadcast(local.peers(), local_leader as usize, known))?);
     comm::remove(local.handle())?;
     if let Some(both) = remote.iter().find(|member| members.contains(member)) {
         fail!(MPI_ERR_COMM, "rank {both} of MPI_COMM_WORLD is in both groups");

@@ -45,7 +45,7 @@ impl SimulatedJob {
     /// Answers the processes that have asked: all images are copied (`is_taken`), or the checkpoint is given up.
     pub(super) fn answer_askers(&mut self, is_taken: bool) {
         for (process, number) in std::mem::take(&mut self.askers) {
-            self.tell(process, ToAgent::Dynamic(number, Answer::Checkpoint(is_taken)));
+            self.send(process, ToAgent::Dynamic(number, Answer::Checkpoint(is_taken)));
         }
     }
 }

@@ -56,7 +56,7 @@ impl SimulatedJob {
             let siblings = self.living().into_iter().filter(|process| !sources.contains(process));
             if self.mutation != Some(Mutation::SiblingsUnsent) {
                 for sibling in siblings.collect::<Vec<_>>() {
-                    self.tell(sibling, ToAgent::ChangesSince(self.undo_place()));
+                    self.send(sibling, ToAgent::ChangesSince(self.undo_place()));
                 }
             }
             for process in sources {
@@ -153,20 +153,20 @@ impl SimulatedJob {
         let cards = self.cards.clone();
         if self.summary.degree == 1 {
             // Some processes had the latest view, and for others it was in flight.
-            self.tell_view();
-            self.tell_all(|_| ToAgent::Cards(cards.clone()));
+            self.send_view();
+            self.send_all(|_| ToAgent::Cards(cards.clone()));
         } else {
             self.view = self.view.of_images(&loaded);
-            self.tell_all(|_| ToAgent::Cards(cards.clone()));
-            self.tell_view();
-            self.tell_all(|_| ToAgent::Pins(Pins::default()));
+            self.send_all(|_| ToAgent::Cards(cards.clone()));
+            self.send_view();
+            self.send_all(|_| ToAgent::Pins(Pins::default()));
         }
         Ok(())
     }
 
-    fn tell_view(&mut self) {
+    fn send_view(&mut self) {
         if self.mutation != Some(Mutation::ViewUnsaid) {
-            self.tell_all(|view| ToAgent::View(view.clone()));
+            self.send_all(|view| ToAgent::View(view.clone()));
         }
     }
 }

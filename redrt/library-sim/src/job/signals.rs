@@ -45,6 +45,6 @@ impl SimulatedJob {
         self.signal_count += 1;
         let number = self.signal_count;
         let signal = if number.is_multiple_of(2) { SIGUSR2 } else { SIGUSR1 };
-        self.tell_all(|_| ToAgent::Signal { number, signal });
+        self.send_all(|_| ToAgent::Signal { number, signal });
     }
 }

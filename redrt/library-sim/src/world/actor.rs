@@ -252,11 +252,11 @@ pub fn step(may_pause: bool) {
     }
 }
 
-/// Counts a look of the calling process at the network.
+/// Counts a poll by the calling process at the network.
 ///
 /// # Panics
-/// If it looks again and again and never sleeps.
-pub fn look() {
+/// If it polls again and again and never sleeps.
+pub fn count_poll() {
     CURRENT.with_borrow(|current| {
         if let Some(shared) = current {
             let looks = shared.looks.replace(shared.looks.get() + 1);

@@ -163,7 +163,7 @@ fn described(link: &Link, frame: &[u8]) -> String {
 pub struct Simulated;
 
 fn with<T>(act: impl FnOnce(&mut World) -> T) -> T {
-    actor::look();
+    actor::count_poll();
     super::with_current(act).expect("it is used in a simulation")
 }
 
@@ -252,7 +252,7 @@ impl Outlet for Sending {
         with(|world| world.links[self.id].is_broken)
     }
 
-    fn look(&mut self) -> bool {
+    fn poll_loss(&mut self) -> bool {
         self.is_broken()
     }
 

@@ -83,14 +83,14 @@ fn operations_of_the_program_are_called_with_input_on_the_left() {
 }
 
 /// An adapter of a façade: adds the numbers of the program's functions to the first element.
-unsafe extern "C" fn tell(function: usize, by: usize, _: *const c_void, in_out: *mut c_void, _: i64, _: usize) {
+unsafe extern "C" fn add_numbers(function: usize, by: usize, _: *const c_void, in_out: *mut c_void, _: i64, _: usize) {
     // SAFETY: - `in_out` holds an int, and nothing else refers to it.
     unsafe { *in_out.cast::<i32>() += (function + by) as i32 };
 }
 
 #[test]
 fn the_adapter_of_a_cxx_operator_is_told_what_goes_with_it() {
-    let adapted = UserFunction::adapted(Callback(40), Callback(tell as *const () as usize));
+    let adapted = UserFunction::adapted(Callback(40), Callback(add_numbers as *const () as usize));
     let handle = create(adapted, false, true);
     let held = resolve(handle).unwrap();
     assert_eq!(applied(handle, DatatypeHandle::INT, &[0], &[100]), [140]);

@@ -221,11 +221,11 @@ impl Links {
     }
 
     /// Checks sockets that this process only writes to for a close by the other end.
-    pub fn look_at_senders(&mut self) {
+    pub fn poll_senders(&mut self) {
         for number in 0..self.process_count() {
             if let Route::Open(outlet) = &mut self.peers[number as usize].route
                 && !outlet.is_shared()
-                && outlet.look()
+                && outlet.poll_loss()
             {
                 self.route_broke(ProcessIndex(number));
             }

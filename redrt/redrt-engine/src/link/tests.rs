@@ -139,14 +139,14 @@ impl Two {
     fn handle(&mut self, at: usize) -> i32 {
         loop {
             self.links.iter_mut().for_each(|links| _ = links.pump());
-            if let Some(tag) = self.look(at) {
+            if let Some(tag) = self.poll(at) {
                 return tag;
             }
         }
     }
 
     /// The tag of a message that has come, if any.
-    fn look(&mut self, at: usize) -> Option<i32> {
+    fn poll(&mut self, at: usize) -> Option<i32> {
         let number = self.links[at].next_receiver()?;
         match self.links[at].receivers()[number].next(&mut RendezvousBuffers::default()) {
             Received::Frame(_, Kind::Moved, ..) => {
@@ -187,7 +187,7 @@ fn two_that_have_opened_a_connection_each_share_one() {
         // A lost connection is noticed where it is read from.
         let [mut survivor, dead] = two.links;
         drop(dead);
-        survivor.look_at_senders();
+        survivor.poll_senders();
         assert_eq!(survivor.next_event(true), None);
         while !matches!(survivor.receivers()[0].next(&mut RendezvousBuffers::default()), Received::Closed) {}
     }
@@ -211,7 +211,7 @@ fn a_process_that_moves_early_is_followed() {
     two.send(1, 21);
     assert_eq!(two.handle(0), 20);
     while !two.links[0].receivers.is_empty() {
-        assert_eq!(two.look(0), None, "it comes over the connection that is not known");
+        assert_eq!(two.poll(0), None, "it comes over the connection that is not known");
     }
     two.links[0].opened(Opened { to, wanted, result: Ok(Box::new(sender)) });
     assert_eq!(two.handle(0), 21);

@@ -109,9 +109,9 @@ impl Sphere<'_> {
         self.replica.vote_on_changes(votes);
     }
 
-    /// Tells siblings what the threads of this process wait for, and the progress that siblings ask about. They may
-    /// wait for outcomes for which this process, or its leader, does not ask.
-    pub fn tell_paths(&mut self) {
+    /// Announces to siblings what the threads of this process wait for, and the progress that siblings ask about. They
+    /// may wait for outcomes for which this process, or its leader, does not ask.
+    pub fn announce_paths(&mut self) {
         self.replica.state_waits();
         self.replica.ask_overdue();
         self.record_passed();
@@ -277,7 +277,7 @@ impl Sphere<'_> {
             }
             Lookup::MustDecide => Asked::Decide,
             Lookup::Wait => {
-                self.tell_stack_of_parting();
+                self.report_parting();
                 Asked::Wait
             }
         }

@@ -48,7 +48,7 @@ impl Sphere<'_> {
         };
         warn!(target: "engine", %mismatch, "paths have parted");
         let text = mismatch.to_string();
-        self.tell_stack(report);
+        self.report_stack(report);
         self.ask_for(Act::Send(FromAgent::Event(Event::Path(Box::new(mismatch)))));
         if abort {
             self.ask_for(Act::Abort(text));
@@ -58,13 +58,13 @@ impl Sphere<'_> {
     /// Reports the stack of the calling thread if it asks for something else than a sibling. The order matters: the
     /// report goes out before the sibling can learn of it, since a replica that has parted from its leader is ended
     /// once either has reported.
-    pub(super) fn tell_stack_of_parting(&mut self) {
+    pub(super) fn report_parting(&mut self) {
         if let Some(report) = self.replica.parting().cloned() {
-            self.tell_stack(&report);
+            self.report_stack(&report);
         }
     }
 
-    fn tell_stack(&mut self, report: &PathReport) {
+    fn report_stack(&mut self, report: &PathReport) {
         if let Some(trace) = self.stack_of(report) {
             let stack = PathStack { replica: self.me(), outcome: outcome_of(self.me().rank, report), trace };
             self.ask_for(Act::Send(FromAgent::Event(Event::PathStack(Box::new(stack)))));

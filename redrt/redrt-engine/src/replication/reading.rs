@@ -152,7 +152,7 @@ impl Patience {
         }
         let is_longer = sphere.readings().longer.contains(&stream);
         if is_longer || sphere.readings().diverged.contains(&stream) {
-            return match self.look_whether_voted(sphere, stream) {
+            return match self.check_vote(sphere, stream) {
                 true => Awaited::Voted,
                 false if is_longer => Awaited::Ended,
                 false => Awaited::Never,
@@ -172,7 +172,7 @@ impl Patience {
         }
         if self.is_time_to_ask(sphere, now) {
             // Not at once: the check lists the threads of this process, and most readings come soon.
-            if self.look_whether_voted(sphere, stream) {
+            if self.check_vote(sphere, stream) {
                 return Awaited::Voted;
             }
             sphere.ask_all_whereabouts(thread);
@@ -249,7 +249,7 @@ impl Patience {
         if went_past || (is_unknown && has_waited) || stands_still { Awaited::Never } else { Awaited::Perhaps }
     }
 
-    fn look_whether_voted(&mut self, sphere: &mut Sphere<'_>, stream: StreamId) -> bool {
+    fn check_vote(&mut self, sphere: &mut Sphere<'_>, stream: StreamId) -> bool {
         self.is_voted = sphere.votes_on_readings(stream);
         self.is_voted
     }
@@ -358,11 +358,11 @@ impl Sphere<'_> {
     pub fn answer_reading(&mut self, stream: StreamId, clock: i32, ns: u64, now_ns: u64) {
         let question = self.reading_of(stream, clock);
         self.answer(stream, question, Outcome::Clock { clock, ns });
-        self.tell_reading(now_ns);
+        self.send_reading(now_ns);
     }
 
     /// Sends a reading that was decided, at once or with others.
-    pub(super) fn tell_reading(&mut self, now_ns: u64) {
+    pub(super) fn send_reading(&mut self, now_ns: u64) {
         let readings = self.readings();
         let is_close = now_ns.saturating_sub(readings.latest_ns) < LOOP_DISTANCE_NS;
         readings.close_count = if is_close { readings.close_count + 1 } else { 0 };

@@ -54,7 +54,7 @@ impl Engine {
 
     fn do_one(&mut self, act: Act) {
         match act {
-            Act::Send(message) => self.runtime.tell(message),
+            Act::Send(message) => self.runtime.report(message),
             Act::Abort(why) => self.runtime.abort(1, why),
             Act::Ask(sibling, thread) => {
                 self.links.send(self.world.process(sibling), Header::new(Kind::Whereabouts, thread), None, &[]);
@@ -191,7 +191,7 @@ impl Engine {
         if let Some(replication) = &self.replication
             && self.joining.advance(replication.is_in_step())
         {
-            self.runtime.tell(FromAgent::InStep);
+            self.runtime.report(FromAgent::InStep);
         }
         self.requests.completions += 1;
         if has_lost && self.waiters.are_served() {
@@ -359,7 +359,7 @@ impl Engine {
             Some(message) => message.suspect = Some(compared.into_suspect()),
             None => {
                 let evidence = Box::new(compared.into_evidence(self.me, id));
-                self.runtime.tell(FromAgent::Event(Event::Evidence(evidence)));
+                self.runtime.report(FromAgent::Event(Event::Evidence(evidence)));
             }
         }
     }
@@ -389,7 +389,7 @@ impl Engine {
             mismatch.sender, mismatch.receiver.rank, mismatch.tag, mismatch.sequence.0
         );
         warn!(target: "engine", %text, finding = ?mismatch.finding, action = ?mismatch.action, "a mismatch");
-        self.runtime.tell(FromAgent::Event(Event::Mismatch(Box::new(mismatch))));
+        self.runtime.report(FromAgent::Event(Event::Mismatch(Box::new(mismatch))));
         if aborts {
             self.runtime.abort(1, text);
         }

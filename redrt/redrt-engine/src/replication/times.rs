@@ -84,7 +84,7 @@ impl Sphere<'_> {
         let question = self.time_question(read);
         self.outcomes.decisions += 1;
         self.replica.decide_time(question, outcome);
-        self.tell_reading(now_ns);
+        self.send_reading(now_ns);
     }
 
     /// Takes in that a reading of this thread was decided. Readings of positions that the thread has passed are its

@@ -9,7 +9,7 @@ use redrt_wire::control::FromAgent;
 pub struct Alone;
 
 impl Runtime for Alone {
-    fn tell(&self, _: FromAgent) {}
+    fn report(&self, _: FromAgent) {}
 
     fn view_changed(&self, _: &World, _: &View, _: &View) {}
 

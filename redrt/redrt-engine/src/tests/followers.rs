@@ -115,7 +115,7 @@ fn a_follower_that_waits_for_a_reading_calls_no_vote() {
         job.engines[1].agree(|sphere| sphere.ask_reading(thread, 1, &Patience::default())),
         Reading::Wait
     ));
-    job.engines[1].agree(|sphere| sphere.tell_paths());
+    job.engines[1].agree(|sphere| sphere.announce_paths());
     (0..10).for_each(|_| job.progress());
     assert!(!job.engines[0].agree(|sphere| sphere.replica.has_questions()));
     // The follower is answered when its leader reads.

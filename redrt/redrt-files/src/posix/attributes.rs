@@ -33,7 +33,7 @@ fn with_subject(call: &Call, act: impl FnOnce(Subject) -> Outcome) -> Option<Out
 }
 
 /// `getxattr`, `listxattr` and their variants.
-pub fn look(call: &Call) -> Outcome {
+pub fn read(call: &Call) -> Outcome {
     let agreed = with_subject(call, |subject| {
         let (result, bytes) = observe(|| ask(call, &subject)).0?;
         // SAFETY: - buffer is valid for writes of call.length bytes, by the contract of the program's call; bytes are

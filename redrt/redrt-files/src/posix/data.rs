@@ -99,7 +99,7 @@ impl<'a> Open<'a> {
     fn set_position(&self, position: u64) {
         let mut description = self.description.borrow_mut();
         description.position = position;
-        description.tell_kernel(self.fd);
+        description.seek_kernel(self.fd);
     }
 }
 

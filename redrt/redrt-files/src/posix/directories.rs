@@ -140,14 +140,14 @@ impl Known<'_> {
             if record.is_some() || is_over {
                 return Ok(record);
             }
-            let (is_last, records) = observe(|| self.look()).0?;
+            let (is_last, records) = observe(|| self.read_piece()).0?;
             if !self.listing(|listing| listing.take(is_last != 0, &records)) {
                 return Err(libc::EIO);
             }
         }
     }
 
-    fn look(&self) -> Found {
+    fn read_piece(&self) -> Found {
         let mut description = self.description.borrow_mut();
         let fd = match description.file(self.shared, self.fd) {
             Ok(fd) => fd,
@@ -155,7 +155,7 @@ impl Known<'_> {
             Err(libc::ENOENT | libc::ENOTDIR | libc::ESTALE) => return Ok((1, Vec::new())),
             Err(error) => return Err(error),
         };
-        let (is_last, records) = description.listing.get_or_insert_default().look(|| read(fd))?;
+        let (is_last, records) = description.listing.get_or_insert_default().make_piece(|| read(fd))?;
         Ok((is_last.into(), records))
     }
 }

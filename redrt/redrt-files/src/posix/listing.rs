@@ -127,7 +127,7 @@ impl Listing {
 
     /// Makes the next piece, in the leader; `read` reads the directory. Returns the records, and true with the last
     /// ones.
-    pub fn look(&mut self, read: impl FnOnce() -> Result<Vec<Entry>, c_int>) -> Result<(bool, Vec<u8>), c_int> {
+    pub fn make_piece(&mut self, read: impl FnOnce() -> Result<Vec<Entry>, c_int>) -> Result<(bool, Vec<u8>), c_int> {
         let is_new = |entry: &Entry, last: &[u8]| last.is_empty() || *entry.name > *last;
         self.ahead.retain(|entry| is_new(entry, &self.last));
         if self.ahead.is_empty() {
@@ -190,7 +190,7 @@ mod tests {
                 if listing.is_over() {
                     return names;
                 }
-                let (is_last, records) = listing.look(|| Ok(read())).unwrap();
+                let (is_last, records) = listing.make_piece(|| Ok(read())).unwrap();
                 assert!(listing.take(is_last, &records));
                 continue;
             };
@@ -219,7 +219,7 @@ mod tests {
         let name = |number: usize| format!("{number:06}{}", "x".repeat(200));
         let all: Vec<_> = (0..3000).map(|number| entry(&name(number))).collect();
         let (mut leader, mut follower) = (Listing::default(), Listing::default());
-        let (is_last, records) = leader.look(|| Ok(all.clone())).unwrap();
+        let (is_last, records) = leader.make_piece(|| Ok(all.clone())).unwrap();
         assert!(!is_last && records.len() < PIECE_BYTES + 300);
         assert!(leader.take(is_last, &records) && follower.take(is_last, &records));
         let told = leader.records.len();

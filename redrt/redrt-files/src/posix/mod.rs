@@ -254,7 +254,7 @@ fn carry_out(call: &Call) -> Outcome {
         }
         Operation::Lock => locks::control(call),
         Operation::LockWhole => locks::lock_whole(call),
-        Operation::GetAttribute | Operation::ListAttributes => attributes::look(call),
+        Operation::GetAttribute | Operation::ListAttributes => attributes::read(call),
         Operation::SetAttribute | Operation::RemoveAttribute => attributes::change(call),
     }
 }

@@ -9,7 +9,7 @@
 
 use super::agree::{Found, outcome, perform};
 use super::identity::Identity;
-use super::open::{Seen, UNNAMED, look, own_name};
+use super::open::{Seen, UNNAMED, inspect, own_name};
 use super::table;
 use super::{Done, Outcome, alone, is_silent, path_of, paths};
 use file_undo::{Change, Subject};
@@ -40,7 +40,7 @@ pub fn unlink(call: &Call) -> Outcome {
         return Ok(Done::Answered(0));
     }
     let name = paths::as_c(&path);
-    let (seen, author) = look(&name, false)?;
+    let (seen, author) = inspect(&name, false)?;
     let identity = seen.identity().ok_or(libc::ENOENT)?;
     if call.flags & libc::AT_REMOVEDIR == 0 {
         keep_open_file(&path, identity)?;
@@ -119,9 +119,9 @@ pub fn rename(call: &Call) -> Outcome {
         return Ok(Done::Answered(0));
     }
     let (name, new_name) = (paths::as_c(&path), paths::as_c(&new_path));
-    let (seen, author) = look(&name, false)?;
+    let (seen, author) = inspect(&name, false)?;
     let identity = seen.identity().ok_or(libc::ENOENT)?;
-    let (replaced, _) = look(&new_name, false)?;
+    let (replaced, _) = inspect(&new_name, false)?;
     let exchanges = call.flags.cast_unsigned() & libc::RENAME_EXCHANGE != 0;
     if let Some(replaced) = replaced.identity().filter(|replaced| *replaced != identity && !exchanges) {
         keep_open_file(&new_path, replaced)?;
@@ -189,7 +189,7 @@ fn link_open(call: &Call, fd: RawFd, shared: &table::Shared) -> Outcome {
         return Ok(Done::Answered(0));
     }
     let new_name = paths::as_c(&new_path);
-    if look(&new_name, false)?.0 != Seen::Absent {
+    if inspect(&new_name, false)?.0 != Seen::Absent {
         return Err(libc::EEXIST);
     }
     let description = RefCell::new(lock(shared));
@@ -225,9 +225,9 @@ pub fn link(call: &Call) -> Outcome {
         return Ok(Done::Answered(0));
     }
     let (name, new_name) = (paths::as_c(&path), paths::as_c(&new_path));
-    let (seen, author) = look(&name, call.flags & libc::AT_SYMLINK_FOLLOW != 0)?;
+    let (seen, author) = inspect(&name, call.flags & libc::AT_SYMLINK_FOLLOW != 0)?;
     let identity = seen.identity().ok_or(libc::ENOENT)?;
-    if look(&new_name, false)?.0 != Seen::Absent {
+    if inspect(&new_name, false)?.0 != Seen::Absent {
         return Err(libc::EEXIST);
     }
     answered(perform(NOTHING, || {
@@ -251,7 +251,7 @@ pub fn symbolic_link(call: &Call) -> Outcome {
     let name = paths::as_c(&path);
     // SAFETY: - zero-terminated: not null, and the contract of the program's call.
     let says = unsafe { CStr::from_ptr(call.other_path) };
-    let (seen, author) = look(&name, false)?;
+    let (seen, author) = inspect(&name, false)?;
     if seen != Seen::Absent {
         return Err(libc::EEXIST);
     }
@@ -272,7 +272,7 @@ pub fn make_directory(call: &Call) -> Outcome {
         return Ok(Done::Answered(0));
     }
     let name = paths::as_c(&path);
-    let (seen, author) = look(&name, false)?;
+    let (seen, author) = inspect(&name, false)?;
     if seen != Seen::Absent {
         return Err(libc::EEXIST);
     }

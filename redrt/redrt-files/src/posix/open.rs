@@ -94,8 +94,8 @@ impl Seen {
     }
 }
 
-/// Looks at a name. Returns the agreed finding, and the process that made it: a predecessor may have acted after it.
-pub fn look(path: &CStr, follows: bool) -> Result<(Seen, Author), c_int> {
+/// Inspects a name. Returns the agreed finding, and the process that made it: a predecessor may have acted after it.
+pub fn inspect(path: &CStr, follows: bool) -> Result<(Seen, Author), c_int> {
     let (found, author) = observe(|| Seen::found(path, follows));
     Ok((Seen::decided(found?)?, author))
 }
@@ -141,7 +141,7 @@ pub fn open(call: &Call) -> Outcome {
         // Another replica writes. Files that are only read exist.
         return if changes { hand_out(None, path, flags, (Identity::default(), None)) } else { Ok(Done::Left) };
     }
-    let (seen, author) = look(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
+    let (seen, author) = inspect(&name, !exclusive && flags & libc::O_NOFOLLOW == 0)?;
     match seen {
         Seen::File(_) | Seen::Directory(_) | Seen::Pipe(_) | Seen::Other(_) if exclusive => return Err(libc::EEXIST),
         Seen::Directory(_) if is_agreed() => return directories::open(&name, path, flags),

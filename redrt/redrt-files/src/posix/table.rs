@@ -137,7 +137,7 @@ impl Description {
     }
 
     /// Sets the kernel's position to the program's.
-    pub fn tell_kernel(&self, fd: RawFd) {
+    pub fn seek_kernel(&self, fd: RawFd) {
         if self.is_here {
             // SAFETY: - touches no memory: lseek takes numbers.
             unsafe { libc::lseek(fd, self.position.cast_signed(), libc::SEEK_SET) };

@@ -75,7 +75,7 @@ impl Walk {
     }
 
     /// Status and kind of an entry. `Err` ends the walk.
-    fn look(&self, path: &CStr, level: c_int) -> Result<(Status, c_int), c_int> {
+    fn inspect(&self, path: &CStr, level: c_int) -> Result<(Status, c_int), c_int> {
         let follow = if self.has(PHYSICAL) { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
         match self.status_of(path, follow) {
             Ok(status) => Ok((
@@ -137,7 +137,7 @@ impl Walk {
 
     /// Visits an entry and all below it. Any result but 0 ends the walk.
     fn go(&mut self, path: &CStr, level: c_int) -> c_int {
-        let (status, kind) = match self.look(path, level) {
+        let (status, kind) = match self.inspect(path, level) {
             Ok(found) => found,
             Err(error) => {
                 real::set_errno(error);

@@ -36,7 +36,7 @@ struct Walk {
 /// Returns true if the calling thread, which is about to give the lock up, does so by itself: a function of
 /// [`GIVING_UP`] is on its stack. Otherwise it gives way in the midst of a segment, as another thread has asked.
 pub fn is_voluntary() -> bool {
-    extern "C" fn look_at(frame: *mut c_void, walk: *mut c_void) -> c_int {
+    extern "C" fn visit(frame: *mut c_void, walk: *mut c_void) -> c_int {
         // SAFETY: - the variable below, to which nobody else refers meanwhile.
         let walk = unsafe { &mut *walk.cast::<Walk>() };
         walk.frames += 1;
@@ -57,7 +57,7 @@ pub fn is_voluntary() -> bool {
         if walk.frames < FRAMES_MAX { GO_ON } else { STOP }
     }
     let mut walk = Walk::default();
-    // SAFETY: - look_at is for this argument, which outlives the call.
-    unsafe { _Unwind_Backtrace(look_at, (&raw mut walk).cast()) };
+    // SAFETY: - visit is for this argument, which outlives the call.
+    unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
     walk.gives_up
 }

@@ -75,7 +75,7 @@ pub fn created(number: u64, start: usize) -> Option<&'static Slot> {
         let slot = table.slot(me, true, is_interpreted);
         SLOT.set(slot.inspect(|slot| slot.thread_id.store(real::thread_id(), Ordering::Release)));
     }
-    runtimes::look();
+    runtimes::scan();
     interpreter::know_early(&INTERPRETED);
     IS_USED.store(true, Ordering::Release);
     table.slot(number, !runtimes::is_of(start as *const c_void, &[b"libgomp"]), is_interpreted)

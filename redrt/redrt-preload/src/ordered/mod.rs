@@ -100,7 +100,7 @@ pub fn creates_thread(number: u64) -> bool {
     }
     let is_ordered = ORDERED.get().is_some();
     if is_ordered {
-        runtimes::look();
+        runtimes::scan();
     }
     is_ordered
 }

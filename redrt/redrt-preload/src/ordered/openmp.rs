@@ -43,7 +43,7 @@ impl OfRuntime {
         if found.is_null() {
             let mut search = Search { name: self.name, found };
             // SAFETY: the function below has this type, and takes a search.
-            unsafe { libc::dl_iterate_phdr(Some(look_in), (&raw mut search).cast()) };
+            unsafe { libc::dl_iterate_phdr(Some(find_in), (&raw mut search).cast()) };
             found = search.found;
         }
         if found.is_null() {
@@ -69,7 +69,7 @@ struct Search {
     found: *mut c_void,
 }
 
-unsafe extern "C" fn look_in(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+unsafe extern "C" fn find_in(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker passes an object that stays loaded during the call, and `address` its search.
     let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
     let path = object.dlpi_name;

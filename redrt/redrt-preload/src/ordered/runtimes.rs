@@ -64,8 +64,8 @@ pub fn has(memory: *const c_void) -> bool {
     ranges.take_while(|[_, end]| *end != 0).any(|[begin, end]| (begin..end).contains(&(memory as usize)))
 }
 
-/// Looks for runtimes that were loaded since the last look.
-pub fn look() {
+/// Scans for runtimes that were loaded since the last scan.
+pub fn scan() {
     // The program is the first object.
     let mut is_first = true;
     // SAFETY: the function below has this type, and takes a flag.
@@ -75,7 +75,7 @@ pub fn look() {
 unsafe extern "C" fn record(object: *mut libc::dl_phdr_info, _: usize, is_first: *mut c_void) -> c_int {
     // SAFETY: the dynamic linker passes an object that stays loaded during the call.
     let object = unsafe { &*object };
-    // SAFETY: the flag of `look`, for which this is called.
+    // SAFETY: the flag of `scan`, for which this is called.
     let is_first = unsafe { is_first.cast::<bool>().replace(false) };
     if is_first && LOOKED_AT.swap(object.dlpi_adds, Ordering::Relaxed) == object.dlpi_adds {
         return 1;

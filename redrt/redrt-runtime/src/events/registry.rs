@@ -130,7 +130,7 @@ pub fn deliver() {
     let (events, dropped) = super::take();
     threads::aside(|| {
         for event in events {
-            tell(Arc::new(event));
+            notify(Arc::new(event));
         }
         for (kind, count) in Kind::ALL.into_iter().zip(dropped).filter(|(_, count)| *count > 0) {
             for (handle, registration) in of_kind(kind) {
@@ -159,7 +159,7 @@ fn of_kind(kind: Kind) -> impl Iterator<Item = (ToolHandle, Arc<Registration>)> 
     all.filter(move |(_, registration)| registration.kind == kind).map(|(handle, it)| (ToolHandle(handle), it))
 }
 
-fn tell(event: Arc<Event>) {
+fn notify(event: Arc<Event>) {
     let instance = ToolHandle(INSTANCES.insert(Arc::clone(&event)));
     for (handle, registration) in of_kind(event.kind) {
         // Skipped if a callback has freed the registration.

@@ -11,7 +11,7 @@ use redrt_sync::fence;
 
 /// Raises signals that are due. Called by a thread that has begun a call, after the call was counted.
 #[inline]
-pub fn look() {
+pub fn poll() {
     fence::light();
     if are_pending() {
         raise_due();

@@ -28,7 +28,7 @@ pub fn is_child() -> bool {
 }
 
 /// Writes the file by which children of this process find the logs. If that fails, their changes are not recorded.
-pub fn tell(job: u64, author: &str, place: &UndoPlace) {
+pub fn publish(job: u64, author: &str, place: &UndoPlace) {
     let path = told_to_children(job, user());
     let mut new = path.clone().into_os_string();
     new.push(format!(".{author}"));

@@ -102,7 +102,7 @@ impl Outlet for Sender {
         self.broken
     }
 
-    fn look(&mut self) -> bool {
+    fn poll_loss(&mut self) -> bool {
         let mut byte = 0_u8;
         // SAFETY: - byte is valid for one byte of writes.
         let count = unsafe {

@@ -167,7 +167,7 @@ impl Direct {
     }
 
     /// Increments a count, and wakes the member that waits for it.
-    fn tell(&self, word: &AtomicU32, member: u32) {
+    fn notify(&self, word: &AtomicU32, member: u32) {
         // Load and store in place of an addition: only this member writes the word.
         word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         self.rouse(std::slice::from_ref(&self.members[member as usize]));
@@ -262,7 +262,7 @@ impl Direct {
     /// Tells origins that this member has posted.
     pub fn post(&self, origins: &[u32]) {
         for origin in origins {
-            self.tell(self.control.posts(*origin, self.rank), *origin);
+            self.notify(self.control.posts(*origin, self.rank), *origin);
         }
     }
 
@@ -277,7 +277,7 @@ impl Direct {
     /// Tells targets that the access epoch has ended.
     pub fn complete(&self, targets: &[u32]) {
         for target in targets {
-            self.tell(self.control.completes(*target, self.rank), *target);
+            self.notify(self.control.completes(*target, self.rank), *target);
         }
     }
 

@@ -42,7 +42,7 @@ fn with_directory<T>(job: &Job, root: VirtualRank, act: impl FnOnce(&[Entry]) ->
 }
 
 /// Offset of a window in its root's region; `None` if the root has no such window.
-pub fn look_up(job: &Job, root: VirtualRank, context: u64) -> io::Result<Option<u64>> {
+pub fn lookup(job: &Job, root: VirtualRank, context: u64) -> io::Result<Option<u64>> {
     with_directory(job, root, |entries| {
         let entries = entries.iter().map(|entry| {
             let offset = entry.offset.load(Ordering::Acquire);

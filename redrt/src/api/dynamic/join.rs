@@ -38,7 +38,7 @@ impl Socket {
         Ok(Self(ManuallyDrop::new(unsafe { UnixStream::from_raw_fd(fd) })))
     }
 
-    fn tell(&self, bytes: &[u8]) -> io::Result<()> {
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
         (&*self.0).write_all(bytes)
     }
 
@@ -59,7 +59,7 @@ pub fn comm_join(fd: c_int, intercomm: Output<CommHandle>) -> Result {
     let socket = Socket::of(fd)?;
     let random = Secret::generate().map_err(|error| failed(&error))?;
     let mine: [u8; 8] = random.key()[..8].try_into().expect("eight of 32 bytes");
-    socket.tell(&[&MAGIC[..], &mine].concat()).map_err(|error| failed(&error))?;
+    socket.send(&[&MAGIC[..], &mine].concat()).map_err(|error| failed(&error))?;
     let heard = socket.receive::<16>().map_err(|error| failed(&error))?;
     let (magic, theirs) = heard.split_at(8);
     if magic != MAGIC || theirs == mine {
@@ -71,7 +71,7 @@ pub fn comm_join(fd: c_int, intercomm: Output<CommHandle>) -> Result {
         let name = port::open(dynamic::own_contact()?.address.expect("the own contact has one"))?;
         let mut bytes = [0; NAME_BYTES];
         bytes[..name.len()].copy_from_slice(name.as_bytes());
-        socket.tell(&bytes).map_err(|error| failed(&error))?;
+        socket.send(&bytes).map_err(|error| failed(&error))?;
         name
     } else {
         let bytes = socket.receive::<NAME_BYTES>().map_err(|error| failed(&error))?;

@@ -16,7 +16,7 @@ fn buffer(start: *const c_void, count: i64, datatype: DatatypeHandle) -> Result<
     Ok(Buffer { start: start.cast_mut(), count: typed.count, datatype: typed.datatype })
 }
 
-fn tell(status: Output<Status>, bytes: u64) -> Result {
+fn report(status: Output<Status>, bytes: u64) -> Result {
     let mut told = Status::empty();
     told.set_byte_count(bytes);
     status.set_if_wanted(told);
@@ -64,7 +64,7 @@ macro_rules! at_offset {
             fh: FileHandle, offset: Offset, buf: $pointer, count: i64, datatype: DatatypeHandle, status: Output<Status>,
         ) -> Result {
             let file = file::resolve(fh)?;
-            tell(status, at(&file, $way, offset, &buffer(buf, count, datatype)?)?)
+            report(status, at(&file, $way, offset, &buffer(buf, count, datatype)?)?)
         }
     };
     (@begun $way:expr, $pointer:ty, $name:ident) => {
@@ -90,7 +90,7 @@ macro_rules! split_end {
         /// # Safety
         /// The pointers are those of the C call.
         pub unsafe fn $end(fh: FileHandle, _buf: $pointer, status: Output<Status>) -> Result {
-            tell(status, file::resolve(fh)?.end_split($ends_by)?)
+            report(status, file::resolve(fh)?.end_split($ends_by)?)
         }
     };
 }
@@ -107,7 +107,7 @@ macro_rules! at_pointer {
             fh: FileHandle, buf: $pointer, count: i64, datatype: DatatypeHandle, status: Output<Status>,
         ) -> Result {
             let file = file::resolve(fh)?;
-            tell(status, file.$transfer($way, &buffer(buf, count, datatype)?)?)
+            report(status, file.$transfer($way, &buffer(buf, count, datatype)?)?)
         }
     )*};
     (@begun $way:expr, $pointer:ty, $transfer:ident: $($name:ident)*) => {$(

@@ -10,8 +10,8 @@ use redrt_engine::{self as engine, Engine};
 use redrt_runtime::decide::is_complete;
 use std::ffi::c_int;
 
-/// Result of a look at a request.
-pub(super) enum Look {
+/// Result of a poll of a request.
+pub(super) enum Polled {
     /// The request is not complete.
     Pending,
     /// The request is complete: its outcome, its communicator, and true if the request was freed.
@@ -19,7 +19,7 @@ pub(super) enum Look {
 }
 
 /// Takes the outcome of a request if it is complete. A persistent request becomes inactive; others are freed.
-pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
+pub(super) fn poll(engine: &mut Engine, id: RequestId) -> Polled {
     let request = engine.requests.get(id);
     let comm = request.comm;
     if let Operation::Persistent { round, .. } = &request.operation {
@@ -27,19 +27,19 @@ pub(super) fn look(engine: &mut Engine, id: RequestId) -> Look {
         if let Some(inner) = inner
             && !engine.requests.is_complete(inner)
         {
-            return Look::Pending;
+            return Polled::Pending;
         }
         let Operation::Persistent { round, active, .. } = &mut engine.requests.get(id).operation else {
             unreachable!("it is persistent")
         };
         (*round, *active) = (None, false);
         let status = inner.map_or(Status::EMPTY, |inner| engine.requests.take(inner));
-        return Look::Complete(status, comm, false);
+        return Polled::Complete(status, comm, false);
     }
     if !request.complete {
-        return Look::Pending;
+        return Polled::Pending;
     }
-    Look::Complete(engine.requests.take(id), comm, true)
+    Polled::Complete(engine.requests.take(id), comm, true)
 }
 
 /// The engine's request to wait for: the round of an active persistent request, else the request itself.
@@ -77,7 +77,7 @@ pub(super) type Found = (usize, Status, usize, bool);
 fn take(at: usize, id: RequestId) -> Found {
     let mut engine = engine::cell().lock();
     let handle = RequestHandle(engine.requests.handle(id));
-    let Look::Complete(mut status, comm, freed) = look(&mut engine, id) else {
+    let Polled::Complete(mut status, comm, freed) = poll(&mut engine, id) else {
         unreachable!("it was seen to be complete")
     };
     drop(engine);

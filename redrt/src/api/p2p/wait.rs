@@ -1,6 +1,6 @@
 //! Waiting for requests (MPI-5.0 §3.7.3, §3.7.5).
 
-use super::test::{Look, find_all, find_any, find_some, look, under_way};
+use super::test::{Polled, find_all, find_any, find_some, poll, under_way};
 use super::{failure, general, resolve, to_abi};
 use redrt_abi::error::{Error, Result, Scope};
 use redrt_abi::handle::{CommHandle, RequestHandle};
@@ -31,8 +31,8 @@ fn wait_one(handle: RequestHandle, request: Output<RequestHandle>) -> Result<(St
         let round = under_way(&mut cell.lock(), id);
         tasks::attend(round);
     }
-    let Look::Complete(mut outcome, comm, freed) = cell.wait_for_many(|engine| match look(engine, id) {
-        Look::Pending => Outlook::Complete(1),
+    let Polled::Complete(mut outcome, comm, freed) = cell.wait_for_many(|engine| match poll(engine, id) {
+        Polled::Pending => Outlook::Complete(1),
         done => Outlook::Done(done),
     }) else {
         unreachable!("the wait ends when the request is complete")
@@ -64,10 +64,10 @@ pub unsafe fn waitall(count: c_int, requests: Output<RequestHandle>, statuses: O
     let (mut next, mut failed) = (0, None);
     cell.wait_for_many(|engine| {
         while let Some(id) = ids.get(next) {
-            let (outcome, comm, freed) = match id.map(|id| look(engine, id)) {
+            let (outcome, comm, freed) = match id.map(|id| poll(engine, id)) {
                 None => (Status::EMPTY, 0, false),
-                Some(Look::Complete(outcome, comm, freed)) => (outcome, comm, freed),
-                Some(Look::Pending) => return Outlook::Complete(pending(engine, &ids[next..])),
+                Some(Polled::Complete(outcome, comm, freed)) => (outcome, comm, freed),
+                Some(Polled::Pending) => return Outlook::Complete(pending(engine, &ids[next..])),
             };
             record_failure(&mut failed, &outcome, comm);
             if freed {

@@ -9,7 +9,7 @@
 use super::control::CONTROLS;
 use super::event::TYPES;
 use super::performance::PERFORMANCES;
-use super::{check_initialized, entry, index_of, put_text, tell};
+use super::{check_initialized, entry, index_of, put_text, set};
 use redrt_abi::error::Result;
 use redrt_abi::{Input, Output};
 use std::ffi::{c_char, c_int};
@@ -110,9 +110,9 @@ pub fn t_category_get_info(
     let category = entry(&CATEGORIES, cat_index)?;
     put_text(category.name, name, name_len)?;
     put_text(category.description, desc, desc_len)?;
-    tell(num_cvars, category.cvars().len() as c_int);
-    tell(num_pvars, category.pvars().len() as c_int);
-    tell(num_categories, category.categories().len() as c_int);
+    set(num_cvars, category.cvars().len() as c_int);
+    set(num_pvars, category.pvars().len() as c_int);
+    set(num_categories, category.categories().len() as c_int);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::category::Category;
 use super::enumeration::{self, Enumeration};
-use super::{check_initialized, entry, index_of, put_text, tell, value_at};
+use super::{check_initialized, entry, index_of, put_text, set, value_at};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::DatatypeHandle;
 use redrt_abi::*;
@@ -152,15 +152,15 @@ pub fn t_cvar_get_info(
     let control = entry(&CONTROLS, cvar_index)?;
     put_text(control.name, name, name_len)?;
     put_text(control.description, desc, desc_len)?;
-    tell(verbosity, MPI_T_VERBOSITY_USER_BASIC);
+    set(verbosity, MPI_T_VERBOSITY_USER_BASIC);
     let (kind, names) = match control.value {
         Value::Number(_) => (DatatypeHandle::UNSIGNED_LONG_LONG, MPI_T_ENUM_NULL),
         Value::Named(names, _) => (DatatypeHandle::INT, names.handle()),
     };
-    tell(datatype, kind);
-    tell(enumtype, names);
-    tell(bind, MPI_T_BIND_NO_OBJECT);
-    tell(scope, MPI_T_SCOPE_CONSTANT);
+    set(datatype, kind);
+    set(enumtype, names);
+    set(bind, MPI_T_BIND_NO_OBJECT);
+    set(scope, MPI_T_SCOPE_CONSTANT);
     Ok(())
 }
 

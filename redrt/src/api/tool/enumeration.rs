@@ -1,7 +1,7 @@
 //! Enumerations (MPI-5.0 §15.3.5): names of the values of variables, and of the elements of events.
 
 use super::event::TYPES;
-use super::{check_initialized, put_text, tell};
+use super::{check_initialized, put_text, set};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::*;
 use std::ffi::{c_char, c_int};
@@ -52,7 +52,7 @@ pub fn t_enum_get_info(
     name_len: Output<c_int>,
 ) -> Result {
     let found = resolve(enumtype)?;
-    tell(num, found.items.len() as c_int);
+    set(num, found.items.len() as c_int);
     put_text(found.name, name, name_len)
 }
 
@@ -67,6 +67,6 @@ pub fn t_enum_get_item(
     let found = resolve(enumtype)?;
     let item = usize::try_from(index).ok().and_then(|index| found.items.get(index));
     let item = item.ok_or_else(|| Error::new(MPI_T_ERR_INVALID_INDEX, format!("{} has no such item", found.name)))?;
-    tell(value, index);
+    set(value, index);
     put_text(item, name, name_len)
 }

@@ -2,7 +2,7 @@
 
 use super::category::Category;
 use super::enumeration::Enumeration;
-use super::{check_initialized, entry, index_of, put_text, tell, value_at};
+use super::{check_initialized, entry, index_of, put_text, set, value_at};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{DatatypeHandle, InfoHandle};
 use redrt_abi::*;
@@ -87,9 +87,9 @@ fn take_hints(info: InfoHandle) -> Result {
 }
 
 /// Returns the hints in use, none, in an object that the caller frees.
-fn tell_hints(place: Output<InfoHandle>) {
+fn set_hints(place: Output<InfoHandle>) {
     if !place.is_null() {
-        tell(place, info::register(Info::default()));
+        set(place, info::register(Info::default()));
     }
 }
 
@@ -122,7 +122,7 @@ pub fn t_event_get_info(
     let of = entry(&TYPES, event_index)?;
     put_text(of.name, name, name_len)?;
     put_text(of.description, desc, desc_len)?;
-    tell(verbosity, MPI_T_VERBOSITY_USER_BASIC);
+    set(verbosity, MPI_T_VERBOSITY_USER_BASIC);
     if !num_elements.is_null() {
         let room = usize::try_from(num_elements.get()?).unwrap_or(0);
         for place in 0..room.min(of.elements.items.len()) {
@@ -135,9 +135,9 @@ pub fn t_event_get_info(
         }
         num_elements.set(of.elements.items.len() as c_int)?;
     }
-    tell(enumtype, of.elements.handle());
-    tell_hints(info);
-    tell(bind, MPI_T_BIND_NO_OBJECT);
+    set(enumtype, of.elements.handle());
+    set_hints(info);
+    set(bind, MPI_T_BIND_NO_OBJECT);
     Ok(())
 }
 
@@ -168,7 +168,7 @@ pub fn t_event_handle_set_info(event_registration: ToolHandle, info: InfoHandle)
 /// `MPI_T_event_handle_get_info`.
 pub fn t_event_handle_get_info(event_registration: ToolHandle, info_used: Output<InfoHandle>) -> Result {
     resolve(event_registration)?;
-    tell_hints(info_used);
+    set_hints(info_used);
     Ok(())
 }
 
@@ -217,7 +217,7 @@ pub fn t_event_callback_get_info(
     info_used: Output<InfoHandle>,
 ) -> Result {
     check_callback(event_registration, cb_safety)?;
-    tell_hints(info_used);
+    set_hints(info_used);
     Ok(())
 }
 
@@ -297,10 +297,10 @@ pub fn t_source_get_info(
     check_source(source_index)?;
     put_text("redrt_process", name, name_len)?;
     put_text("this process, by its host's monotonic clock", desc, desc_len)?;
-    tell(ordering, MPI_T_SOURCE_ORDERED);
-    tell(ticks_per_second, TICKS_PER_SECOND);
-    tell(max_ticks, Count::MAX);
-    tell_hints(info);
+    set(ordering, MPI_T_SOURCE_ORDERED);
+    set(ticks_per_second, TICKS_PER_SECOND);
+    set(max_ticks, Count::MAX);
+    set_hints(info);
     Ok(())
 }
 

@@ -59,7 +59,7 @@ fn put_text(text: &str, place: Output<c_char>, length: Output<c_int>) -> Result 
 }
 
 /// Sets an output of a query, unless its pointer is null (§15.3.3).
-fn tell<T: Copy>(place: Output<T>, value: T) {
+fn set<T: Copy>(place: Output<T>, value: T) {
     place.set_if_wanted(value);
 }
 

@@ -5,7 +5,7 @@
 //! differ, so all of them are shown the leader's.
 
 use super::category::Category;
-use super::{check_initialized, entry, put_text, tell, value_at};
+use super::{check_initialized, entry, put_text, set, value_at};
 use redrt_abi::error::{Error, Result};
 use redrt_abi::handle::{DatatypeHandle, HandleTable};
 use redrt_abi::*;
@@ -151,14 +151,14 @@ pub fn t_pvar_get_info(
     let known = entry(&PERFORMANCES, pvar_index)?;
     put_text(known.name, name, name_len)?;
     put_text(known.description, desc, desc_len)?;
-    tell(verbosity, MPI_T_VERBOSITY_USER_BASIC);
-    tell(var_class, known.class);
-    tell(datatype, DatatypeHandle::UNSIGNED_LONG_LONG);
-    tell(enumtype, MPI_T_ENUM_NULL);
-    tell(bind, MPI_T_BIND_NO_OBJECT);
-    tell(readonly, 1);
-    tell(continuous, 1);
-    tell(atomic, 0);
+    set(verbosity, MPI_T_VERBOSITY_USER_BASIC);
+    set(var_class, known.class);
+    set(datatype, DatatypeHandle::UNSIGNED_LONG_LONG);
+    set(enumtype, MPI_T_ENUM_NULL);
+    set(bind, MPI_T_BIND_NO_OBJECT);
+    set(readonly, 1);
+    set(continuous, 1);
+    set(atomic, 0);
     Ok(())
 }
 

@@ -63,7 +63,7 @@ macro_rules! begin {
         if let Some(before) = before {
             wait!($table, before);
         }
-        $table.look_around(number);
+        $table.poll_progress(number);
         number
     }};
     ($table:expr, needs_annex: $needs_annex:expr) => {{
@@ -309,7 +309,7 @@ impl SharedBoard {
     /// Drains incoming messages in some operations. Only for blocking collectives: threads that wait for nonblocking
     /// ones make progress anyway.
     #[inline(always)]
-    fn look_around(&self, number: u64) {
+    fn poll_progress(&self, number: u64) {
         if self.blocks && number.is_multiple_of(OPERATIONS_PER_PROGRESS) {
             engine::cell().poll_once();
         }

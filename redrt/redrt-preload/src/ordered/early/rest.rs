@@ -103,8 +103,8 @@ fn way_of_interpreted(slot: &Slot, word: u64, is_there: bool) -> Way {
     }
 }
 
-/// Looks at all threads but the one of this number. `again`: each was seen at rest before.
-fn look(me: u64, again: bool) -> Way {
+/// Scans all threads but the one of this number. `again`: each was seen at rest before.
+fn scan(me: u64, again: bool) -> Way {
     let mut latest = Way::Rests;
     for slot in alive().filter(|slot| slot.counts_beside(me)) {
         let (way, seen) = way_of(slot);
@@ -139,8 +139,8 @@ pub fn await_rest(me: u64) {
     while waited_ns < WAIT_NS_MAX && still_ns < STILL_NS_MAX && computed_ns < COMPUTED_NS_MAX {
         let (begin_ns, begin_computed_ns) = (real::clock_ns(libc::CLOCK_MONOTONIC), computed());
         let seen = changes();
-        let way = match look(me, false) {
-            Way::Rests => look(me, true),
+        let way = match scan(me, false) {
+            Way::Rests => scan(me, true),
             other => other,
         };
         if way == Way::Rests {
