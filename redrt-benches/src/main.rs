@@ -120,14 +120,14 @@ fn main() -> Result<()> {
     };
     if arguments.only == Some(Part::Comparing) {
         let found = comparing::measure(root, &work, &prefix, effort)?;
-        return tell_apart(&arguments, "comparing", &found.markdown(), &found.json());
+        return report_apart(&arguments, "comparing", &found.markdown(), &found.json());
     }
     if arguments.only == Some(Part::Output) {
         let found = output::measure(root, &work, &prefix, effort)?;
-        return tell_apart(&arguments, "voted output", &found.markdown(), &found.json());
+        return report_apart(&arguments, "voted output", &found.markdown(), &found.json());
     }
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
-    let mut report = report::Report::new(machine::Machine::look(root), effort, &libraries);
+    let mut report = report::Report::new(machine::Machine::inspect(root), effort, &libraries);
     let present: Vec<_> = libraries.into_iter().filter(|library| library.present).collect();
     if wanted(Part::Pairs) {
         let programs = pairs::build(root, &work, &present)?;
@@ -176,7 +176,7 @@ fn main() -> Result<()> {
 }
 
 /// Reports a part with a page of its own: its text stands between marks of this name in `comparing.md`.
-fn tell_apart(arguments: &Arguments, mark: &str, text: &str, figures: &serde_json::Value) -> Result<()> {
+fn report_apart(arguments: &Arguments, mark: &str, text: &str, figures: &serde_json::Value) -> Result<()> {
     print!("{text}");
     if let Some(directory) = &arguments.markdown {
         let path = directory.join("comparing.md");

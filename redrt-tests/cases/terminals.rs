@@ -47,12 +47,12 @@ impl Screen {
     pub fn see(&mut self, wanted: &str) {
         let is_seen = |seen: &[u8]| seen.windows(wanted.len()).any(|part| part == wanted.as_bytes());
         while !is_seen(&self.seen) {
-            assert!(self.look(), "{wanted:?} was not shown: {:?}", String::from_utf8_lossy(&self.seen));
+            assert!(self.read(), "{wanted:?} was not shown: {:?}", String::from_utf8_lossy(&self.seen));
         }
     }
 
     /// Reads once. False when no process has the terminal any more.
-    fn look(&mut self) -> bool {
+    fn read(&mut self) -> bool {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         let mut fds = [PollFd::new(self.master.as_fd(), PollFlags::POLLIN)];
         let timeout = PollTimeout::try_from(LIMIT).expect("it is short");
@@ -68,7 +68,7 @@ impl Screen {
 
     /// Everything that was shown, once no process has the terminal any more.
     pub fn close(mut self) -> String {
-        while self.look() {}
+        while self.read() {}
         String::from_utf8(self.seen).expect("the program prints text")
     }
 }

@@ -61,8 +61,8 @@ impl fmt::Display for Found {
     }
 }
 
-/// Looks for seeds that show the setup's mistake, until as many as `enough` are found.
-pub fn look_for<S: Simulator>(seeds: Range<u64>, setup: &Setup<S>, enough: usize) -> Found {
+/// Finds seeds that show the setup's mistake, until as many as `enough` are found.
+pub fn find_seeds<S: Simulator>(seeds: Range<u64>, setup: &Setup<S>, enough: usize) -> Found {
     let mistake = setup.mistake.map_or("nothing", S::Mistake::name);
     let mut found = Found { mistake, tried: 0, seeds: Vec::new(), why: String::new() };
     for seed in seeds {
@@ -84,7 +84,7 @@ pub fn look_for<S: Simulator>(seeds: Range<u64>, setup: &Setup<S>, enough: usize
 /// # Panics
 /// When a mistake is missed, after all were planted.
 pub fn finds<S: Simulator>(mistakes: &[S::Mistake], seeds: Range<u64>, setup: &Setup<S>) {
-    let found = mistakes.iter().map(|mistake| look_for(seeds.clone(), &setup.planting(*mistake), 1));
+    let found = mistakes.iter().map(|mistake| find_seeds(seeds.clone(), &setup.planting(*mistake), 1));
     let missed = found.inspect(|found| println!("{found}")).filter(|found| found.seeds.is_empty());
     let missed: Vec<_> = missed.map(|found| found.mistake).collect();
     assert!(missed.is_empty(), "{} does not find {} in {} seeds", S::NAME, missed.join(", "), seeds.end - seeds.start);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_seeds_that_show_a_mistake_are_counted() {
-        let found = look_for::<Counter>(0..12, &Setup::default().planting(Mistake::OneTooFew), usize::MAX);
+        let found = find_seeds::<Counter>(0..12, &Setup::default().planting(Mistake::OneTooFew), usize::MAX);
         assert_eq!(found.to_string(), "OneTooFew: found by 3 of 12 seeds, the first is 2: 4 of 5");
     }
 }

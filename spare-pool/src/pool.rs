@@ -387,7 +387,8 @@ impl Pool {
         let ends = self.settings.lease_time.into_iter().flat_map(|time| self.heard.values().map(move |at| *at + time));
         let rests = self.hosts.values().map(|entry| entry.health.rests_until).filter(|until| *until > now);
         let watch = self.settings.watch;
-        let looks = watch.iter().flat_map(|watch| self.hosts.values().filter_map(move |entry| entry.look_at(watch)));
+        let looks =
+            watch.iter().flat_map(|watch| self.hosts.values().filter_map(move |entry| entry.next_look_at(watch)));
         ends.chain(rests).chain(looks).min().map(|at| at.max(now))
     }
 
@@ -400,7 +401,7 @@ impl Pool {
     /// Does everything that is due at `now`: expires leases, requests looks, grants free places.
     pub fn advance(&mut self, now: Duration) {
         self.expire(now);
-        self.look(now);
+        self.poll_hosts(now);
         self.settle(now);
     }
 
@@ -417,10 +418,10 @@ impl Pool {
         }
     }
 
-    fn look(&mut self, now: Duration) {
+    fn poll_hosts(&mut self, now: Duration) {
         let Some(watch) = self.settings.watch else { return };
         for entry in self.hosts.values_mut() {
-            if entry.look_at(&watch).is_some_and(|at| at <= now) {
+            if entry.next_look_at(&watch).is_some_and(|at| at <= now) {
                 if entry.sight.asked_at.is_some() {
                     entry.seen(Err(Unseen::NoAnswer), Some(&watch), now);
                 } else {
@@ -437,7 +438,7 @@ impl Pool {
         let entry = self.hosts.get_mut(&name).expect("a lease is of a host");
         let lease = entry.leases.remove(&id).expect("the host knows its leases");
         if entry.leases.is_empty() {
-            entry.look_again(now);
+            entry.discard_facts(now);
         }
         if !self.hosts.values().any(|entry| entry.job() == Some(lease.job)) {
             self.heard.remove(&lease.job);

@@ -83,7 +83,7 @@ impl Entry {
     }
 
     /// Time at which the next look is due, or the current one has failed.
-    pub(crate) fn look_at(&self, watch: &Watch) -> Option<Duration> {
+    pub(crate) fn next_look_at(&self, watch: &Watch) -> Option<Duration> {
         match self.sight.asked_at {
             Some(asked) => Some(asked + watch.answer_time_max),
             None => self.is_to_be_seen().then_some(self.sight.due_at),
@@ -117,7 +117,7 @@ impl Entry {
     }
 
     /// Discards the facts of a host, because a job has used it.
-    pub(crate) fn look_again(&mut self, now: Duration) {
+    pub(crate) fn discard_facts(&mut self, now: Duration) {
         if self.is_watched {
             self.facts = None;
             self.sight.due_at = now;

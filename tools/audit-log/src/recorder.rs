@@ -53,7 +53,7 @@ impl Recorder {
             move |inbox: &Inbox<Head, io::Error>| {
                 while let Some(head) = inbox.next() {
                     if let Err(error) = Note::new(&path, &job, head).write(&place) {
-                        inbox.tell(error);
+                        inbox.report(error);
                     }
                 }
             }
@@ -68,7 +68,7 @@ impl Recorder {
                 let gaps = log.poll_error().map(|error| format!("the audit log has gaps from here on: {error}"));
                 let disk = log.poll_disk_error();
                 let disk = disk.map(|error| format!("what the audit log holds may not be on the disk: {error}"));
-                [gaps, disk].into_iter().flatten().for_each(|what| inbox.tell(News::Trouble(what)));
+                [gaps, disk].into_iter().flatten().for_each(|what| inbox.report(News::Trouble(what)));
             };
             while let Some(entry) = inbox.next() {
                 log.lose(entry.lost_count);
@@ -81,7 +81,7 @@ impl Recorder {
                     notes.give(head, 1);
                 }
                 if let Some(error) = notes.poll_event().filter(|_| !std::mem::replace(&mut told_of_notes, true)) {
-                    inbox.tell(News::Trouble(format!(
+                    inbox.report(News::Trouble(format!(
                         "heads of the audit log cannot be noted (--audit-heads): {error}"
                     )));
                 }
@@ -93,10 +93,10 @@ impl Recorder {
             notes.close();
             notes.wait_for_end(STILL_TIME_MAX);
             if let Some(error) = notes.poll_event().filter(|_| !told_of_notes) {
-                inbox.tell(News::Trouble(format!("heads of the audit log cannot be noted (--audit-heads): {error}")));
+                inbox.report(News::Trouble(format!("heads of the audit log cannot be noted (--audit-heads): {error}")));
             }
             if let Some((_, head)) = log.head() {
-                inbox.tell(News::Head(head));
+                inbox.report(News::Head(head));
             }
         };
         let worker = Worker::start("redrun-audit", bell, 0, serve)?;

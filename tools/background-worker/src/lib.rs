@@ -184,7 +184,7 @@ impl<T, E> Inbox<T, E> {
     }
 
     /// Sends an event to the giver.
-    pub fn tell(&self, event: E) {
+    pub fn report(&self, event: E) {
         self.0.lock().events.push_back(event);
         self.0.ring();
     }
@@ -209,7 +209,7 @@ mod tests {
         let worker = Worker::start("test", bell().unwrap(), 0, move |inbox: &Inbox<u32, u32>| {
             while let Some(work) = inbox.next() {
                 let _ = may_go.recv();
-                inbox.tell(work);
+                inbox.report(work);
             }
         })
         .unwrap();

@@ -266,11 +266,11 @@ impl Door {
     }
 
     fn refuse(&mut self, address: SocketAddr, error: io::Error) {
-        self.tell(Instant::now(), Some((address, error)));
+        self.report(Instant::now(), Some((address, error)));
     }
 
     /// Reports this refusal, or one that was held back, if the quota permits.
-    fn tell(&mut self, now: Instant, refused: Option<(SocketAddr, io::Error)>) {
+    fn report(&mut self, now: Instant, refused: Option<(SocketAddr, io::Error)>) {
         if let Some(((address, error), untold_count)) = self.quota.pass(now, refused) {
             self.met.push(Met::Refused(Refusal { address, error, untold_count }));
         }
@@ -320,7 +320,7 @@ impl Door {
                 None => self.refuse(unauthenticated.address, error),
             }
         }
-        self.tell(now, None);
+        self.report(now, None);
         if self.closed_until.is_some_and(|until| until <= now)
             && let Some(listener) = &self.listener
         {

@@ -73,16 +73,16 @@ impl Session {
         self.received += 1;
         self.untold_count += 1;
         self.untold_bytes += bytes;
-        (self.untold_count >= UNTOLD_COUNT_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX).then(|| self.tell())
+        (self.untold_count >= UNTOLD_COUNT_MAX || self.untold_bytes >= UNTOLD_BYTES_MAX).then(|| self.acknowledge())
     }
 
     /// The count that the other end does not know yet. Must be called at intervals, so that the other end's log
     /// empties.
     pub fn untold(&mut self) -> Option<u64> {
-        (self.untold_count > 0).then(|| self.tell())
+        (self.untold_count > 0).then(|| self.acknowledge())
     }
 
-    fn tell(&mut self) -> u64 {
+    fn acknowledge(&mut self) -> u64 {
         (self.untold_count, self.untold_bytes) = (0, 0);
         self.received
     }

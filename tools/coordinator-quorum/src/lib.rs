@@ -278,7 +278,7 @@ impl Peer {
         &self.deciding
     }
 
-    fn look_who_decides(&mut self) {
+    fn update_deciding(&mut self) {
         let conf = self.node.store().conf();
         #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::DecidesEarly) {
@@ -311,7 +311,7 @@ impl Peer {
         self.tick_of_election();
         self.settle();
         if self.is_leading {
-            self.look_for_lost();
+            self.record_lost();
             self.change_voters();
         }
     }
@@ -362,7 +362,7 @@ impl Peer {
     }
 
     /// Notes silent peers as lost. A change of voters needs a quorum, so a leader that is cut off removes nobody.
-    fn look_for_lost(&mut self) {
+    fn record_lost(&mut self) {
         let others = self.node.store().places.keys().copied().filter(|id| *id != self.node.raft.id);
         let silent = |id: &Id| self.heard.get(id).is_none_or(|heard| self.now - heard > LOST_TICKS);
         let lost: Vec<Id> = others.filter(silent).collect();
@@ -377,7 +377,7 @@ impl Peer {
         self.proposed.push_back(self.node.raft.raft_log.last_index());
         #[cfg(any(test, feature = "simulation"))]
         if self.mistake == Some(Mistake::KeptAtOnce) {
-            self.tell_kept(u64::MAX);
+            self.report_kept(u64::MAX);
         }
         self.settle();
         true
@@ -453,7 +453,7 @@ impl Peer {
         }
         self.see_loss_of_lead();
         self.see_lead();
-        self.look_who_decides();
+        self.update_deciding();
     }
 
     fn send(&mut self, messages: Vec<raft::eraftpb::Message>) {
@@ -476,7 +476,7 @@ impl Peer {
                 EntryType::EntryConfChange => {}
             }
             self.node.mut_store().applied = Some(entry.index);
-            self.tell_kept(entry.index);
+            self.report_kept(entry.index);
         }
     }
 
@@ -510,7 +510,7 @@ impl Peer {
         self.conf_index = entry.index;
     }
 
-    fn tell_kept(&mut self, index: u64) {
+    fn report_kept(&mut self, index: u64) {
         let before = self.kept;
         while self.proposed.pop_front_if(|proposed| *proposed <= index).is_some() {
             self.kept += 1;

@@ -34,14 +34,14 @@ pub struct Notice {
 impl Notice {
     /// The next step for this number of voters and peers. `all_know`: true if all attached daemons have acknowledged
     /// the last notice. Call it until it returns `None`.
-    pub fn look(&mut self, voters: usize, peers: usize, all_know: impl FnOnce() -> bool) -> Option<Step> {
+    pub fn poll(&mut self, voters: usize, peers: usize, all_know: impl FnOnce() -> bool) -> Option<Step> {
         #[cfg(any(test, feature = "simulation"))]
         let all_know = || all_know() || self.mistake == Some(crate::Mistake::PermitsEarly);
         match (self.told, voters > 1) {
             (Some(Coordinators::Several), true) => None,
-            (_, true) => Some(self.tell(Coordinators::Several)),
-            (Some(Coordinators::Several), false) => Some(self.tell(Coordinators::One)),
-            (None | Some(Coordinators::One), false) => (peers >= 3).then(|| self.tell(Coordinators::Becoming)),
+            (_, true) => Some(self.announce(Coordinators::Several)),
+            (Some(Coordinators::Several), false) => Some(self.announce(Coordinators::One)),
+            (None | Some(Coordinators::One), false) => (peers >= 3).then(|| self.announce(Coordinators::Becoming)),
             // Never back to one: permitted voters may appear at any time.
             (Some(Coordinators::Becoming), false) => {
                 let is_due = !self.is_permitted && all_know();
@@ -51,7 +51,7 @@ impl Notice {
         }
     }
 
-    fn tell(&mut self, coordinators: Coordinators) -> Step {
+    fn announce(&mut self, coordinators: Coordinators) -> Step {
         (self.told, self.is_permitted) = (Some(coordinators), false);
         Step::Send(coordinators)
     }
@@ -65,22 +65,22 @@ mod tests {
     fn daemons_know_before_others_may_vote() {
         let mut notice = Notice::default();
         let unasked = || -> bool { unreachable!("it does not matter") };
-        assert_eq!(notice.look(1, 2, unasked), None);
-        assert_eq!(notice.look(1, 3, unasked), Some(Step::Send(Coordinators::Becoming)));
-        assert_eq!(notice.look(1, 3, || false), None);
-        assert_eq!(notice.look(1, 2, || true), Some(Step::Permit));
-        assert_eq!(notice.look(1, 3, unasked), None);
-        assert_eq!(notice.look(3, 3, unasked), Some(Step::Send(Coordinators::Several)));
-        assert_eq!(notice.look(3, 3, unasked), None);
-        assert_eq!(notice.look(1, 1, unasked), Some(Step::Send(Coordinators::One)));
-        assert_eq!(notice.look(1, 3, unasked), Some(Step::Send(Coordinators::Becoming)));
-        assert_eq!(notice.look(1, 3, || true), Some(Step::Permit));
+        assert_eq!(notice.poll(1, 2, unasked), None);
+        assert_eq!(notice.poll(1, 3, unasked), Some(Step::Send(Coordinators::Becoming)));
+        assert_eq!(notice.poll(1, 3, || false), None);
+        assert_eq!(notice.poll(1, 2, || true), Some(Step::Permit));
+        assert_eq!(notice.poll(1, 3, unasked), None);
+        assert_eq!(notice.poll(3, 3, unasked), Some(Step::Send(Coordinators::Several)));
+        assert_eq!(notice.poll(3, 3, unasked), None);
+        assert_eq!(notice.poll(1, 1, unasked), Some(Step::Send(Coordinators::One)));
+        assert_eq!(notice.poll(1, 3, unasked), Some(Step::Send(Coordinators::Becoming)));
+        assert_eq!(notice.poll(1, 3, || true), Some(Step::Permit));
     }
 
     #[test]
     fn a_coordinator_that_comes_back_tells_what_it_finds() {
-        assert_eq!(Notice::default().look(3, 3, || false), Some(Step::Send(Coordinators::Several)));
-        assert_eq!(Notice::default().look(1, 2, || true), None);
-        assert_eq!(Notice::default().look(1, 3, || true), Some(Step::Send(Coordinators::Becoming)));
+        assert_eq!(Notice::default().poll(3, 3, || false), Some(Step::Send(Coordinators::Several)));
+        assert_eq!(Notice::default().poll(1, 2, || true), None);
+        assert_eq!(Notice::default().poll(1, 3, || true), Some(Step::Send(Coordinators::Becoming)));
     }
 }

@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Delivers notices that are due, and sends those of this peer's coordinator.
-    fn tell_daemons(&mut self, id: Id) {
+    fn notify_daemons(&mut self, id: Id) {
         let (now, random) = (self.now, &mut self.random);
         let Some(SimulatedPeer { peer, coordinator: Some(coordinator), .. }) = self.simulated_peers.get_mut(&id) else {
             return;
@@ -158,7 +158,7 @@ impl World {
             }
         }
         let is_there = |daemon: &&Daemon| daemon.lost_at.is_none_or(|at| now < at + DETECTION);
-        while let Some(step) = coordinator.notice.look(peer.deciding().len(), peer.places().len(), || {
+        while let Some(step) = coordinator.notice.poll(peer.deciding().len(), peer.places().len(), || {
             self.daemons.iter().filter(is_there).all(|daemon| daemon.mail.is_empty())
         }) {
             match step {
@@ -332,7 +332,7 @@ impl World {
                 self.propose(id);
             }
             if self.coordinator_id == Some(id) {
-                self.tell_daemons(id);
+                self.notify_daemons(id);
             }
         }
         // The coordinator adds peers while there are too few.

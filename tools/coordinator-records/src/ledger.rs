@@ -517,7 +517,7 @@ pub fn launchers(records: &[Vec<u8>]) -> Vec<ProcessIdentity> {
 ///
 /// # Errors
 /// When the coordinator lives, or the journal cannot be read.
-pub fn look(directory: &Path) -> Result<Option<Begun>> {
+pub fn read_begun(directory: &Path) -> Result<Option<Begun>> {
     match Journal::open(&journal_path(directory)) {
         Ok((_, records)) => Ok(Some(read(&records)?.0)),
         Err(error) if error.is_absence() => Ok(None),
@@ -556,8 +556,10 @@ pub fn planned(job: u64) -> Result<HostPlan> {
 }
 
 fn begun(job: u64) -> Result<Begun> {
-    let begun =
-        running_jobs::find_coordinator(job).map(|directory| when_free(|| look(&directory))).transpose()?.flatten();
+    let begun = running_jobs::find_coordinator(job)
+        .map(|directory| when_free(|| read_begun(&directory)))
+        .transpose()?
+        .flatten();
     begun.with_context(|| format!("job {job:016x} has left nothing to go on with"))
 }
 

@@ -106,10 +106,10 @@ fn in_list(list: &str) -> BuiltFor {
 
 /// Finds out for which MPI a program is built, in this environment.
 pub fn examine(program: &Path, environment: &[(OsString, OsString)]) -> BuiltFor {
-    look(program, environment).unwrap_or(BuiltFor::Nothing)
+    inspect(program, environment).unwrap_or(BuiltFor::Nothing)
 }
 
-fn look(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor> {
+fn inspect(program: &Path, environment: &[(OsString, OsString)]) -> Option<BuiltFor> {
     // Large programs are not read completely.
     let bytes = ReadCache::new(File::open(program).ok()?);
     let file = object::File::parse(&bytes).ok()?;

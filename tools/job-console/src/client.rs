@@ -93,7 +93,7 @@ fn spawn(arguments: &[OsString], prepare: impl FnOnce(&mut Command)) -> Result<(
 
 /// Brings a killed coordinator back. `None` without a journal.
 fn bring_back(directory: &Path) -> Result<Option<(Child, Channel)>> {
-    let Some(begun) = ledger::look(directory)? else { return Ok(None) };
+    let Some(begun) = ledger::read_begun(directory)? else { return Ok(None) };
     let flag = format!("{COME_BACK}{:016x}", begun.job);
     let prepare = |command: &mut Command| {
         command.arg("--coordinator").arg(flag).env_clear().envs(begun.environment).current_dir(&begun.directory);
@@ -110,7 +110,7 @@ pub fn has_another_coordinator(words: &[OsString]) -> bool {
     let job = job.to_str().and_then(|word| u64::from_str_radix(word.strip_prefix(COME_BACK)?, 16).ok());
     let directory =
         job.filter(|_| coordinator == "--coordinator" && !by_quorum).and_then(running_jobs::find_coordinator);
-    directory.is_some_and(|directory| ledger::look(&directory).is_err_and(|why| is_in_use(&why)))
+    directory.is_some_and(|directory| ledger::read_begun(&directory).is_err_and(|why| is_in_use(&why)))
 }
 
 /// Jobs of this user on this host that accept consoles, with a connection to each coordinator.
@@ -249,7 +249,7 @@ fn find_lost(wanted: Option<&str>) -> Result<(Option<Child>, String, Channel)> {
             });
             continue;
         }
-        match ledger::look(&directory) {
+        match ledger::read_begun(&directory) {
             Ok(Some(_)) => lost.push((job, directory)),
             Ok(None) => {}
             Err(error) => why = Some(error.context(format!("job {job} cannot be gone on with"))),

@@ -9,9 +9,9 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = look;
+static INSPECT: extern "C" fn() = inspect;
 
-extern "C" fn look() {
+extern "C" fn inspect() {
     // SAFETY: - F_GETFD takes any number, and touches no memory.
     let flags = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) };
     IS_CLOSED.store(flags < 0, Ordering::Relaxed);

@@ -155,7 +155,7 @@ impl Consoles {
         listen(&listener, Backlog::new(8)?)?;
         self.epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         self.listener = Some((listener, path));
-        self.tell(&FromCoordinator::Job(job));
+        self.send(&FromCoordinator::Job(job));
         Ok(())
     }
 
@@ -189,17 +189,17 @@ impl Consoles {
     /// Informs the console that all processes are started.
     pub fn runs(&mut self, job: u64) {
         self.running = Some(job);
-        self.tell(&FromCoordinator::Running(job));
+        self.send(&FromCoordinator::Running(job));
     }
 
     /// Sends the job's exit code. True if a console got it.
     pub fn end(&mut self, code: i32) -> bool {
         let is_told = self.console.is_some();
-        self.tell(&FromCoordinator::Ended(code));
+        self.send(&FromCoordinator::Ended(code));
         is_told && self.console.is_some()
     }
 
-    fn tell(&mut self, message: &FromCoordinator) {
+    fn send(&mut self, message: &FromCoordinator) {
         let Some(id) = self.console else { return };
         if self.links.get(&id).is_some_and(|link| link.channel.send(message, &[]).is_err()) {
             self.remove(id);
@@ -260,13 +260,13 @@ impl Consoles {
 
     fn consoles(&mut self, id: u64, streams: Streams, is_quiet: bool) {
         if self.console.is_some_and(|before| before != id) {
-            self.tell(&FromCoordinator::Displaced);
+            self.send(&FromCoordinator::Displaced);
             self.console.into_iter().for_each(|before| self.remove(before));
         }
         (self.console, self.is_quiet) = (Some(id), is_quiet);
         self.news.push_back(News::Attached(streams));
         if let Some(job) = self.running {
-            self.tell(&FromCoordinator::Running(job));
+            self.send(&FromCoordinator::Running(job));
         }
     }
 

@@ -141,7 +141,7 @@ impl Coordinator {
         match report {
             Report::CheckpointTaken { .. } => {
                 self.input.checkpoint_kept();
-                self.look_at_checkpoint_input();
+                self.inspect_checkpoint_input();
                 self.answer_users(&Ok(()));
                 if self.checkpoints.waiting_mut().has_processes() {
                     // Cannot fail: the job takes checkpoints, since it has just taken one.

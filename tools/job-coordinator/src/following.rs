@@ -96,8 +96,8 @@ impl Coordinator {
             }
         }
     }
-    /// All processes have met. Tells how long a return has taken, and has hosts keep the manifest.
-    pub(super) fn tell_of_return(&mut self) {
+    /// All processes have met. Reports how long a return has taken, and has hosts keep the manifest.
+    pub(super) fn report_return(&mut self) {
         let Some(manifest) = self.checkpoints.newest().map(|kept| &kept.manifest) else { return };
         let (generation, job_time) = (manifest.generation, Duration::from_nanos(manifest.job_time_ns));
         let times = self.times.met(self.now, generation, job_time);
@@ -107,7 +107,7 @@ impl Coordinator {
     }
 
     /// Has all processes held, or let go, if that is due. Returns false if it is not.
-    pub(super) fn look_at_holding(&mut self) -> bool {
+    pub(super) fn poll_holding(&mut self) -> bool {
         if !self.is_launched() {
             return false;
         }

@@ -36,10 +36,12 @@ impl Coordinator {
             FromDaemon::Started { replica, pid } => {
                 self.history.record_started();
                 self.outputs.push_back(Output::Started { replica, pid });
-                return self.tell(Input::Started { replica, pid });
+                return self.notify_manager(Input::Started { replica, pid });
             }
-            FromDaemon::OtherMpi { replica, found } => return self.tell(Input::OtherMpi { replica, found }),
-            FromDaemon::NotStarted { replica, message } => return self.tell(Input::NotStarted { replica, message }),
+            FromDaemon::OtherMpi { replica, found } => return self.notify_manager(Input::OtherMpi { replica, found }),
+            FromDaemon::NotStarted { replica, message } => {
+                return self.notify_manager(Input::NotStarted { replica, message });
+            }
             FromDaemon::Bound { replica, processors } => Output::Bound { replica, processors },
             FromDaemon::Note(note) => Output::Note(note),
             FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, Request::Checkpoint) } => {
@@ -48,23 +50,23 @@ impl Coordinator {
             FromDaemon::Agent { replica, message: FromAgent::Dynamic(number, request) } => {
                 return self.with_other_jobs(|jobs| jobs.ask((replica, number), request));
             }
-            FromDaemon::Agent { replica, message } => return self.tell(Input::Agent(replica, message)),
+            FromDaemon::Agent { replica, message } => return self.notify_manager(Input::Agent(replica, message)),
             FromDaemon::Output { replica, stream, bytes } => return self.printed(replica, stream, bytes),
             FromDaemon::InputTaken { byte_count } => return self.input.record_taken(host, byte_count),
-            FromDaemon::Clone { id, step } => return self.tell(Input::Clone { host, id, step }),
+            FromDaemon::Clone { id, step } => return self.notify_manager(Input::Clone { host, id, step }),
             FromDaemon::Checkpoint { generation, replica, step } => {
                 if let CheckpointStep::Progress(progress) = &step {
                     self.checkpoints.images_mut().record(generation, replica, *progress);
                 }
-                return self.tell(Input::Checkpoint { generation, replica, step });
+                return self.notify_manager(Input::Checkpoint { generation, replica, step });
             }
             FromDaemon::Part { generation, source, step } => {
                 return self.handle_part(host, generation, source, step);
             }
-            FromDaemon::Exited { replica, exit, .. } => return self.tell(Input::Exited(replica, exit)),
+            FromDaemon::Exited { replica, exit, .. } => return self.notify_manager(Input::Exited(replica, exit)),
             FromDaemon::Drained(replica) => {
                 self.outputs.push_back(Output::ErrorEnded(replica));
-                return self.tell(Input::Drained(replica));
+                return self.notify_manager(Input::Drained(replica));
             }
             // These concern hosts, and are handled where hosts are watched.
             FromDaemon::HostFailed { .. } | FromDaemon::Observed { .. } => return,
@@ -72,7 +74,7 @@ impl Coordinator {
         self.outputs.push_back(output);
     }
 
-    fn tell(&mut self, input: Input) {
+    fn notify_manager(&mut self, input: Input) {
         self.manager.handle(self.now, input);
     }
 }

@@ -334,11 +334,7 @@ impl Coordinator {
             }
             if let Some(output) = self.manager.poll_output() {
                 self.pass_on(output);
-            } else if !self.look_at_places()
-                && !self.look_at_input()
-                && !self.look_at_printing()
-                && !self.look_at_holding()
-            {
+            } else if !self.poll_places() && !self.poll_input() && !self.poll_printing() && !self.poll_holding() {
                 self.is_working = false;
                 return None;
             }
@@ -472,7 +468,7 @@ impl Coordinator {
                 self.outputs.push_back(Output::Send(message));
                 if are_loaded {
                     self.history.record_met();
-                    self.tell_of_return();
+                    self.report_return();
                     self.give_missed_input();
                 }
                 return;

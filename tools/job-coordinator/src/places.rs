@@ -137,13 +137,13 @@ impl Coordinator {
                     self.spares.site_hosts.insert(host, BTreeSet::new());
                     self.open_host(host, name.clone());
                 }
-                self.tell_of_awaited(host, &name);
+                self.announce_awaited(host, &name);
             }
             Input::HostNotFound { name, why } => {
                 for (number, _) in self.spares.awaited.remove(&name).unwrap_or_default() {
                     self.outputs.push_back(Output::Note(format!("spare host {name} cannot be used: {why}")));
                     self.spares.places.obey(PlaceOrder::Failed { number, why: why.clone() }, now);
-                    self.tell_of_place(PlaceNews::Lost { number, why: why.clone() }, None);
+                    self.announce_place(PlaceNews::Lost { number, why: why.clone() }, None);
                 }
             }
             Input::SpareAdded { host, name, user, count, cpu_count } => {
@@ -152,17 +152,17 @@ impl Coordinator {
                 self.outputs.push_back(Output::SpareAdded { host, count });
                 self.open_host(host, name.clone());
                 self.spares.places.add(&name, count, now);
-                self.tell_of_awaited(host, &name);
+                self.announce_awaited(host, &name);
             }
             _ => unreachable!("it is not about places"),
         }
     }
 
     /// Passes on the places that were granted on a host, which has joined now.
-    fn tell_of_awaited(&mut self, host: u32, name: &str) {
+    fn announce_awaited(&mut self, host: u32, name: &str) {
         for (number, spare) in self.spares.awaited.remove(name).unwrap_or_default() {
             self.spares.record_site_place(host, number);
-            self.tell_of_place(PlaceNews::Granted { number, spare }, Some(host));
+            self.announce_place(PlaceNews::Granted { number, spare }, Some(host));
         }
     }
 
@@ -179,12 +179,12 @@ impl Coordinator {
         self.spares.work(now);
     }
 
-    fn tell_of_place(&mut self, news: PlaceNews, host: Option<u32>) {
+    fn announce_place(&mut self, news: PlaceNews, host: Option<u32>) {
         self.manager.handle(self.now, replication_manager::Input::Place { news, host });
     }
 
     /// Handles one order or piece of news about places. Returns false if there was none.
-    pub(super) fn look_at_places(&mut self) -> bool {
+    pub(super) fn poll_places(&mut self) -> bool {
         if let Some(order) = self.spares.places.site_mut().and_then(Site::poll_order) {
             self.outputs.push_back(Output::Site(order));
             return true;
@@ -193,7 +193,7 @@ impl Coordinator {
             match news {
                 PlaceNews::Granted { number, spare } => self.granted(number, spare),
                 PlaceNews::Note(line) => self.outputs.push_back(Output::Note(line)),
-                news => self.tell_of_place(news, None),
+                news => self.announce_place(news, None),
             }
             return true;
         }
@@ -217,7 +217,7 @@ impl Coordinator {
     fn granted(&mut self, number: u64, spare: Spare) {
         if let Some(host) = self.hosts.number(&spare.name) {
             self.spares.record_site_place(host, number);
-            return self.tell_of_place(PlaceNews::Granted { number, spare }, Some(host));
+            return self.announce_place(PlaceNews::Granted { number, spare }, Some(host));
         }
         let granted = self.spares.awaited.entry(spare.name.clone()).or_default();
         granted.push((number, spare.clone()));

@@ -208,7 +208,7 @@ impl Coordinator {
     }
 
     /// Does one thing that is due after all else of an input. Returns false if there was nothing.
-    pub(super) fn look_at_printing(&mut self) -> bool {
+    pub(super) fn poll_printing(&mut self) -> bool {
         if self.printing.withholds() && !self.manager.is_suspending() {
             self.release_withheld();
             return true;
@@ -232,7 +232,7 @@ impl Coordinator {
         while let Some(finding) = stream.poll_finding() {
             self.manager.handle(self.now, Input::Output { rank, finding });
         }
-        self.tell_of_departure(rank, None, departure);
+        self.report_departure(rank, None, departure);
     }
 
     fn in_error(&mut self, replica: ReplicaId, act: impl FnOnce(&mut PlainStream, &mut Vec<u8>)) {
@@ -243,11 +243,11 @@ impl Coordinator {
         if !bytes.is_empty() {
             self.outputs.push_back(Output::ShowError { replica, bytes, is_anew: departure.is_some() });
         }
-        self.tell_of_departure(replica.rank, Some(replica), departure);
+        self.report_departure(replica.rank, Some(replica), departure);
     }
 
     /// Reports that a text differs from the one shown before the job went back.
-    fn tell_of_departure(&mut self, rank: VirtualRank, error_of: Option<ReplicaId>, departure: Option<Departure>) {
+    fn report_departure(&mut self, rank: VirtualRank, error_of: Option<ReplicaId>, departure: Option<Departure>) {
         if let Some(Departure { units, is_resumed: false }) = departure {
             self.report(Report::OutputDeparted { rank, error_of, line: units + 1 });
         }

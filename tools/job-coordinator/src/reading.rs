@@ -33,7 +33,7 @@ impl Coordinator {
     }
 
     /// Gives processes the input that has waited for them. Returns false if there was none, or it still waits.
-    pub(super) fn look_at_input(&mut self) -> bool {
+    pub(super) fn poll_input(&mut self) -> bool {
         if !self.input.has_waiting() || self.readers_are_stopped() {
             return false;
         }
@@ -49,7 +49,7 @@ impl Coordinator {
         if self.input.record_read(bytes) {
             self.give_input(&ToDaemon::Input { bytes: bytes.to_vec() });
         }
-        self.look_at_checkpoint_input();
+        self.inspect_checkpoint_input();
     }
 
     fn end_input(&mut self) {
@@ -76,7 +76,7 @@ impl Coordinator {
     }
 
     /// Discards the newest checkpoint if more input was read since than is kept.
-    pub(super) fn look_at_checkpoint_input(&mut self) {
+    pub(super) fn inspect_checkpoint_input(&mut self) {
         if self.input.has_all() {
             return;
         }

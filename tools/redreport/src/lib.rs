@@ -49,7 +49,7 @@ fn run(arguments: Vec<OsString>) -> Result<i32> {
             sick::sick(&report_of(&logs, count_injected)?, host.as_deref())
         }
         None if arguments.logs.is_empty() => Err(UsageError("no log is named; see --help".into()).into()),
-        None => tell(&arguments),
+        None => report(&arguments),
     }
 }
 
@@ -61,7 +61,7 @@ fn report_of(logs: &[PathBuf], counts_injected: bool) -> Result<Report> {
     Ok(Report::new(&readings, counts_injected))
 }
 
-fn tell(arguments: &Arguments) -> Result<i32> {
+fn report(arguments: &Arguments) -> Result<i32> {
     let report = report_of(&arguments.logs, arguments.count_injected)?;
     if let Some(path) = &arguments.html {
         std::fs::write(path, html::page(&report)?).with_context(|| format!("Failed to write {}", path.display()))?;

@@ -123,7 +123,7 @@ pub fn summary(report: &Report) -> String {
         line(4, format!("{}: {} ({})", one.communicator, counted(one.messages, "message"), bytes_text(one.bytes)));
     }
     for job in &report.jobs {
-        tell_job(job, &mut line);
+        report_job(job, &mut line);
     }
     line(0, "Hosts".into());
     for host in report.hosts.iter().filter(|host| host.state != State::Clear) {
@@ -146,7 +146,7 @@ pub fn summary(report: &Report) -> String {
     text
 }
 
-fn tell_job(job: &ReportedJob, line: &mut impl FnMut(usize, String)) {
+fn report_job(job: &ReportedJob, line: &mut impl FnMut(usize, String)) {
     let end = match job.exit_code {
         Some(code) => format!("exit code {code}"),
         None => "no end recorded".into(),

@@ -56,17 +56,17 @@ impl Daemon {
                     Err(error) => Err(no_helper(anyhow::anyhow!("the key of its checkpoints: {error}"))),
                 });
             }
-            CheckpointOrder::Round => self.tell_savers(generation, Word::Round),
-            CheckpointOrder::Stop => self.tell_savers(generation, Word::Cut),
+            CheckpointOrder::Round => self.send_to_savers(generation, Word::Round),
+            CheckpointOrder::Stop => self.send_to_savers(generation, Word::Cut),
             CheckpointOrder::Rest => {
                 let Some(place) = self.undo.clone() else { return };
-                self.tell_sources(&ToAgent::CheckpointGoes(Some(place.clone())));
-                self.tell_siblings(&ToAgent::ChangesSince(place));
+                self.send_to_sources(&ToAgent::CheckpointGoes(Some(place.clone())));
+                self.send_to_siblings(&ToAgent::ChangesSince(place));
             }
-            CheckpointOrder::Copy => self.tell_savers(generation, Word::GoOn),
-            CheckpointOrder::GoOn => self.tell_savers(generation, Word::Release),
+            CheckpointOrder::Copy => self.send_to_savers(generation, Word::GoOn),
+            CheckpointOrder::GoOn => self.send_to_savers(generation, Word::Release),
             CheckpointOrder::Abandon => {
-                self.tell_sources(&ToAgent::CheckpointGoes(None));
+                self.send_to_sources(&ToAgent::CheckpointGoes(None));
                 self.abandon_parts(generation);
                 for number in self.saver_turns.abandon(generation) {
                     if let Some(saver) = self.savers.get_mut(&number) {
@@ -78,14 +78,14 @@ impl Daemon {
         }
     }
 
-    fn tell_sources(&mut self, message: &ToAgent) {
+    fn send_to_sources(&mut self, message: &ToAgent) {
         let agents = self.children.iter_mut().filter(|child| child.greeted);
-        agents.filter(|child| self.sources.contains(&child.replica)).for_each(|child| child.tell(message));
+        agents.filter(|child| self.sources.contains(&child.replica)).for_each(|child| child.send(message));
     }
 
-    fn tell_siblings(&mut self, message: &ToAgent) {
+    fn send_to_siblings(&mut self, message: &ToAgent) {
         let agents = self.children.iter_mut().filter(|child| child.greeted);
-        agents.filter(|child| !self.sources.contains(&child.replica)).for_each(|child| child.tell(message));
+        agents.filter(|child| !self.sources.contains(&child.replica)).for_each(|child| child.send(message));
     }
 
     fn begin_checkpoint(&mut self, generation: Generation, of: (&[ReplicaId], &Path), task: &TaskOf) {
@@ -100,7 +100,7 @@ impl Daemon {
             match task(image_path(directory, replica.rank), std::mem::take(&mut of_host)) {
                 Ok(task) => self.begin_saver(number, generation, task),
                 Err(why) => {
-                    self.tell(&FromDaemon::Checkpoint { generation, replica, step: CheckpointStep::Failed(why) })
+                    self.send(&FromDaemon::Checkpoint { generation, replica, step: CheckpointStep::Failed(why) })
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Daemon {
         };
         if let Err(why) = started {
             self.saver_turns.ended(number);
-            self.tell(&FromDaemon::Checkpoint { generation, replica, step: CheckpointStep::Failed(why) });
+            self.send(&FromDaemon::Checkpoint { generation, replica, step: CheckpointStep::Failed(why) });
         }
     }
 
@@ -163,7 +163,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn tell_savers(&mut self, generation: Generation, word: Word) {
+    fn send_to_savers(&mut self, generation: Generation, word: Word) {
         for number in self.saver_turns.at_work(generation) {
             if let Some(saver) = self.savers.get_mut(&number) {
                 // If the helper is gone, its end is noticed.
@@ -201,7 +201,7 @@ impl Daemon {
                 | Reply::Warned(_)
                 | Reply::Flipped { .. } => continue,
             };
-            self.tell(&FromDaemon::Checkpoint { generation, replica, step });
+            self.send(&FromDaemon::Checkpoint { generation, replica, step });
         }
         if has_ended {
             self.saver_ended(number);
@@ -215,7 +215,7 @@ impl Daemon {
         if let Some(generation) = awaited {
             let replica = self.children[number].replica;
             let step = CheckpointStep::Failed(NoImage::HelperEnded(exit));
-            self.tell(&FromDaemon::Checkpoint { generation, replica, step });
+            self.send(&FromDaemon::Checkpoint { generation, replica, step });
         }
         if let Some((generation, task)) = next {
             self.begin_saver(number, generation, task);

@@ -164,7 +164,7 @@ impl Child {
     }
 
     /// Sends to the agent. A broken connection shows at the next read.
-    pub fn tell(&mut self, message: &ToAgent) {
+    pub fn send(&mut self, message: &ToAgent) {
         if let Some(agent) = &mut self.agent {
             let _ = agent.send(message);
         }

@@ -46,7 +46,7 @@ impl Daemon {
                     child.greeted = true;
                     child.printed_bytes += position.output_bytes;
                     child.lacks_script = position.lacks_script;
-                    child.tell(&ToAgent::Cards(cards));
+                    child.send(&ToAgent::Cards(cards));
                     if child.input.is_some() {
                         self.input.add_copy(number, position.input, position.input_has_ended);
                         self.feed_input();
@@ -66,7 +66,7 @@ impl Daemon {
     }
 
     fn fail(&mut self, id: CloneId, why: NoImage) {
-        self.tell(&FromDaemon::Clone { id, step: CloneStep::Failed(why) });
+        self.send(&FromDaemon::Clone { id, step: CloneStep::Failed(why) });
     }
 
     pub(super) fn job(&self) -> Result<&LaunchedJob, NoImage> {
@@ -111,7 +111,7 @@ impl Daemon {
         if let Some(asked) = fault {
             let fault = "a bit of what is copied at the cut flipped".to_owned();
             let event = FromAgent::Event(Event::Injected { replica: source, asked, fault });
-            self.tell(&FromDaemon::Agent { replica: source, message: event });
+            self.send(&FromDaemon::Agent { replica: source, message: event });
         }
         self.watch_helper(Kind::Sender, id.0 as usize, &link).map_err(|error| no_helper(error.into()))?;
         self.senders.insert(id, Sender { child, link, source, is_done: false });
@@ -152,18 +152,18 @@ impl Daemon {
                 (Reply::Running { pid }, copy) => {
                     self.children[number].program = Some(nix::unistd::Pid::from_raw(pid));
                     match copy {
-                        None => self.tell(&FromDaemon::Started { replica, pid }),
+                        None => self.send(&FromDaemon::Started { replica, pid }),
                         Some(Copy { id, .. }) => {
-                            self.tell(&FromDaemon::Clone { id, step: CloneStep::Running { pid } });
+                            self.send(&FromDaemon::Clone { id, step: CloneStep::Running { pid } });
                         }
                     }
                     self.saver_may_begin(number);
                 }
                 (Reply::Listening(address), Some(Copy { id, .. })) => {
-                    self.tell(&FromDaemon::Clone { id, step: CloneStep::Listening(address) });
+                    self.send(&FromDaemon::Clone { id, step: CloneStep::Listening(address) });
                 }
                 (Reply::Failed(told), None) => {
-                    self.tell(&FromDaemon::NotStarted { replica, message: told.sentence });
+                    self.send(&FromDaemon::NotStarted { replica, message: told.sentence });
                 }
                 (Reply::Failed(told), Some(_)) => self.copy_failed(number, NoImage::Helper(told)),
                 // These helpers send no other replies.
@@ -202,7 +202,7 @@ impl Daemon {
                 Reply::Failed(told) => CloneStep::Failed(NoImage::Helper(told)),
                 _ => continue,
             };
-            self.tell(&FromDaemon::Clone { id, step });
+            self.send(&FromDaemon::Clone { id, step });
         }
         if has_ended {
             self.sender_ended(id);
@@ -282,9 +282,9 @@ impl Daemon {
                 _ => self.undo.clone(),
             },
         };
-        child.tell(&ToAgent::Place(Box::new(place)));
+        child.send(&ToAgent::Place(Box::new(place)));
         // The source may have been held.
-        child.tell(&ToAgent::Held(false));
+        child.send(&ToAgent::Held(false));
     }
 }
 

@@ -87,7 +87,7 @@ impl Daemon {
 
     fn not_fetched(&mut self, launch: &Launch, why: &str) {
         for replica in launch.replicas_on(self.post.host()) {
-            self.tell(&FromDaemon::NotStarted { replica, message: why.to_owned() });
+            self.send(&FromDaemon::NotStarted { replica, message: why.to_owned() });
         }
     }
 
@@ -125,7 +125,7 @@ impl Daemon {
             match reply {
                 Reply::Fetched => outcome = Some(Ok(())),
                 Reply::Failed(told) => outcome = Some(Err(told.to_string())),
-                Reply::Warned(text) => self.tell(&FromDaemon::Note(text)),
+                Reply::Warned(text) => self.send(&FromDaemon::Note(text)),
                 _ => {}
             }
         }

@@ -63,7 +63,7 @@ impl Daemon {
                     flipper.is_done = true;
                     let fault = format!("{what} flipped {steps} instructions after send {send}, at {place}");
                     let event = FromAgent::Event(Event::Injected { replica, asked, fault });
-                    self.tell(&FromDaemon::Agent { replica, message: event });
+                    self.send(&FromDaemon::Agent { replica, message: event });
                 }
                 Reply::Failed(told) => {
                     flipper.is_done = true;
@@ -87,9 +87,9 @@ impl Daemon {
     }
 
     fn no_flip(&mut self, replica: ReplicaId, why: &str) {
-        self.tell(&FromDaemon::Note(format!("no bit of replica {replica}'s thread was flipped: {why}")));
+        self.send(&FromDaemon::Note(format!("no bit of replica {replica}'s thread was flipped: {why}")));
         if let Some(number) = self.number_of.get(&replica) {
-            self.children[*number].tell(&ToAgent::NoFlip);
+            self.children[*number].send(&ToAgent::NoFlip);
         }
     }
 }

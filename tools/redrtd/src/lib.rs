@@ -136,7 +136,7 @@ struct Daemon {
 }
 
 /// Logs an order, unless it carries the program's data or messages between processes.
-fn tell_developers(message: &ToDaemon) {
+fn log_order(message: &ToDaemon) {
     match message {
         ToDaemon::Launch(launch) => debug!(target: "redrtd", processes = launch.placement.len(), "a job"),
         ToDaemon::View(view) => debug!(target: "redrtd", view = view.number.0, "a view"),
@@ -268,12 +268,12 @@ impl Daemon {
         Ok(())
     }
 
-    fn tell(&mut self, message: &FromDaemon) {
-        self.post.tell(message);
+    fn send(&mut self, message: &FromDaemon) {
+        self.post.send(message);
     }
 
     fn run_errands(&mut self) -> Result<()> {
-        self.kills.look(Instant::now());
+        self.kills.read(Instant::now());
         for errand in self.post.work() {
             match errand {
                 Errand::Message(message) => self.obey(message)?,
@@ -292,7 +292,7 @@ impl Daemon {
     }
 
     fn obey(&mut self, message: ToDaemon) -> Result<()> {
-        tell_developers(&message);
+        log_order(&message);
         // Orders concern all replicas, so all must be started first.
         while !self.unstarted.is_empty() {
             self.start_next()?;
@@ -302,22 +302,22 @@ impl Daemon {
             ToDaemon::Launch(launch) => self.launch_fetched(*launch)?,
             ToDaemon::Cards(cards) => {
                 self.stop_serving();
-                self.tell_agents(&ToAgent::Cards(cards));
+                self.send_to_agents(&ToAgent::Cards(cards));
             }
             ToDaemon::View(view) => {
                 if let Some(job) = &mut self.job {
                     anyhow::ensure!(view.fits(&job.launch.world), "redrun sent a view of another job");
                     job.view = view.clone();
                 }
-                self.tell_agents(&ToAgent::View(view));
+                self.send_to_agents(&ToAgent::View(view));
             }
             ToDaemon::Clone { id, order } => self.take_part(id, order)?,
             ToDaemon::Checkpoint { generation, order } => self.take_part_in_checkpoint(generation, order),
             ToDaemon::Part { generation, source, order } => self.take_part_in_copy(generation, source, order),
-            ToDaemon::Pins(pins) => self.tell_agents(&ToAgent::Pins(pins)),
-            ToDaemon::Release => self.tell_agents(&ToAgent::Release),
-            ToDaemon::Ask { wave } => self.tell_agents(&ToAgent::Ask { wave }),
-            ToDaemon::Scrub(message) => self.tell_agents(&ToAgent::Scrub(message)),
+            ToDaemon::Pins(pins) => self.send_to_agents(&ToAgent::Pins(pins)),
+            ToDaemon::Release => self.send_to_agents(&ToAgent::Release),
+            ToDaemon::Ask { wave } => self.send_to_agents(&ToAgent::Ask { wave }),
+            ToDaemon::Scrub(message) => self.send_to_agents(&ToAgent::Scrub(message)),
             ToDaemon::Input { bytes } => {
                 self.input.push(&bytes);
                 self.feed_input();
@@ -332,18 +332,18 @@ impl Daemon {
                     let child = &mut self.children[*number];
                     child.held = held;
                     if child.greeted {
-                        child.tell(&ToAgent::Held(held));
+                        child.send(&ToAgent::Held(held));
                     }
                 }
             }
             ToDaemon::Trace(replica, point) => {
                 if let Some(number) = self.number_of.get(&replica) {
-                    self.children[*number].tell(&ToAgent::Trace(point));
+                    self.children[*number].send(&ToAgent::Trace(point));
                 }
             }
             ToDaemon::Dynamic(replica, number, answer) => {
                 if let Some(child) = self.number_of.get(&replica) {
-                    self.children[*child].tell(&ToAgent::Dynamic(number, answer));
+                    self.children[*child].send(&ToAgent::Dynamic(number, answer));
                 }
             }
             ToDaemon::Kill(replica) => {
@@ -385,7 +385,7 @@ impl Daemon {
             quorum::mirror::start(&Setup { job, secret, id, address, host, peers, voters, timeout, lease, redrun })
         });
         if let Err(error) = started {
-            self.tell(&FromDaemon::Note(format!("no peer of the quorum of coordinators was started: {error:#}")));
+            self.send(&FromDaemon::Note(format!("no peer of the quorum of coordinators was started: {error:#}")));
         }
     }
 
@@ -399,13 +399,13 @@ impl Daemon {
             Ok(prepared) => prepared,
             Err(error) => {
                 for replica in own {
-                    self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") });
+                    self.send(&FromDaemon::NotStarted { replica, message: format!("{error:#}") });
                 }
                 return Ok(());
             }
         };
         for note in &prepared.notes {
-            self.tell(&FromDaemon::Note(note.clone()));
+            self.send(&FromDaemon::Note(note.clone()));
         }
         let shared_memory = (launch.options.transport != Transport::Tcp)
             .then_some(SharedMemory { fd: descriptors::SHARED_MEMORY_FD, slot_count: launch.world.process_count() });
@@ -442,10 +442,10 @@ impl Daemon {
                 let processors = is_told.then(|| job.prepared.processors(replica));
                 self.adopt(child)?;
                 if let Some(processors) = processors {
-                    self.tell(&FromDaemon::Bound { replica, processors });
+                    self.send(&FromDaemon::Bound { replica, processors });
                 }
             }
-            Err(error) => self.tell(&FromDaemon::NotStarted { replica, message: format!("{error:#}") }),
+            Err(error) => self.send(&FromDaemon::NotStarted { replica, message: format!("{error:#}") }),
         }
         Ok(())
     }
@@ -470,7 +470,7 @@ impl Daemon {
         self.watch_kills(number);
         self.go_on_with_streams(number);
         if let Some(pid) = program {
-            self.tell(&FromDaemon::Started { replica, pid: pid.as_raw() });
+            self.send(&FromDaemon::Started { replica, pid: pid.as_raw() });
         }
         Ok(())
     }
@@ -491,15 +491,15 @@ impl Daemon {
             if world.degree(child.replica.rank) == 1 {
                 child.deliver(signal);
             } else if child.greeted {
-                child.tell(&ToAgent::Signal { number, signal });
+                child.send(&ToAgent::Signal { number, signal });
             }
         }
     }
 
-    fn tell_agents(&mut self, message: &ToAgent) {
+    fn send_to_agents(&mut self, message: &ToAgent) {
         for child in &mut self.children {
             if child.greeted {
-                child.tell(message);
+                child.send(message);
             }
         }
     }
@@ -541,11 +541,11 @@ impl Daemon {
                         }
                         _ => {}
                     }
-                    self.tell(&FromDaemon::Agent { replica, message });
+                    self.send(&FromDaemon::Agent { replica, message });
                 }
                 Ok(None) => return,
                 Err(error) => {
-                    self.tell(&FromDaemon::Note(format!("replica {replica} is killed: {error:#}")));
+                    self.send(&FromDaemon::Note(format!("replica {replica} is killed: {error:#}")));
                     self.children[number].signal(libc::SIGKILL);
                     return self.drop_agent(number);
                 }
@@ -587,7 +587,7 @@ impl Daemon {
             origin: launch.origin.clone(),
         };
         child.greeted = true;
-        child.tell(&ToAgent::Welcome(Box::new(welcome)));
+        child.send(&ToAgent::Welcome(Box::new(welcome)));
         self.watch_kills(number);
     }
 
@@ -604,13 +604,13 @@ impl Daemon {
     fn pass_on(&mut self, number: usize, stream: Stream, bytes: Vec<u8>) {
         let replica = self.children[number].replica;
         if let Some(found) = self.other_mpi(number) {
-            self.tell(&FromDaemon::OtherMpi { replica, found });
+            self.send(&FromDaemon::OtherMpi { replica, found });
         }
         for (asked, fault) in std::mem::take(&mut self.children[number].corrupted) {
             let event = FromAgent::Event(Event::Injected { replica, asked, fault });
-            self.tell(&FromDaemon::Agent { replica, message: event });
+            self.send(&FromDaemon::Agent { replica, message: event });
         }
-        self.tell(&FromDaemon::Output { replica, stream, bytes });
+        self.send(&FromDaemon::Output { replica, stream, bytes });
     }
 
     /// Another MPI library that a child has mapped. Reported once.
@@ -639,7 +639,7 @@ impl Daemon {
             child.drained = true;
             child.drain_deadline = None;
             let replica = child.replica;
-            self.tell(&FromDaemon::Drained(replica));
+            self.send(&FromDaemon::Drained(replica));
         }
     }
 
@@ -675,7 +675,7 @@ impl Daemon {
         }
         self.drop_agent(number);
         let found_at_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-        self.tell(&FromDaemon::Exited { replica, exit, found_at_ns });
+        self.send(&FromDaemon::Exited { replica, exit, found_at_ns });
         self.feed_input();
         self.report_drained(number);
         Ok(())
@@ -706,7 +706,7 @@ impl Daemon {
     fn feed_input(&mut self) {
         let taken = self.input.feed(&mut self.children, &self.epoll);
         if taken > 0 {
-            self.tell(&FromDaemon::InputTaken { byte_count: taken });
+            self.send(&FromDaemon::InputTaken { byte_count: taken });
         }
     }
 

@@ -36,21 +36,21 @@ impl Kills {
     }
 
     /// Reads all counters.
-    pub fn look(&mut self, now: Instant) {
-        self.0.iter_mut().for_each(|(path, counter)| counter.look(path, now));
+    pub fn read(&mut self, now: Instant) {
+        self.0.iter_mut().for_each(|(path, counter)| counter.read(path, now));
     }
 
     /// True if a kill for want of memory explains the death of a process that this file covers.
     pub fn explain(&mut self, path: &Path, now: Instant) -> bool {
         self.0.get_mut(path).is_some_and(|counter| {
-            counter.look(path, now);
+            counter.read(path, now);
             counter.explain()
         })
     }
 }
 
 impl Counter {
-    fn look(&mut self, path: &Path, now: Instant) {
+    fn read(&mut self, path: &Path, now: Instant) {
         self.take(kill_count(path).unwrap_or(self.count), now);
     }
 
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(resident_bytes(Pid::from_raw(i32::MAX)), None);
         let mut kills = Kills::default();
         let path = kills.watch("self").expect("Linux counts them");
-        kills.look(Instant::now());
+        kills.read(Instant::now());
         assert!(!kills.explain(&path, Instant::now()), "nobody was killed in this moment");
         assert!(kills.watch("none").is_some(), "the host counts where no group is known");
     }

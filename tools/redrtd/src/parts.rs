@@ -31,7 +31,7 @@ impl Daemon {
             return self.gather(servers);
         }
         if let Err(why) = self.start_carrier(generation, source, order) {
-            self.tell(&FromDaemon::Part { generation, source, step: PartStep::Failed(why) });
+            self.send(&FromDaemon::Part { generation, source, step: PartStep::Failed(why) });
         }
     }
 
@@ -110,7 +110,7 @@ impl Daemon {
                 _ => continue,
             };
             carrier.is_done = !matches!(step, PartStep::Listening(_) | PartStep::Moved(_));
-            self.tell(&FromDaemon::Part { generation, source, step });
+            self.send(&FromDaemon::Part { generation, source, step });
         }
         if has_ended {
             self.carrier_ended(number);
@@ -124,7 +124,7 @@ impl Daemon {
         let exit = self.end_helper(helper, &link);
         if !is_done {
             let step = PartStep::Failed(NoImage::HelperEnded(exit));
-            self.tell(&FromDaemon::Part { generation, source, step });
+            self.send(&FromDaemon::Part { generation, source, step });
         }
     }
 }

@@ -172,7 +172,7 @@ impl Post {
     }
 
     /// Sends to `redrun`, or keeps the message until there is a way.
-    pub fn tell(&mut self, message: &FromDaemon) {
+    pub fn send(&mut self, message: &FromDaemon) {
         let body: Rc<[u8]> = encode_body(message).into();
         let (number, is_sent) = self.follower.say(body.clone());
         if is_sent {
@@ -206,7 +206,7 @@ impl Post {
         for event in self.hub.events() {
             match event {
                 Event::Accepted(link, _) => drop(self.roles.insert(link, Role::New)),
-                Event::Refused(refusal) => self.tell(&FromDaemon::Note(format!("{} {refusal}", self.name))),
+                Event::Refused(refusal) => self.send(&FromDaemon::Note(format!("{} {refusal}", self.name))),
                 Event::Readable(link) => self.read(link),
                 Event::Closed(link) => {
                     self.read(link);
@@ -306,11 +306,11 @@ impl Post {
             Ok(ToDaemon::Coordinators(coordinators)) => {
                 self.coordinators = coordinators;
                 // The coordinator waits for all acknowledgements of this.
-                self.tell_taken();
+                self.acknowledge();
             }
             Ok(ToDaemon::Probe { host }) => {
                 if let Some(sign) = self.observer.sign(host) {
-                    self.tell(&FromDaemon::Observed { host, sign });
+                    self.send(&FromDaemon::Observed { host, sign });
                 }
             }
             Ok(message) => self.errands.push_back(Errand::Message(message)),
@@ -321,7 +321,7 @@ impl Post {
     }
 
     /// Acknowledges messages of the coordinator.
-    fn tell_taken(&mut self) {
+    fn acknowledge(&mut self) {
         if let Some(count) = self.follower.untold() {
             let host = self.host();
             self.up(&Up::Taken { host, count });
@@ -404,7 +404,7 @@ impl Post {
             }
             Some(Role::Child(host)) => {
                 self.rewatch();
-                self.tell(&FromDaemon::Observed { host, sign: Sign::Parted });
+                self.send(&FromDaemon::Observed { host, sign: Sign::Parted });
                 self.refusals.entry(host).or_default().begin();
                 self.ask_for_refusal(host);
             }
@@ -445,7 +445,7 @@ impl Post {
         self.without_coordinator_since.is_some() || self.has_lease() && self.coordinators != Coordinators::One
     }
 
-    fn look_for_coordinator(&mut self) {
+    fn begin_search(&mut self) {
         self.coordinator_refusals.begin();
         self.find_coordinator();
     }
@@ -477,7 +477,7 @@ impl Post {
             if !self.refusals.entry(host).or_default().refused() {
                 return if purpose & REFUSAL != 0 { self.ask_for_refusal(host) } else { self.dial_neighbour(host) };
             }
-            return self.tell(&FromDaemon::Observed { host, sign: Sign::Gone });
+            return self.send(&FromDaemon::Observed { host, sign: Sign::Gone });
         }
         self.refusals.entry(host).or_default().not_refused();
         match result {
@@ -543,7 +543,7 @@ impl Post {
             };
             match launcher::remote(remote, name, &place, self.hub.secret()) {
                 Ok(starting) => self.starting.push(starting),
-                Err(error) => self.tell(&FromDaemon::HostFailed { host: *host, message: format!("{error:#}") }),
+                Err(error) => self.send(&FromDaemon::HostFailed { host: *host, message: format!("{error:#}") }),
             }
         }
     }
@@ -558,7 +558,7 @@ impl Post {
             false
         });
         for (host, message) in failed {
-            self.tell(&FromDaemon::HostFailed { host, message });
+            self.send(&FromDaemon::HostFailed { host, message });
         }
     }
 
@@ -619,7 +619,7 @@ impl Post {
         if let Some(late) = self.next_tick.map(|at| at.elapsed()).filter(|late| *late > timeout / 2) {
             let late = late.as_secs_f64();
             let note = format!("the daemon on {} stood still for {late:.2} s", self.name);
-            self.tell(&FromDaemon::Note(note));
+            self.send(&FromDaemon::Note(note));
         }
         // Counts from now, however late it is: time in which this process did not run is no silence of others.
         self.next_tick = Some(Instant::now() + timeout / TICKS);
@@ -628,7 +628,7 @@ impl Post {
         for link in others {
             self.hub.send(link, &Up::Beat);
         }
-        self.tell_taken();
+        self.acknowledge();
         for duty in self.observer.tick() {
             self.fulfil(duty);
         }
@@ -639,8 +639,8 @@ impl Post {
 
     fn fulfil(&mut self, duty: Duty) {
         match duty {
-            Duty::Report(host, sign) => self.tell(&FromDaemon::Observed { host, sign }),
-            Duty::FindWay => self.look_for_coordinator(),
+            Duty::Report(host, sign) => self.send(&FromDaemon::Observed { host, sign }),
+            Duty::FindWay => self.begin_search(),
             // Either the host of the coordinator is lost, and the next coordinator calls, or a way to it is found
             // again.
             Duty::Leave if self.outlives_silence() => {

@@ -180,11 +180,11 @@ impl Process {
                 next_tick = Instant::now() + tick;
                 self.greet();
                 self.peer.tick();
-                self.look_at_coordinator();
+                self.inspect_coordinator();
             }
             self.carry_out();
             self.start_coordinator_if_due();
-            self.tell_quorum();
+            self.send_quorum();
             self.say_where();
             if self.is_over() {
                 self.kill_coordinator();
@@ -333,7 +333,7 @@ impl Process {
     }
 
     /// Ends a coordinator that hangs: another host may have what it waits for, such as a disk.
-    fn look_at_coordinator(&mut self) {
+    fn inspect_coordinator(&mut self) {
         let Some(coordinator) = &self.coordinator else { return };
         let limit = if coordinator.works_since.is_some() { SILENT_TIME_MAX } else { START_TIME_MAX };
         if coordinator.heard_at.elapsed() > limit && !coordinator.is_ending {
@@ -532,7 +532,7 @@ impl Process {
         }
     }
 
-    fn tell_quorum(&mut self) {
+    fn send_quorum(&mut self) {
         let Some(coordinator) = &mut self.coordinator else { return };
         let places = self.peer.places().iter().map(|(id, place)| (*id, place.clone())).collect();
         let peers = Peers { places, voters: self.peer.deciding().to_vec() };

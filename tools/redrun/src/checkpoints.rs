@@ -112,7 +112,7 @@ impl CheckpointWork {
         let mut life = checkpoint.life;
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
-                inbox.tell(work_on(
+                inbox.report(work_on(
                     (&of_thread.0, of_thread.1.as_ref()),
                     work,
                     chain_length,
@@ -432,10 +432,10 @@ impl CheckpointWork {
                 }
             }
             if let Some(log) = shared {
-                tell_of_files(console, &undo::put_back_shared(&log, manifest)?);
+                report_files(console, &undo::put_back_shared(&log, manifest)?);
             }
         } else {
-            tell_of_files(console, &undo::put_back(of_all, generation, None)?);
+            report_files(console, &undo::put_back(of_all, generation, None)?);
         }
         let (objects, parts, sealed_key) = (self.objects(run)?, self.parts(run)?, self.sealed_key(run)?);
         Ok(Some(Restore { generation, places, has_logs_of_hosts, memories, objects, parts, sealed_key, images }))
@@ -483,7 +483,7 @@ fn seated(run: &Run<'_>, restore_places: Vec<Option<RestorePlace>>) -> Vec<(Virt
 }
 
 /// Reports the times of a return, once all processes run again.
-pub(super) fn tell_of_return(teller: &mut Teller<'_>, times: &ReturnTimes) {
+pub(super) fn report_return(teller: &mut Teller<'_>, times: &ReturnTimes) {
     let ReturnTimes { generation, detected, ended, moved, loaded, again } = *times;
     let (took, all) = (moved + loaded, detected + ended + moved + loaded);
     teller.reported.tally.restarts.push(took);
@@ -503,13 +503,13 @@ pub(super) fn tell_of_return(teller: &mut Teller<'_>, times: &ReturnTimes) {
     teller.notify("went-back", &fields, &line);
 }
 
-fn tell_of_files(console: &Console, told: &undo::Told) {
+fn report_files(console: &Console, told: &undo::Told) {
     told.done.iter().for_each(|line| console.plain(line));
     told.wrong.iter().for_each(|line| console.warning(line));
 }
 
 /// Reports copies of a checkpoint on other hosts, or in the object store.
-pub(super) fn tell_of_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &CheckpointEvent) {
+pub(super) fn report_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &CheckpointEvent) {
     match note {
         CheckpointEvent::Uncopied { generation, host, why } => {
             let host = run.fleet.name(*host).to_owned();
@@ -549,7 +549,7 @@ pub(super) fn tell_of_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &
 }
 
 /// Reports the checkpoint from which a resumed job continues.
-pub(super) fn tell_of_resumption(run: &Run<'_>, teller: &mut Teller<'_>) {
+pub(super) fn report_resumption(run: &Run<'_>, teller: &mut Teller<'_>) {
     let Some(kept) = &run.job.resume else { return };
     let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
     let age = SystemTime::now().duration_since(taken_at).unwrap_or_default();

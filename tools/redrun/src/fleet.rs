@@ -277,7 +277,7 @@ impl Fleet {
     }
 
     /// Informs daemons of the hosts that have the coordinator's records.
-    pub fn tell_coordinators(&mut self, coordinators: Coordinators) {
+    pub fn announce_coordinators(&mut self, coordinators: Coordinators) {
         self.has_several_coordinators = coordinators != Coordinators::One;
         self.send_all(&ToDaemon::Coordinators(coordinators));
         self.members.iter_mut().for_each(|member| member.coordinators_known_from = member.session.sent());

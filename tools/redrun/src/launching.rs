@@ -13,8 +13,8 @@ use redrt_wire::slots::Slots;
 use say::Console;
 use std::time::Duration;
 
-/// Tells the user how processes are laid out.
-pub(super) fn tell_of_layout(run: &Run<'_>, console: &Console, report: &[String], notes: &[String]) {
+/// Reports to the user how processes are laid out.
+pub(super) fn report_layout(run: &Run<'_>, console: &Console, report: &[String], notes: &[String]) {
     let job = run.job;
     if job.hosts.report {
         report.iter().for_each(|line| console.plain(line));

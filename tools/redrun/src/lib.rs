@@ -122,7 +122,7 @@ fn run(
         Some(Err(why)) => console.warning(&why.to_string()),
         None => {}
     }
-    Ok(shell.tell_end(code))
+    Ok(shell.send_end(code))
 }
 
 /// Inputs of the coordinator.
@@ -313,7 +313,7 @@ impl<'a> Shell<'a> {
         self.coming.site.leave();
         running_jobs::cross_out(self.run.number);
         let code = self.run.coordinator.exit_code(outcome?);
-        let is_complete = self.teller.tell_of_missing_faults(&self.run);
+        let is_complete = self.teller.report_missing_faults(&self.run);
         let code = if code == 0 && self.run.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
         let verdict = determinism::judge(&self.run.coordinator, code == 0);
         let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
@@ -528,7 +528,7 @@ impl<'a> Shell<'a> {
                 Output::SendTo(host, message) => self.relay(Some(host), &message),
                 Output::Expel { .. } if self.replay.is_some() => {}
                 Output::Expel { host, why } => self.run.fleet.expel(host, why),
-                Output::Site(order) => self.coming.site.tell(order),
+                Output::Site(order) => self.coming.site.send(order),
                 Output::FindHost(spare) => self.find_or_add(&spare),
                 Output::SpareAdded { host, count } => {
                     let host = self.run.fleet.name(host).to_owned();
@@ -556,10 +556,10 @@ impl<'a> Shell<'a> {
                 Output::Progress { newcomer, progress } => {
                     self.teller.clones.record_progress(&self.run, self.teller.console, newcomer, progress)
                 }
-                Output::Checkpoint(note) => checkpoints::tell_of_checkpoint(&self.run, &mut self.teller, &note),
+                Output::Checkpoint(note) => checkpoints::report_checkpoint(&self.run, &mut self.teller, &note),
                 Output::OtherJob(order) => self.order_jobs(order),
                 Output::SpawnedError(line) => self.teller.console.error(&line),
-                Output::Answered { asker, outcome } => self.tell_answer(asker, outcome),
+                Output::Answered { asker, outcome } => self.send_answer(asker, outcome),
                 // During a replay it was carried out already, or is given again afterwards.
                 Output::Store(order) => {
                     if let Some(checkpoints) = self.checkpoints.as_ref().filter(|_| self.replay.is_none()) {
@@ -567,7 +567,7 @@ impl<'a> Shell<'a> {
                     }
                 }
                 Output::GoBack(chosen) => self.due = Some(*chosen),
-                Output::Returned(times) => checkpoints::tell_of_return(&mut self.teller, &times),
+                Output::Returned(times) => checkpoints::report_return(&mut self.teller, &times),
                 Output::OutputLost(failure) => {
                     self.teller.record("output-failed", &serde_json::json!({ "what": failure.to_string() }));
                     self.teller.console.error(&format!("{failure}; not everything that the job printed is there"));
@@ -583,7 +583,7 @@ impl<'a> Shell<'a> {
                     self.teller.console.plain(&why);
                 }
                 Output::LaidOut { report, notes } => {
-                    launching::tell_of_layout(&self.run, self.teller.console, &report, &notes)
+                    launching::report_layout(&self.run, self.teller.console, &report, &notes)
                 }
                 Output::Say(line) => self.teller.console.plain(&line),
                 Output::Failed(why) => self.ending.failure = Some(why),
@@ -593,7 +593,7 @@ impl<'a> Shell<'a> {
                     self.ledger.ending();
                     self.outputs.finish(will_go_on);
                     self.ending.code = Some(code);
-                    mpir::tell_of_end(code);
+                    mpir::notify_of_end(code);
                     let is_over = code == 0 && !will_go_on;
                     if let Some(directory) =
                         self.checkpoints.as_mut().filter(|_| is_over).and_then(checkpoints::CheckpointWork::forget)

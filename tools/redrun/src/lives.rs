@@ -75,7 +75,7 @@ impl Shell<'_> {
             let fields = start_record::start_record(job, &launch, &hosts);
             self.teller.record(audit_log::JOB_START, &fields);
             self.teller.notify(audit_log::JOB_START, &fields, "");
-            checkpoints::tell_of_resumption(&self.run, &mut self.teller);
+            checkpoints::report_resumption(&self.run, &mut self.teller);
         }
         if let Err(error) = self.reach.write_down(&self.run) {
             self.teller.console.warning(&format!("redctl will not find this job here: {error:#}"));

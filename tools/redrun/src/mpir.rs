@@ -73,7 +73,7 @@ fn stop(state: c_int) {
 }
 
 /// Fills the table once all processes are started, also for debuggers that attach later.
-pub(super) fn tell_debuggers(run: &Run<'_>) {
+pub(super) fn notify_debuggers(run: &Run<'_>) {
     let manager = run.coordinator.manager();
     let described = |replica: ReplicaId| {
         let application = run.job.application_of_rank[replica.rank.0 as usize] as usize;
@@ -89,7 +89,7 @@ pub(super) fn tell_debuggers(run: &Run<'_>) {
 }
 
 /// Stops for a debugger before the processes of a failing job are gone.
-pub(super) fn tell_of_end(code: i32) {
+pub(super) fn notify_of_end(code: i32) {
     if code != 0 && MPIR_being_debugged.load(Ordering::Acquire) != 0 {
         MPIR_debug_abort_string.store(kept(&format!("exit code {code}")), Ordering::Release);
         stop(ABORTING);

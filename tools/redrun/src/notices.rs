@@ -70,7 +70,7 @@ impl Notices {
                 let Err(error) = run(&command, &of_job, &notice, &of_thread) else { continue };
                 // Only the first failure is reported; the command's own log has the others.
                 if !std::mem::replace(&mut has_failed, true) {
-                    inbox.tell(format!("--on-event, for {}: {error:#}", notice.event));
+                    inbox.report(format!("--on-event, for {}: {error:#}", notice.event));
                 }
             }
         };
@@ -85,7 +85,7 @@ impl Notices {
     }
 
     /// Queues an event with the fields of its audit record and the line that the user sees. Never blocks.
-    pub fn tell(&mut self, event: &str, fields: &Value, message: &str) {
+    pub fn notify(&mut self, event: &str, fields: &Value, message: &str) {
         if self.worker.waiting_bytes() >= QUEUE_LENGTH_MAX {
             self.lost_count += 1;
             return;
@@ -225,8 +225,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let command = "printf '%s %s %s ' \"$REDRT_EVENT\" \"$REDRT_JOB\" \"$REDRT_MESSAGE\" >> FILE; cat >> FILE";
         let mut notices = notices(&command.replace("FILE", file.path().to_str().unwrap()));
-        notices.tell("replica-lost", &json!({ "replica": "1.0" }), "lost replica 1.0");
-        notices.tell("job-end", &json!({ "exit_code": 0 }), "");
+        notices.notify("replica-lost", &json!({ "replica": "1.0" }), "lost replica 1.0");
+        notices.notify("job-end", &json!({ "exit_code": 0 }), "");
         assert_eq!(end(&notices), None);
         let text = std::fs::read_to_string(file.path()).unwrap();
         let lines: Vec<_> = text.lines().collect();
@@ -240,8 +240,8 @@ mod tests {
     #[test]
     fn a_command_that_fails_is_told_once() {
         let mut notices = notices("echo no such mailbox >&2; exit 3");
-        notices.tell("job-start", &json!({}), "");
-        notices.tell("job-end", &json!({}), "");
+        notices.notify("job-start", &json!({}), "");
+        notices.notify("job-end", &json!({}), "");
         let said = end(&notices).unwrap();
         assert_eq!(said, "--on-event, for job-start: the command ended with exit code 3: no such mailbox");
         assert_eq!(notices.poll_trouble(), None);
@@ -251,8 +251,8 @@ mod tests {
     fn a_command_without_an_end_is_ended_with_the_job() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut notices = notices(&format!("echo $REDRT_EVENT >> {}; sleep 1000", file.path().display()));
-        notices.tell("job-start", &json!({}), "");
-        notices.tell("job-end", &json!({}), "");
+        notices.notify("job-start", &json!({}), "");
+        notices.notify("job-end", &json!({}), "");
         let told = || std::fs::read_to_string(file.path()).unwrap();
         while told().is_empty() {
             std::thread::yield_now();
@@ -270,15 +270,15 @@ mod tests {
         let command =
             format!("test $REDRT_EVENT != first || cat {}; echo $REDRT_EVENTS_LOST >> {}", path("gate"), path("out"));
         let mut notices = notices(&command);
-        notices.tell("first", &json!({}), "");
+        notices.notify("first", &json!({}), "");
         for _ in 0..QUEUE_LENGTH_MAX + 5 {
-            notices.tell("next", &json!({}), "");
+            notices.notify("next", &json!({}), "");
         }
         std::fs::write(path("gate"), "").unwrap();
         while notices.worker.waiting_bytes() >= QUEUE_LENGTH_MAX {
             std::thread::yield_now();
         }
-        notices.tell("last", &json!({}), "");
+        notices.notify("last", &json!({}), "");
         assert_eq!(end(&notices), None);
         let text = std::fs::read_to_string(path("out")).unwrap();
         assert_eq!((text.lines().count(), text.lines().last()), (QUEUE_LENGTH_MAX + 1, Some("6")), "{text}");

@@ -398,7 +398,7 @@ impl Outputs {
     }
 
     /// Adapts to the console that standard output leads to now.
-    pub fn look_at_terminal(&mut self) {
+    pub fn inspect_terminal(&mut self) {
         self.at_terminal = io::stdout().is_terminal();
     }
 

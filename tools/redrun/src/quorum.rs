@@ -103,9 +103,9 @@ impl Quorum {
     }
 
     fn ask_others(&mut self, run: &mut Run<'_>, ledger: &Ledger, places: &[(u64, coordinator_quorum::Place)]) {
-        while let Some(step) = self.notice.look(self.voters.len(), places.len(), || run.fleet.all_know_coordinators()) {
+        while let Some(step) = self.notice.poll(self.voters.len(), places.len(), || run.fleet.all_know_coordinators()) {
             match step {
-                Step::Send(coordinators) => run.fleet.tell_coordinators(coordinators),
+                Step::Send(coordinators) => run.fleet.announce_coordinators(coordinators),
                 Step::Permit => ledger.permit_voters(),
             }
         }

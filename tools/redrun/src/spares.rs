@@ -82,7 +82,7 @@ impl SitePool {
     }
 
     /// Gives the pool an order of the coordinator.
-    pub fn tell(&mut self, order: SiteOrder) {
+    pub fn send(&mut self, order: SiteOrder) {
         let now = self.now();
         if let Some(client) = &mut self.client {
             order.give_to(client, now);

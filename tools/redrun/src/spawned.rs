@@ -263,6 +263,6 @@ fn pass_on(pipe: Option<File>, is_error: bool, standard: &Standard) {
 pub fn relay(console: &mut Console, stream: UnixStream) -> Upwards {
     let upwards: Upwards = Arc::new(Mutex::new(Link::new(stream, None)));
     let above = upwards.clone();
-    console.tell_above(move |line| lock(&above).send(&FromSpawned::Error(line.to_owned())).is_ok());
+    console.report_above(move |line| lock(&above).send(&FromSpawned::Error(line.to_owned())).is_ok());
     upwards
 }

@@ -76,7 +76,7 @@ impl Teller<'_> {
     /// Runs the command of `--on-event` for an event.
     pub(super) fn notify(&mut self, event: &str, fields: &serde_json::Value, message: &str) {
         if let Some(notices) = &mut self.notices {
-            notices.tell(event, fields, message);
+            notices.notify(event, fields, message);
         }
     }
 
@@ -201,7 +201,7 @@ impl Teller<'_> {
     }
 
     /// Reports faults that were not injected. True if there are none: otherwise the job's survival proves nothing.
-    pub(super) fn tell_of_missing_faults(&self, run: &Run<'_>) -> bool {
+    pub(super) fn report_missing_faults(&self, run: &Run<'_>) -> bool {
         let mut is_complete = true;
         let told: BTreeMap<_, _> = run.coordinator.manager().members().statistics().collect();
         // Without replicas messages are not counted.

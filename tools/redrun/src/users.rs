@@ -34,7 +34,7 @@ impl Shell<'_> {
         if let Some(consoles) = &mut self.reach.consoles {
             consoles.runs(self.run.number);
         }
-        mpir::tell_debuggers(&self.run);
+        mpir::notify_debuggers(&self.run);
     }
 
     /// Handles events of consoles. True if there were any.
@@ -59,7 +59,7 @@ impl Shell<'_> {
         let _ = nix::unistd::dup2_stderr(&streams.error);
         self.outputs.standard().lead_to(streams.output, streams.error);
         self.input.attach(self.run.job);
-        self.look_at_terminal();
+        self.inspect_terminal();
     }
 
     fn detach(&mut self) {
@@ -72,14 +72,14 @@ impl Shell<'_> {
             let _ = nix::unistd::dup2_stdout(&nothing);
             let _ = nix::unistd::dup2_stderr(&nothing);
         }
-        self.look_at_terminal();
+        self.inspect_terminal();
         self.reach.consoles.iter_mut().for_each(Consoles::let_go);
     }
 
-    fn look_at_terminal(&mut self) {
-        self.teller.console.look_at_terminal();
+    fn inspect_terminal(&mut self) {
+        self.teller.console.inspect_terminal();
         self.teller.console.allow_status(!self.reach.is_quiet(self.run.job));
-        self.outputs.look_at_terminal();
+        self.outputs.inspect_terminal();
     }
 
     /// Waits until the last lines are written, or the user interrupts. Returns the exit code.
@@ -104,7 +104,7 @@ impl Shell<'_> {
     }
 
     /// Hands the exit code to the console, or to one that attaches within [`END_KEPT`]. Returns it.
-    pub(super) fn tell_end(&mut self, code: i32) -> i32 {
+    pub(super) fn send_end(&mut self, code: i32) -> i32 {
         let since = Instant::now();
         while let Some(consoles) = &mut self.reach.consoles
             && !consoles.end(code)
@@ -194,7 +194,7 @@ impl Shell<'_> {
     }
 
     /// Passes the coordinator's answer on.
-    pub(super) fn tell_answer(&mut self, asker: Asker, outcome: Result<(), job_coordinator::Refused>) {
+    pub(super) fn send_answer(&mut self, asker: Asker, outcome: Result<(), job_coordinator::Refused>) {
         let Some(link) = self.reach.askers.remove(asker) else { return };
         let answer = match outcome {
             Ok(()) => String::new(),

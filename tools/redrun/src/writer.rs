@@ -277,14 +277,14 @@ impl Thread<'_> {
                 let target = &mut self.targets[at];
                 if !std::mem::replace(&mut target.is_closed, true) {
                     let error = io::Error::other("it has changed in redrun's memory since it was agreed on");
-                    self.inbox.tell(Trouble::Failed(at, error));
+                    self.inbox.report(Trouble::Failed(at, error));
                 }
             }
             Piece::Bytes { target, is_of_job, bytes, .. } => {
-                self.look();
+                self.show_kept();
                 self.with_cursor(target, |thread| thread.write(target, is_of_job, &bytes));
             }
-            Piece::Look => self.look(),
+            Piece::Look => self.show_kept(),
             Piece::Settle(target) => self.settle(target),
             Piece::Status(lines) => {
                 if !self.status.is_shown() && !lines.is_empty() {
@@ -318,7 +318,7 @@ impl Thread<'_> {
             };
             rest = &rest[count..];
             if !rest.is_empty() {
-                self.look();
+                self.show_kept();
             }
         }
     }
@@ -339,7 +339,7 @@ impl Thread<'_> {
                 Ok(count) => {
                     self.inbox.moved();
                     if waits {
-                        self.inbox.tell(Trouble::GoesOn(at));
+                        self.inbox.report(Trouble::GoesOn(at));
                     }
                     target.ends_line = !target.is_terminal || bytes[..count].ends_with(b"\n");
                     return count;
@@ -357,19 +357,19 @@ impl Thread<'_> {
                         outlet.record_no_reader();
                     } else {
                         target.is_closed = true;
-                        self.inbox.tell(Trouble::Closed(at));
+                        self.inbox.report(Trouble::Closed(at));
                     }
                     return 0;
                 }
                 Err(error) if self.on_error == OnOutputError::Wait => {
                     if !std::mem::replace(&mut waits, true) {
-                        self.inbox.tell(Trouble::Waits(at, error.into()));
+                        self.inbox.report(Trouble::Waits(at, error.into()));
                     }
                     thread::sleep(RETRY_INTERVAL);
                 }
                 Err(error) => {
                     target.is_closed = true;
-                    self.inbox.tell(Trouble::Failed(at, error.into()));
+                    self.inbox.report(Trouble::Failed(at, error.into()));
                     return 0;
                 }
             }
@@ -404,7 +404,7 @@ impl Thread<'_> {
     }
 
     /// Applies changes of the outlet, then shows kept output up to a piece whose target leads nowhere.
-    fn look(&mut self) {
+    fn show_kept(&mut self) {
         if self.outlet.is_none() {
             return;
         }
@@ -414,7 +414,7 @@ impl Thread<'_> {
                 Ok(Some(piece)) => (piece.target, piece.is_of_job, piece.bytes.clone()),
                 Ok(None) => break,
                 Err(error) => {
-                    self.inbox.tell(Trouble::Failed(0, error));
+                    self.inbox.report(Trouble::Failed(0, error));
                     self.kept = Kept::new(self.targets.len());
                     break;
                 }
@@ -439,13 +439,13 @@ impl Thread<'_> {
 
     /// Shows all kept output after the job's end. Blocks until a console takes it.
     fn show_the_rest(&mut self) {
-        self.look();
+        self.show_kept();
         while !self.kept.is_empty() {
             match &self.outlet {
                 Some(outlet) => outlet.wait(None),
                 None => return,
             }
-            self.look();
+            self.show_kept();
         }
     }
 
@@ -456,7 +456,7 @@ impl Thread<'_> {
         let closed = file.as_fd().try_clone_to_owned().map(|copy| nix::unistd::close(copy.into_raw_fd()));
         if let Ok(Err(error)) = closed {
             target.is_closed = true;
-            self.inbox.tell(Trouble::Failed(at, error.into()));
+            self.inbox.report(Trouble::Failed(at, error.into()));
         }
     }
 }

@@ -63,8 +63,8 @@ impl Looks {
         self.wake.as_fd()
     }
 
-    /// Looks at a host as soon as a thread may start.
-    pub fn look(&mut self, spare: Spare) {
+    /// Inspects a host as soon as a thread may start.
+    pub fn inspect(&mut self, spare: Spare) {
         self.waiting.push_back(spare);
         self.begin();
     }
@@ -89,11 +89,11 @@ impl Looks {
             let look = move || {
                 let found = command.and_then(|command| ask(command, time_max));
                 let found = found.map_err(|error| Unseen::Said(format!("{error:#}")));
-                tell(&found_by, &waker, Look { host, found });
+                report(&found_by, &waker, Look { host, found });
             };
             if let Err(error) = std::thread::Builder::new().spawn(look) {
                 let found = Err(Unseen::NoThread(error.raw_os_error().unwrap_or_default()));
-                tell(&self.sender, &self.waker, Look { host: spare.name, found });
+                report(&self.sender, &self.waker, Look { host: spare.name, found });
             }
         }
     }
@@ -112,7 +112,7 @@ impl Looks {
 }
 
 /// Sends the result and wakes the server's poll.
-fn tell(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
+fn report(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
     if sender.send(look).is_ok() {
         let _ = waker.write(&[0]);
     }

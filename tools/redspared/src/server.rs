@@ -404,7 +404,7 @@ impl<'a> Server<'a> {
         while let Some(output) = self.pool.poll_output() {
             match output {
                 Output::Store(change) => changes.push(change),
-                Output::Look(spare) => self.looks.look(spare),
+                Output::Look(spare) => self.looks.inspect(spare),
                 Output::Granted(ticket, lease) => {
                     self.say(&format!("host {}: lease {} to job {}", lease.spare.name, lease.id, lease.job));
                     if let Some((link, number)) = self.tickets.remove(&ticket) {

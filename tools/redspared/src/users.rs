@@ -57,7 +57,7 @@ impl Users {
         let bell = background_worker::bell()?;
         let worker = Worker::start("munge", bell.clone(), 0, move |inbox: &Inbox<Claim, _>| {
             while let Some((link, job, sealed)) = inbox.next() {
-                inbox.tell((link, user_of(&munge, job, &sealed)));
+                inbox.report((link, user_of(&munge, job, &sealed)));
             }
         })?;
         Ok(Self { authority, munge: worker, bell, proving: BTreeMap::new() })

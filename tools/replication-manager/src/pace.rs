@@ -108,7 +108,7 @@ impl PaceWatch {
 
     /// Records a question to all these replicas.
     pub fn asked(&mut self, now: Duration, live: &[ReplicaId]) {
-        self.look(now);
+        self.discount_standstill(now);
         for replica in live {
             let stand = self.stands.entry(*replica).or_insert(Stand::new(now, 0));
             stand.asked.get_or_insert(now);
@@ -117,7 +117,7 @@ impl PaceWatch {
 
     /// Records the number of MPI calls that a replica's main thread has begun.
     pub fn heard(&mut self, now: Duration, replica: ReplicaId, calls: u64) {
-        self.look(now);
+        self.discount_standstill(now);
         let new = Stand::new(now, calls);
         let stand = self.stands.entry(replica).or_insert(new);
         if stand.calls != calls {
@@ -158,7 +158,7 @@ impl PaceWatch {
     /// The live replicas that lag and were not reported. Each is reported once, until it moves or more siblings are
     /// ahead. `due` is the latest time of the next look.
     pub fn laggards(&mut self, now: Duration, due: Duration, live: &[ReplicaId]) -> Vec<Laggard> {
-        self.look(now);
+        self.discount_standstill(now);
         self.due = due;
         let found: Vec<_> = live.iter().filter_map(|replica| self.judge(now, *replica, live)).collect();
         let is_news = |laggard: &Laggard| {
@@ -206,7 +206,7 @@ impl PaceWatch {
     }
 
     /// Discounts time in which this process stood still, and could not receive answers.
-    fn look(&mut self, now: Duration) {
+    fn discount_standstill(&mut self, now: Duration) {
         let gap = now.saturating_sub(self.due);
         if gap > GAP_MAX {
             for stand in self.stands.values_mut() {

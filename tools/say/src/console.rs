@@ -50,12 +50,12 @@ impl Console {
             above: None,
             is_silent: false,
         };
-        console.look_at_terminal();
+        console.inspect_terminal();
         console
     }
 
     /// Checks again if standard error is a terminal.
-    pub fn look_at_terminal(&self) {
+    pub fn inspect_terminal(&self) {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         self.coloured.set(wanted && stderr().is_terminal());
     }
@@ -67,7 +67,7 @@ impl Console {
     }
 
     /// From now on errors go to `above` first; the user sees those it does not take.
-    pub fn tell_above(&mut self, above: impl Fn(&str) -> bool + 'static) {
+    pub fn report_above(&mut self, above: impl Fn(&str) -> bool + 'static) {
         self.above = Some(Box::new(above));
     }
 

@@ -219,13 +219,13 @@ impl Checkpoints {
         match (work, answer) {
             (StoreWork::Open { .. }, StoreAnswer::Opened(opened)) => self.opened(number, *opened, sources, seen),
             (StoreWork::Open { .. }, StoreAnswer::Failed(why)) => {
-                self.tell(generation, StoreNews::Failed(StoreFailure::NoPlace(why)));
+                self.announce(generation, StoreNews::Failed(StoreFailure::NoPlace(why)));
             }
             (StoreWork::Commit(_), StoreAnswer::Kept(kept)) => self.kept(kept, seen),
             (StoreWork::Commit(_), StoreAnswer::Failed(why)) => self.not_kept(generation, why),
             (StoreWork::Drop(_), StoreAnswer::Dropped(kept)) => {
                 kept.into_iter().for_each(|kept| self.kept(kept, seen));
-                self.tell(generation, StoreNews::Dropped);
+                self.announce(generation, StoreNews::Dropped);
             }
             (StoreWork::FindOlder(_), StoreAnswer::Found { kept, passed_over }) => {
                 self.effects.push_back(Effect::Found(kept, passed_over));
@@ -251,7 +251,7 @@ impl Checkpoints {
             }
             Stage::Uploading(uploading) => match uploading.handle(host, step, seen) {
                 Heard::Nothing => {}
-                Heard::Moved => self.tell(generation, StoreNews::Moving),
+                Heard::Moved => self.announce(generation, StoreNews::Moving),
                 Heard::Void(why) => self.not_kept(generation, why),
             },
             Stage::Opening(_) | Stage::Writing(_) | Stage::Committing => {}
@@ -384,7 +384,7 @@ impl Checkpoints {
         }
         self.sealed_key.clone_from(&opened.sealed_key);
         attempt.stage = Stage::Writing(Box::new(opened));
-        self.tell(generation, StoreNews::Opened);
+        self.announce(generation, StoreNews::Opened);
     }
 
     fn commit_when_done(&mut self, seen: Seen<'_>) {
@@ -420,7 +420,7 @@ impl Checkpoints {
         if self.newest().is_none_or(|newest| newest.manifest.generation < generation) {
             self.newest = Some(kept);
         }
-        self.tell(generation, StoreNews::Committed);
+        self.announce(generation, StoreNews::Committed);
     }
 
     /// The processes of a life that began with a checkpoint have met: hosts that were not part of the job when it was
@@ -461,10 +461,10 @@ impl Checkpoints {
     fn not_kept(&mut self, generation: Generation, why: String) {
         // The replication manager gives the attempt up too, and has what is left removed.
         self.attempt.take_if(|attempt| attempt.generation == generation);
-        self.tell(generation, StoreNews::Failed(StoreFailure::NotKept(why)));
+        self.announce(generation, StoreNews::Failed(StoreFailure::NotKept(why)));
     }
 
-    fn tell(&mut self, generation: Generation, news: StoreNews) {
+    fn announce(&mut self, generation: Generation, news: StoreNews) {
         self.effects.push_back(Effect::News(generation, news));
     }
 }

@@ -22,7 +22,7 @@ fn mebibytes(bytes: u64) -> f64 {
 }
 
 /// Sign and colour of a state. The sign is enough without colours.
-fn look(state: &str) -> (char, Color) {
+fn mark(state: &str) -> (char, Color) {
     match state {
         "running" | "alive" => ('●', Color::Green),
         "lost" | "retired" | "dead" => ('✗', Color::Red),
@@ -65,7 +65,7 @@ pub fn draw(frame: &mut Frame<'_>, screen: &Screen, is_coloured: bool) {
         .hosts
         .iter()
         .map(|host| {
-            let (sign, colour) = look(&host.state);
+            let (sign, colour) = mark(&host.state);
             let text = format!(" {:<18} {:>4} {}", host.host, host.processes, host.state);
             Line::from(vec![styled(sign.to_string(), colour, is_coloured), text.into()])
         })
@@ -134,7 +134,7 @@ fn rank_line(rank: &Rank, holds: bool, selected: Option<usize>, is_coloured: boo
         styled(if holds { "*" } else { " " }.to_owned(), Color::Yellow, is_coloured),
     ];
     for (at, replica) in rank.replicas.iter().enumerate() {
-        let (sign, colour) = look(&replica.state);
+        let (sign, colour) = mark(&replica.state);
         let mut span = styled(sign.to_string(), colour, is_coloured);
         let text = format!(" {} {} {}", replica.replica, replica.host, replica.state);
         let mut text = Span::raw(format!("{text:<REPLICA_WIDTH$.REPLICA_WIDTH$}"));

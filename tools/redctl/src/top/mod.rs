@@ -45,7 +45,7 @@ pub fn run(wanted: Option<&str>) -> Result<()> {
     let found = Arc::new(running_jobs::find(wanted)?);
     let (tell, news) = mpsc::channel();
     let (asks, of_asks) = (found.clone(), tell.clone());
-    thread::Builder::new().name("redctl-look".into()).spawn(move || look(&asks, &of_asks))?;
+    thread::Builder::new().name("redctl-look".into()).spawn(move || poll(&asks, &of_asks))?;
     let mut terminal = ratatui::try_init().context("Failed to use the terminal")?;
     let outcome = serve(&mut terminal, &found, &tell, &news);
     ratatui::restore();
@@ -53,7 +53,7 @@ pub fn run(wanted: Option<&str>) -> Result<()> {
 }
 
 /// Asks for the status once a second, until the receiver is gone.
-fn look(found: &Found, tell: &Sender<News>) {
+fn poll(found: &Found, tell: &Sender<News>) {
     loop {
         let news = match Status::of(found) {
             Ok(status) => News::Status(Box::new(status)),

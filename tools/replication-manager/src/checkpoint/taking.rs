@@ -87,8 +87,8 @@ impl CheckpointWatch {
         deadline.filter(|deadline| !facts.course.is_ending() && *deadline > facts.now)
     }
 
-    /// Tells the user once that a checkpoint is wanted and that it waits for processes to call `MPI_Init`.
-    fn tell_of_start(&mut self, facts: Facts<'_>, out: &mut Effects) {
+    /// Reports to the user once that a checkpoint is wanted and that it waits for processes to call `MPI_Init`.
+    fn report_start(&mut self, facts: Facts<'_>, out: &mut Effects) {
         let may_start = !facts.course.have_met() && !facts.course.is_ending();
         if may_start && self.start_deadline().is_some_and(|deadline| facts.now >= deadline) {
             self.told_of_start = true;
@@ -108,7 +108,7 @@ impl CheckpointWatch {
         out: &mut Effects,
     ) {
         if !facts.course.is_under_way() {
-            return self.tell_of_start(facts, out);
+            return self.report_start(facts, out);
         }
         if let Some(next) = self.late(facts.now) {
             self.follow(facts, next, out);

@@ -72,9 +72,9 @@ impl Copies {
     }
 
     /// Reports once for each rank that no copy of it stands ready.
-    pub(super) fn tell_not_held(&mut self, rank: VirtualRank, why: NotHeld, out: &mut Effects) {
+    pub(super) fn report_not_held(&mut self, rank: VirtualRank, why: NotHeld, out: &mut Effects) {
         if let Some(holding) = &mut self.holding {
-            holding.tell(rank, why, out);
+            holding.report(rank, why, out);
         }
     }
 
@@ -89,7 +89,7 @@ impl Copies {
         }
         holding.rest(facts.now, rank);
         needless.into_iter().for_each(|place| self.want_no_more(facts, place, out));
-        self.tell_not_held(rank, why, out);
+        self.report_not_held(rank, why, out);
     }
 
     /// Lets in the copies of this rank that stand ready, because two replicas differ and `asker` waits. If there are

@@ -182,7 +182,7 @@ impl Clones {
     /// Drops the clone of a copy that was in the view.
     pub(super) fn forget(&mut self, id: CloneId, out: &mut Effects) {
         if self.attempts.remove(&id).is_some() {
-            self.tell_pins(out);
+            self.send_pins(out);
         }
     }
 
@@ -203,7 +203,7 @@ impl Clones {
             None => {}
         }
         if attempt.is_awaited() {
-            self.tell_pins(out);
+            self.send_pins(out);
         }
         if !attempt.is_joining() {
             order(attempt.source_host, id, CloneOrder::Abandon, out);
@@ -283,11 +283,11 @@ impl Clones {
         let Some(attempt) = self.attempts.values_mut().find(can_be_cut) else { return };
         let live = facts.members.live().map(|(replica, _)| replica).collect();
         attempt.stage = Stage::Pinning { missing: live, since: facts.now };
-        self.tell_pins(out);
+        self.send_pins(out);
     }
 
     /// Sends all processes the complete list of newcomers for which they are to keep messages beyond the view.
-    fn tell_pins(&self, out: &mut Effects) {
+    fn send_pins(&self, out: &mut Effects) {
         let kept = self.attempts.values().filter(|attempt| attempt.is_awaited());
         let (ready, awaited): (Vec<_>, Vec<_>) = kept.partition(|attempt| attempt.stage == Stage::Held);
         let places = |attempts: Vec<&Attempt>| attempts.into_iter().map(|attempt| attempt.newcomer.replica).collect();
@@ -333,7 +333,7 @@ impl Clones {
         attempt.stage = Stage::Held;
         attempt.missing.failure_count = 0;
         let Newcomer { replica, source, .. } = attempt.newcomer;
-        self.tell_pins(out);
+        self.send_pins(out);
         out.report(Report::CopyHeld { replica, source });
     }
 
@@ -391,7 +391,7 @@ impl Clones {
         if are_to_judge {
             // Pins of others may have been set after the cut. The arbiter must know them before it hears from replicas
             // in the view, or it would release messages that those newcomers still need.
-            self.tell_pins(out);
+            self.send_pins(out);
         }
         out.send(ToDaemon::Cards(new_cards));
         out.send(ToDaemon::View(view.clone()));
@@ -399,7 +399,7 @@ impl Clones {
             self.attempts.get_mut(id).expect("it was just admitted").stage = Stage::Joining;
         }
         // The copy has received no pins since its cut.
-        self.tell_pins(out);
+        self.send_pins(out);
         if !are_to_judge {
             self.pin_next(facts, out);
         }
@@ -412,12 +412,12 @@ impl Clones {
         let attempt = self.attempts.remove(&id).expect("it was just found");
         out.copy(CopyEffect::InStep(replica));
         out.output(Output::Place(PlaceOrder::Succeeded(attempt.number)));
-        self.tell_pins(out);
+        self.send_pins(out);
         let (recovered, source_host) = (attempt.recovered(facts.now), attempt.source_host);
         let is_told_of = attempt.cost.is_some() || attempt.source_has_ended || !hosts.is_alive(source_host);
         self.untold.insert(id, Unreported { recovered, source_host });
         if is_told_of {
-            self.tell_recovered(|untold| untold.recovered.replica == replica, out);
+            self.report_recovered(|untold| untold.recovered.replica == replica, out);
         }
     }
 
@@ -431,12 +431,12 @@ impl Clones {
         if let Some(untold) = self.untold.get_mut(&id).filter(|untold| untold.source_host == host) {
             untold.recovered.cost = cost;
             let replica = untold.recovered.replica;
-            self.tell_recovered(|untold| untold.recovered.replica == replica, out);
+            self.report_recovered(|untold| untold.recovered.replica == replica, out);
         }
     }
 
     /// Reports copies in step, with their cost if it is known.
-    pub(super) fn tell_recovered(&mut self, which: impl Fn(&Unreported) -> bool, out: &mut Effects) {
+    pub(super) fn report_recovered(&mut self, which: impl Fn(&Unreported) -> bool, out: &mut Effects) {
         for (_, untold) in self.untold.extract_if(.., |_, untold| which(untold)) {
             out.report(Report::Recovered(untold.recovered));
         }

@@ -168,7 +168,7 @@ impl Copies {
         let Some((replica, missing)) = self.needs.asked(number) else { return };
         let purpose = missing.purpose;
         if purpose == Purpose::Arbitration {
-            return self.tell_not_held(replica.rank, NotHeld::NoPlace(why), out);
+            return self.report_not_held(replica.rank, NotHeld::NoPlace(why), out);
         }
         // A copy that stands ready to judge makes room.
         let ready = self.clones.to_judge().next().map(|attempt| attempt.newcomer.replica.rank);
@@ -210,7 +210,7 @@ impl Copies {
     }
 
     /// Reports once in a job that places stay empty because their ranks share memory.
-    pub(super) fn tell_of_planes(&mut self, facts: Facts<'_>, out: &mut Effects) {
+    pub(super) fn report_planes(&mut self, facts: Facts<'_>, out: &mut Effects) {
         if self.was_told_of_planes {
             return;
         }

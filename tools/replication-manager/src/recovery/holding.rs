@@ -82,7 +82,7 @@ impl Holding {
     }
 
     /// Reports once for each rank that no copy of it stands ready.
-    pub fn tell(&mut self, rank: VirtualRank, why: NotHeld, out: &mut Effects) {
+    pub fn report(&mut self, rank: VirtualRank, why: NotHeld, out: &mut Effects) {
         if self.told.insert(rank) {
             out.report(Report::NotHeld { rank, why });
         }

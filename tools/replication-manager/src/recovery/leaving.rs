@@ -88,7 +88,7 @@ impl Copies {
         let Some(number) = self.hosts.lose(name) else { return };
         self.needs.lose_host(number, |replica| facts.members.host_of(replica));
         self.give_up_on_host(facts, number, &CloneFailure::HostLost, out);
-        self.clones.tell_recovered(|untold| untold.source_host == number, out);
+        self.clones.report_recovered(|untold| untold.source_host == number, out);
         self.cancel_moves_to(facts, number, out);
     }
 

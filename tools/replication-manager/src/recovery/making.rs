@@ -129,7 +129,7 @@ impl Copies {
         self.needs.add(replica, missing);
         // Arbiters are tried again and again, but their failure is reported once.
         if is_for_judging {
-            return self.tell_not_held(replica.rank, NotHeld::Clone(why.clone()), out);
+            return self.report_not_held(replica.rank, NotHeld::Clone(why.clone()), out);
         }
         if !is_told {
             let host = self.hosts.name(attempt.host).to_owned();

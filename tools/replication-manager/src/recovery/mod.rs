@@ -208,7 +208,7 @@ impl Copies {
         for id in self.clones.all().map(|(id, _)| id).collect::<Vec<_>>() {
             self.clones.withdraw(facts, id, None, out);
         }
-        self.clones.tell_recovered(|_| true, out);
+        self.clones.report_recovered(|_| true, out);
     }
 
     /// Does a part of all that is due by now. Copies are not begun unless they `may_begin`.
@@ -229,7 +229,7 @@ impl Copies {
             Part::Departures => self.let_leave(facts, out),
             Part::Copies => {
                 self.hold_copies(facts, out);
-                self.tell_of_planes(facts, out);
+                self.report_planes(facts, out);
                 if may_begin {
                     self.fill_places(facts, out);
                 }
