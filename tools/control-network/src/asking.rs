@@ -1,18 +1,20 @@
 //! Questions to hosts on which no daemon runs: a program of redrt is started there, and what it prints is the answer.
 
 use super::launcher::{dies_with_this, shell_on};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use redrt_wire::daemon::HostName;
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 /// Limit for the hosts that are asked at a time.
 const ASKED_COUNT_MAX: usize = 32;
+/// Limit for the length of an answer: that of a hundred thousand processes' manifests.
+pub const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// The way to a host.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +37,7 @@ pub fn ask(
     let mut answers = Vec::new();
     for some in hosts.chunks(ASKED_COUNT_MAX) {
         answers.extend(std::thread::scope(|scope| {
-            let ask = |host, words| scope.spawn(move || run(&mut command(way, host, words)?, input, limit));
+            let ask = |host, words| scope.spawn(move || ask_one(&mut command(way, host, words)?, input, limit));
             let asked: Vec<_> = some.iter().map(|(host, words)| ask(host, words)).collect();
             asked.into_iter().map(|one| one.join().expect("asking does not panic")).collect::<Vec<_>>()
         }));
@@ -60,11 +62,53 @@ fn command(way: Way<'_>, host: &HostName, words: &[OsString]) -> Result<Command>
     }
 }
 
-fn run(command: &mut Command, input: Option<&str>, limit: Option<Duration>) -> Result<Vec<u8>> {
+fn ask_one(command: &mut Command, input: Option<&str>, limit: Option<Duration>) -> Result<Vec<u8>> {
+    answer_of(command, input, limit).map_err(|why| match why {
+        NoAnswer::Failed { .. } => anyhow!("it cannot be asked: {why}"),
+        why => why.into(),
+    })
+}
+
+/// The reason for which a command has given no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// It cannot be started.
+    #[error("Failed to run {program}: {error}")]
+    NotStarted {
+        /// Name of the program.
+        program: String,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// It has not ended in time, and is ended.
+    #[error("it does not answer")]
+    Late,
+    /// It prints more than [`ANSWER_BYTES_MAX`], and is ended.
+    #[error("its answer has more than {ANSWER_BYTES_MAX} bytes")]
+    TooLong,
+    /// It has failed.
+    #[error("{}", said.as_deref().unwrap_or("it has said nothing"))]
+    Failed {
+        /// Last line of its standard error, if there is one.
+        said: Option<String>,
+    },
+    /// Its output cannot be read.
+    #[error("its answer cannot be read: {0}")]
+    Unread(#[from] io::Error),
+}
+
+/// Runs a command to its end, with this standard input, and returns what it prints. One that takes longer than `limit`
+/// is ended, with all processes that it has started.
+pub fn answer_of(
+    command: &mut Command,
+    input: Option<&str>,
+    limit: Option<Duration>,
+) -> std::result::Result<Vec<u8>, NoAnswer> {
     // A launcher may start others, which hold its output open.
     dies_with_this(command);
     let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.with_context(|| format!("Failed to run {}", command.get_program().display()))?;
+    let program = || command.get_program().display().to_string();
+    let mut child = spawned.map_err(|error| NoAnswer::NotStarted { program: program(), error })?;
     if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
         // A process that has failed already reports its reason.
         let _ = pipe.write_all(input.as_bytes());
@@ -72,34 +116,40 @@ fn run(command: &mut Command, input: Option<&str>, limit: Option<Duration>) -> R
     let (mut answer, mut errors) = (Vec::new(), Vec::new());
     let (output, error) = (child.stdout.take(), child.stderr.take());
     let (has_ended, ends) = mpsc::channel::<()>();
-    // The child is reaped after that thread has ended, so its number is its own.
+    // The child is reaped after that thread has ended, so its number is its own. It may have ended meanwhile.
     let pid = Pid::from_raw(child.id().cast_signed());
+    let end = move || {
+        let _ = killpg(pid, Signal::SIGKILL);
+    };
     let is_late = std::thread::scope(|scope| {
         let watch = scope.spawn(move || {
             let is_late = limit.is_some_and(|limit| ends.recv_timeout(limit) == Err(RecvTimeoutError::Timeout));
             if is_late {
-                // It may have ended meanwhile.
-                let _ = killpg(pid, Signal::SIGKILL);
+                end();
             }
             is_late
         });
-        let read = scope.spawn(|| error.map(|mut error| error.read_to_end(&mut errors)));
-        let got = output.map(|mut output| output.read_to_end(&mut answer));
+        let read = scope.spawn(|| error.map(|error| error.take(ANSWER_BYTES_MAX).read_to_end(&mut errors)));
+        let got = output.map(|output| output.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut answer));
+        if answer.len() as u64 > ANSWER_BYTES_MAX {
+            end();
+        }
         let told = read.join().expect("reading does not panic");
         drop(has_ended);
         let is_late = watch.join().expect("waiting does not panic");
         got.into_iter().chain(told).find_map(Result::err).map_or(Ok(is_late), Err)
     });
-    let is_late = is_late.context("Failed to hear of a host")?;
-    let status = child.wait().context("Failed to hear of a host")?;
-    if is_late {
-        bail!("it does not answer");
+    let status = child.wait();
+    match (is_late?, status?.success()) {
+        (true, _) => Err(NoAnswer::Late),
+        _ if answer.len() as u64 > ANSWER_BYTES_MAX => Err(NoAnswer::TooLong),
+        (_, true) => Ok(answer),
+        (_, false) => {
+            let said = String::from_utf8_lossy(&errors);
+            let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty());
+            Err(NoAnswer::Failed { said: last.map(|line| say::shown(line).to_string()) })
+        }
     }
-    if !status.success() {
-        let said = String::from_utf8_lossy(&errors).into_owned();
-        bail!("it cannot be asked: {}", say::shown(said.trim().lines().last().unwrap_or("it has said nothing")));
-    }
-    Ok(answer)
 }
 
 #[cfg(test)]
@@ -107,7 +157,7 @@ mod tests {
     use super::*;
 
     fn asked(line: &str, input: Option<&str>, limit: Option<Duration>) -> Result<Vec<u8>> {
-        run(Command::new("sh").args(["-c", line]), input, limit)
+        ask_one(Command::new("sh").args(["-c", line]), input, limit)
     }
 
     #[test]
@@ -123,5 +173,7 @@ mod tests {
         let why = asked("sleep 1000; true", None, Some(Duration::from_millis(100))).unwrap_err().to_string();
         assert_eq!(why, "it does not answer");
         assert!(asked("true", None, Some(Duration::from_secs(1000))).is_ok());
+        let why = asked("yes", None, Some(Duration::from_secs(1000))).unwrap_err().to_string();
+        assert!(why.contains("more than"), "{why}");
     }
 }

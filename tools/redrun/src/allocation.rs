@@ -4,19 +4,17 @@
 //! under a coordinator on another node, but the script's end never comes: the nodes that are left would stand idle
 //! until the time limit.
 
+use control_network::asking::answer_of;
 use control_network::launcher::STEP_VARIABLE;
-use host_processes::open_pidfd;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::Pid;
 use say::Console;
 use std::io;
-use std::os::fd::AsFd;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 /// Exit code of a job that can be resumed.
 const TO_BE_RESUMED: i32 = 75;
-/// Time for a command of Slurm, in milliseconds. Its controller may be busy with the lost node.
-const COMMAND_MS_MAX: u16 = 60_000;
+/// Time for a command of Slurm. Its controller may be busy with the lost node.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// An allocation without its batch script.
 #[derive(PartialEq, Eq, Debug)]
@@ -91,21 +89,11 @@ impl Abandoned {
     }
 }
 
-/// Runs a command to its end, and returns what it prints.
+/// Runs a command of Slurm, and returns what it prints.
 fn run(words: &[&str]) -> io::Result<String> {
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| io::Error::other(format!("{}: {error}", words[0])))?;
-    let ends = open_pidfd(Pid::from_raw(child.id() as i32))?;
-    if poll(&mut [PollFd::new(ends.as_fd(), PollFlags::POLLIN)], PollTimeout::from(COMMAND_MS_MAX))? == 0 {
-        child.kill()?;
-    }
-    let Output { status, stdout, stderr } = child.wait_with_output()?;
-    if status.success() {
-        return Ok(String::from_utf8_lossy(&stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&stderr);
-    Err(io::Error::other(format!("{}: {status}: {}", words.join(" "), said.lines().next().unwrap_or_default())))
+    let answer = answer_of(Command::new(words[0]).args(&words[1..]), None, Some(COMMAND_TIME_MAX));
+    let why = |why| io::Error::other(format!("{}: {why}", words.join(" ")));
+    answer.map(|printed| String::from_utf8_lossy(&printed).into_owned()).map_err(why)
 }
 
 #[cfg(test)]
@@ -143,7 +131,7 @@ mod tests {
     fn a_command_that_fails_says_why() {
         assert_eq!(run(&["echo", "7.0"]).unwrap(), "7.0\n");
         let why = run(&["sh", "-c", "echo no such job >&2; exit 3"]).unwrap_err().to_string();
-        assert!(why.contains("exit status: 3: no such job"), "{why}");
+        assert!(why.starts_with("sh -c ") && why.ends_with(": no such job"), "{why}");
         assert!(run(&["/nowhere/scancel"]).unwrap_err().to_string().contains("/nowhere/scancel"));
     }
 }

@@ -3,28 +3,25 @@
 //! Each look has a thread of its own, and a few run at a time. The result arrives through a descriptor that can be
 //! polled.
 
-use anyhow::{Context, Result, bail};
-use control_network::launcher::{dies_with_this, shell_on};
+use anyhow::{Result, anyhow, bail};
+use control_network::asking::{NoAnswer, answer_of};
+use control_network::launcher::shell_on;
 use control_network::launchers;
 use host_addresses::is_own_name;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use redrt_wire::daemon::HostName;
 use spare_pool::{Facts, Spare, Unseen};
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const AT_ONCE_MAX: usize = 32;
-/// The answer has the processor's flags and a few numbers, far below this.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Result of a look.
 pub struct Look {
@@ -120,56 +117,14 @@ fn report(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
 
 /// Runs the command and parses its output.
 fn ask(mut command: Command, time_max: Duration) -> Result<Facts> {
-    let deadline = Instant::now() + time_max;
-    let mut said = tempfile::tempfile().context("Failed to make a temporary file")?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::from(said.try_clone()?));
-    dies_with_this(&mut command);
-    let shown = command.get_program().display().to_string();
-    let mut child = command.spawn().with_context(|| format!("Failed to run {shown}"))?;
-    let mut output = child.stdout.take().context("it has no standard output")?;
-    let printed = read_all(&mut output, deadline);
-    // The command is of no more use: it has printed everything, or nothing in time.
-    let _ = child.kill();
-    let _ = child.wait();
-    let Some(printed) = printed? else { bail!("no answer in {} s", time_max.as_secs_f32()) };
-    match serde_json::from_slice(&printed) {
-        Ok(facts) => Ok(facts),
-        Err(_) => bail!(
-            "{}",
-            last_words(&mut said).unwrap_or_else(|| "redrtd --probe printed nothing that makes sense".into())
-        ),
+    let nonsense = || "redrtd --probe printed nothing that makes sense";
+    match answer_of(&mut command, None, Some(time_max)) {
+        Ok(printed) => serde_json::from_slice(&printed).map_err(|_| anyhow!(nonsense())),
+        Err(NoAnswer::Late) => bail!("no answer in {} s", time_max.as_secs_f32()),
+        Err(NoAnswer::Failed { said: Some(said) }) => bail!("{}", said.trim_start_matches("redrtd: ")),
+        Err(NoAnswer::Failed { said: None }) => bail!(nonsense()),
+        Err(why) => Err(why.into()),
     }
-}
-
-/// Reads until end of file; `None` if the end does not come in time.
-fn read_all(output: &mut (impl Read + AsFd), deadline: Instant) -> Result<Option<Vec<u8>>> {
-    let mut all = Vec::new();
-    let mut part = vec![0; 64 << 10];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut fds = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
-        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
-            Ok(0) => return Ok(None),
-            Err(nix::errno::Errno::EINTR) => continue,
-            result => drop(result?),
-        }
-        match output.read(&mut part)? {
-            0 => return Ok(Some(all)),
-            count => all.extend_from_slice(&part[..count]),
-        }
-        if all.len() > ANSWER_BYTES_MAX {
-            bail!("redrtd --probe printed more than {ANSWER_BYTES_MAX} bytes");
-        }
-    }
-}
-
-fn last_words(said: &mut File) -> Option<String> {
-    said.seek(SeekFrom::Start(0)).ok()?;
-    let mut text = Vec::new();
-    said.take(4096).read_to_end(&mut text).ok()?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
-    Some(line.trim_start_matches("redrtd: ").to_owned())
 }
 
 #[cfg(test)]
