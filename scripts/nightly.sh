@@ -21,7 +21,9 @@ for suite in mpi4py-tests binaries rsmpi-tests; do
 done
 scripts/path-seeds.sh 100000 "$((seed % 100000 * 100000))" || failed=1
 scripts/old-kernel.sh cargo test --locked -p cloner-tests --test clones -- --skip soft_dirty || failed=1
+# NFS has no files without a name (O_TMPFILE), and soft-dirty bits show more pages as written than were.
 scripts/old-kernel.sh --nfs cargo test --locked -p redrt-tests --test processes -- --test-threads 1 \
+    --skip a_file_without_a_name --skip later_checkpoints_of_a_quiet_program \
     undo:: shared_files:: checkpoints:: chains:: || failed=1
 scripts/chaos.sh "$seconds" "$seed" || failed=1
 cargo run --quiet --locked -p redrt-tests --bin redrt-calm -- --seconds "$seconds" --seed "$seed" || failed=1
