@@ -103,6 +103,7 @@ chmod 755 "$work/first/init"
 
 {
     export -p
+    echo export REDRT_SLOWNESS=10
     cat <<'BEGIN'
 hostname old-kernel
 busybox ip link set lo up

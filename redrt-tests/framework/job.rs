@@ -1,5 +1,6 @@
 //! One job: its command, its run and its outcome.
 
+use crate::breadth::slowness;
 use crate::lab::{self, Lab};
 use crate::marked::{MARK, kill_marked, marked};
 use crate::memory::MemoryGroup;
@@ -199,7 +200,7 @@ impl Job {
         self
     }
 
-    /// Stops the job as hung after this time instead of a minute.
+    /// Stops the job as hung after this time instead of two minutes.
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -270,7 +271,7 @@ impl Job {
             command: self.command(),
             place: self.place,
             records: self.environment.into_iter().find(|(name, _)| name == OWN.0),
-            limit: self.limit,
+            limit: self.limit * slowness(),
             mark,
             files,
             audit,

@@ -22,7 +22,7 @@ mod programs;
 pub mod quorum;
 mod random;
 
-pub use breadth::breadth;
+pub use breadth::{breadth, slowness};
 pub use browser::Browser;
 pub use disk::Disk;
 pub use job::{Ended, Job, Mismatch, Running, parent, report};
