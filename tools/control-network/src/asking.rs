@@ -3,6 +3,7 @@
 use super::launcher::{dies_with_this, shell_on};
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use redrt_wire::daemon::HostName;
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use std::time::Duration;
 /// Limit for the hosts that are asked at a time.
 const ASKED_COUNT_MAX: usize = 32;
 /// Limit for the length of an answer: that of a hundred thousand processes' manifests.
-pub const ANSWER_BYTES_MAX: u64 = 256 << 20;
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
 /// The way to a host.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,7 @@ fn command(way: Way<'_>, host: &HostName, words: &[OsString]) -> Result<Command>
 }
 
 fn ask_one(command: &mut Command, input: Option<&str>, limit: Option<Duration>) -> Result<Vec<u8>> {
-    answer_of(command, input, limit).map_err(|why| match why {
+    answer_of(command, input, limit, ANSWER_BYTES_MAX).map_err(|why| match why {
         NoAnswer::Failed { .. } => anyhow!("it cannot be asked: {why}"),
         why => why.into(),
     })
@@ -83,9 +84,9 @@ pub enum NoAnswer {
     /// It has not ended in time, and is ended.
     #[error("it does not answer")]
     Late,
-    /// It prints more than [`ANSWER_BYTES_MAX`], and is ended.
-    #[error("its answer has more than {ANSWER_BYTES_MAX} bytes")]
-    TooLong,
+    /// It prints more than this number of bytes, and is ended.
+    #[error("its answer has more than {0} bytes")]
+    TooLong(u64),
     /// It has failed.
     #[error("{}", said.as_deref().unwrap_or("it has said nothing"))]
     Failed {
@@ -97,12 +98,13 @@ pub enum NoAnswer {
     Unread(#[from] io::Error),
 }
 
-/// Runs a command to its end, with this standard input, and returns what it prints. One that takes longer than `limit`
-/// is ended, with all processes that it has started.
+/// Runs a command to its end, with this standard input, and returns what it prints. One that takes longer than `limit`,
+/// or prints more than `bytes_max` bytes, is ended with all processes that it has started.
 pub fn answer_of(
     command: &mut Command,
     input: Option<&str>,
     limit: Option<Duration>,
+    bytes_max: u64,
 ) -> std::result::Result<Vec<u8>, NoAnswer> {
     // A launcher may start others, which hold its output open.
     dies_with_this(command);
@@ -129,20 +131,23 @@ pub fn answer_of(
             }
             is_late
         });
-        let read = scope.spawn(|| error.map(|error| error.take(ANSWER_BYTES_MAX).read_to_end(&mut errors)));
-        let got = output.map(|output| output.take(ANSWER_BYTES_MAX + 1).read_to_end(&mut answer));
-        if answer.len() as u64 > ANSWER_BYTES_MAX {
+        let read = scope.spawn(|| error.map(|error| error.take(bytes_max).read_to_end(&mut errors)));
+        let got = output.map(|output| output.take(bytes_max + 1).read_to_end(&mut answer));
+        if answer.len() as u64 > bytes_max {
             end();
         }
         let told = read.join().expect("reading does not panic");
+        // Its outputs may have ended before it does. It stays, so that its number is its own.
+        let ended = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         drop(has_ended);
         let is_late = watch.join().expect("waiting does not panic");
-        got.into_iter().chain(told).find_map(Result::err).map_or(Ok(is_late), Err)
+        let failure = got.into_iter().chain(told).find_map(Result::err).or(ended.err().map(Into::into));
+        failure.map_or(Ok(is_late), Err)
     });
     let status = child.wait();
     match (is_late?, status?.success()) {
         (true, _) => Err(NoAnswer::Late),
-        _ if answer.len() as u64 > ANSWER_BYTES_MAX => Err(NoAnswer::TooLong),
+        _ if answer.len() as u64 > bytes_max => Err(NoAnswer::TooLong(bytes_max)),
         (_, true) => Ok(answer),
         (_, false) => {
             let said = String::from_utf8_lossy(&errors);
@@ -171,6 +176,8 @@ mod tests {
     #[test]
     fn a_host_that_does_not_answer_is_given_up() {
         let why = asked("sleep 1000; true", None, Some(Duration::from_millis(100))).unwrap_err().to_string();
+        assert_eq!(why, "it does not answer");
+        let why = asked("exec >&- 2>&-; sleep 1000", None, Some(Duration::from_millis(100))).unwrap_err().to_string();
         assert_eq!(why, "it does not answer");
         assert!(asked("true", None, Some(Duration::from_secs(1000))).is_ok());
         let why = asked("yes", None, Some(Duration::from_secs(1000))).unwrap_err().to_string();

@@ -6,15 +6,16 @@
 
 use control_network::asking::answer_of;
 use control_network::launcher::STEP_VARIABLE;
+use replication_manager::RESUME_CODE;
 use say::Console;
 use std::io;
 use std::process::Command;
 use std::time::Duration;
 
-/// Exit code of a job that can be resumed.
-const TO_BE_RESUMED: i32 = 75;
 /// Time for a command of Slurm. Its controller may be busy with the lost node.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(60);
+/// Steps have a short line each.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// An allocation without its batch script.
 #[derive(PartialEq, Eq, Debug)]
@@ -51,7 +52,7 @@ impl Abandoned {
     /// Commands of Slurm that end the allocation; each is tried if the one before it fails.
     fn commands(&self, code: i32) -> Vec<[&str; 3]> {
         let cancel = ["scancel", "--quiet", &self.id];
-        if code == TO_BE_RESUMED { vec![["scontrol", "requeue", &self.id], cancel] } else { vec![cancel] }
+        if code == RESUME_CODE { vec![["scontrol", "requeue", &self.id], cancel] } else { vec![cancel] }
     }
 
     /// Asks for other steps of the allocation, and says what will be done. Returns true if it is to be ended
@@ -91,7 +92,7 @@ impl Abandoned {
 
 /// Runs a command of Slurm, and returns what it prints.
 fn run(words: &[&str]) -> io::Result<String> {
-    let answer = answer_of(Command::new(words[0]).args(&words[1..]), None, Some(COMMAND_TIME_MAX));
+    let answer = answer_of(Command::new(words[0]).args(&words[1..]), None, Some(COMMAND_TIME_MAX), ANSWER_BYTES_MAX);
     let why = |why| io::Error::other(format!("{}: {why}", words.join(" ")));
     answer.map(|printed| String::from_utf8_lossy(&printed).into_owned()).map_err(why)
 }

@@ -22,6 +22,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 const AT_ONCE_MAX: usize = 32;
+/// The answer has the processor's flags and a few numbers, far below this.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Result of a look.
 pub struct Look {
@@ -118,7 +120,7 @@ fn report(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
 /// Runs the command and parses its output.
 fn ask(mut command: Command, time_max: Duration) -> Result<Facts> {
     let nonsense = || "redrtd --probe printed nothing that makes sense";
-    match answer_of(&mut command, None, Some(time_max)) {
+    match answer_of(&mut command, None, Some(time_max), ANSWER_BYTES_MAX) {
         Ok(printed) => serde_json::from_slice(&printed).map_err(|_| anyhow!(nonsense())),
         Err(NoAnswer::Late) => bail!("no answer in {} s", time_max.as_secs_f32()),
         Err(NoAnswer::Failed { said: Some(said) }) => bail!("{}", said.trim_start_matches("redrtd: ")),

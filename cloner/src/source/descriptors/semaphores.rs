@@ -18,7 +18,8 @@ pub fn is_semaphore(event: &OwnedFd, count: u64) -> io::Result<bool> {
         // One of the two was taken above.
         (1..lent).try_for_each(|_| take(event).map(drop))?;
     } else {
-        add(event, taken - lent)?;
+        // Another process that shares it may have taken some meanwhile.
+        add(event, taken.saturating_sub(lent))?;
     }
     Ok(is_semaphore)
 }
