@@ -118,14 +118,16 @@ fn a_thread_that_takes_fewer_locks_is_found() {
     let program = compile_case("unequal");
     for _ in 0..60 {
         let ended = Job::new(2, &program).options(&["--check-determinism"]).run();
-        if ended.number("divergences") > 0 {
+        // The other way round, a thread takes more locks than in its leader. That shows where the leader still runs.
+        if ended.number("divergences") > 0 && !ended.err.contains("takes a lock that it did not take in its leader") {
             let ended = ended.ended_with(1).said("has ended without taking a lock that it took in its leader");
             let others = &ended.summary["determinism"]["others"][0];
             assert_eq!(others["last_common_lock"]["stack"]["callers"][0]["function"], "take", "{others:#}");
             let _ = ended.said("the last lock that both took alike").said("then took another one: pthread_mutex_lock");
             return;
         }
-        let _ = ended.ended_with(0);
+        let expected = i32::from(ended.number("divergences") > 0);
+        let _ = ended.ended_with(expected);
     }
     panic!("the threads took as many locks each time");
 }

@@ -26,6 +26,7 @@ use redrt_engine::reading::{Awaited, Patience};
 use redrt_engine::{Engine, Locked, Outlook, traces};
 use redrt_process::clock::monotonic_ns;
 use redrt_wire::control::Threads;
+use redrt_wire::event::Parting;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -211,7 +212,7 @@ fn next(engine: &mut Engine, order: &mut Order, thread: u64) -> Option<u64> {
     if step == Step::Wait
         && let Some(ended) = order.ended_before(thread)
     {
-        ending::part_in(engine, order, Some(ended));
+        ending::part_in(engine, order, Parting::Ended, Some(ended));
         wake_waiting();
         return Some(0);
     }
@@ -291,7 +292,7 @@ fn before(thread: u64, may_cancel: bool) -> u64 {
     }
     NOTES.waiting.fetch_add(1, Ordering::SeqCst);
     let cell = redrt_engine::cell();
-    let (mut behind, mut patience, mut has_parted) = (None::<Behind>, Patience::default(), false);
+    let (mut behind, mut patience, mut parting) = (None::<Behind>, Patience::default(), None);
     let answer = cell.wait_for_many(|engine| {
         if !IS_ON.load(Ordering::Acquire) {
             return Outlook::Done(0);
@@ -308,7 +309,7 @@ fn before(thread: u64, may_cancel: bool) -> u64 {
         if may_cancel && matches!(prospects, Some(Awaited::Ended)) {
             return Outlook::Done(ENDED);
         }
-        has_parted = match behind_by {
+        parting = match behind_by {
             Some(awaited) => {
                 let now = monotonic_ns();
                 let behind = match &mut behind {
@@ -322,15 +323,15 @@ fn before(thread: u64, may_cancel: bool) -> u64 {
                 };
                 let will_not_come = behind.check(engine, now);
                 cell.set_alarm(engine, behind.next_ns);
-                will_not_come
+                will_not_come.then_some(Parting::Locks)
             }
-            None => matches!(prospects, Some(Awaited::Never | Awaited::Ended)),
+            None => matches!(prospects, Some(Awaited::Never | Awaited::Ended)).then_some(Parting::LockAlone),
         };
-        if has_parted { Outlook::Done(0) } else { Outlook::Asleep }
+        if parting.is_some() { Outlook::Done(0) } else { Outlook::Asleep }
     });
     NOTES.waiting.fetch_sub(1, Ordering::SeqCst);
-    if has_parted {
-        ending::part();
+    if let Some(parting) = parting {
+        ending::part(parting);
     }
     answer
 }
@@ -531,7 +532,7 @@ pub(crate) unsafe extern "C" fn hook(event: c_int, operation: *const LockOperati
             made
         }
         PARTED => {
-            ending::part();
+            ending::part(Parting::Locks);
             0
         }
         _ => 0,

@@ -142,6 +142,9 @@ pub enum Parting {
     /// A thread waits for ever at a position other than that where it took a lock in its leader.
     #[error("a thread stands still elsewhere than in its leader, where it took a lock that others wait for")]
     Locks,
+    /// A thread is about to take a lock where its leader's has ended, or made another call.
+    #[error("a thread takes a lock that it did not take in its leader")]
+    LockAlone,
     /// A thread has ended without an operation on a lock that it made in its leader.
     #[error("a thread has ended without taking a lock that it took in its leader, and for which others wait")]
     Ended,

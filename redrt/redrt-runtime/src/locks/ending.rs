@@ -55,12 +55,12 @@ pub(super) fn leave_to_children() {
     cell.wake();
 }
 
-/// Reports that threads of this process and of its leader have parted, and ends the order.
-pub(super) fn part() {
+/// Reports how the calling thread and that of the leader have parted, and ends the order.
+pub(super) fn part(parting: Parting) {
     let cell = redrt_engine::cell();
     let mut engine = cell.lock();
     if let Some(order) = &mut *order() {
-        part_in(&mut engine, order, None);
+        part_in(&mut engine, order, parting, None);
     }
     drop(engine);
     cell.wake();
@@ -68,10 +68,9 @@ pub(super) fn part() {
 
 /// Does the same with both locked. Other threads that wait are to be woken. `ended`: the thread that has parted by its
 /// end; otherwise it is the calling one.
-pub(super) fn part_in(engine: &mut Engine, order: &mut Order, ended: Option<u64>) {
+pub(super) fn part_in(engine: &mut Engine, order: &mut Order, parting: Parting, ended: Option<u64>) {
     let last = order.end();
     close(engine, last);
     turns::finish_in(engine);
-    let parting = if ended.is_some() { Parting::Ended } else { Parting::Locks };
     engine.agree(|sphere| sphere.report_divergence(parting, ended));
 }
