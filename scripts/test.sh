@@ -58,6 +58,10 @@ step 1200 "clippy" nice cargo clippy --workspace --all-targets --locked -- -D wa
 if [ -n "$all" ]; then
     step 600 "documentation" nice env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
     step 600 "examples in the documentation" nice cargo test --workspace --locked --doc
+else
+    # Those that drive a machine by hand.
+    step 600 "examples in the documentation" nice cargo test -q --locked --doc -p quiesce -p replication-manager \
+        -p redrt-engine -p cloner -p spare-pool
 fi
 step 1800 "unit tests, simulators, model checkers" nice scripts/run-tests.py run "$logs/tests.json" \
     --except hosts --except processes --except clones -- $ignored

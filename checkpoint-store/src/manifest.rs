@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use twox_hash::XxHash3_128;
 
 /// Version of the format. Increased with each change to it.
-const VERSION: u32 = 10;
+const VERSION: u32 = 11;
 
 /// The process of a rank whose image is in the checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -86,6 +86,8 @@ pub struct Manifest {
     /// Host of each piece of each host's part, by number and index, at [`Level::Erasure`]; `None` for a piece that was
     /// not kept. Empty for hosts without a part.
     pub pieces: Vec<Vec<Option<u32>>>,
+    /// True if a copy of it goes to the archive.
+    pub is_to_archive: bool,
 }
 
 /// A part of the checkpoint is only on hosts that are not available.

@@ -49,15 +49,20 @@ impl std::fmt::Display for Name {
 }
 
 /// Selects the directories to delete: incomplete checkpoints except `current`, which is being written, and complete
-/// ones that are not needed ([`chain::kept`]).
+/// ones that are neither needed ([`chain::kept`]) nor pinned for the archive.
 #[must_use]
 pub fn garbage(
     names: &[Name],
     current: Option<Generation>,
+    pinned: &[Generation],
     chain_of: &dyn Fn(Generation) -> Option<Vec<Generation>>,
 ) -> Vec<Name> {
     let whole: Vec<_> = names.iter().filter(|name| name.is_whole).map(|name| name.generation).collect();
-    let kept = chain::kept(&whole, chain_of);
+    let mut kept = chain::kept(&whole, chain_of);
+    for pinned in pinned {
+        kept.insert(*pinned);
+        kept.extend(chain_of(*pinned).into_iter().flatten());
+    }
     let stays = |name: &Name| match name.is_whole {
         true => kept.contains(&name.generation),
         false => Some(name.generation) == current,
@@ -120,7 +125,7 @@ mod tests {
         #[test]
         fn the_newest_checkpoints_stay_and_nothing_torn_does(names in any_names(), current in prop::option::of(0..20_u64)) {
             let current = current.map(Generation);
-            let gone = garbage(&names, current, &|_| Some(Vec::new()));
+            let gone = garbage(&names, current, &[], &|_| Some(Vec::new()));
             let stays: Vec<_> = names.iter().filter(|name| !gone.contains(name)).collect();
             prop_assert_eq!(newest(&names), newest(&stays.iter().map(|name| **name).collect::<Vec<_>>()));
             let whole = names.iter().filter(|name| name.is_whole).count();
@@ -130,6 +135,10 @@ mod tests {
             let newest_gone = gone.iter().filter(|name| name.is_whole).map(|name| name.generation).max();
             prop_assert!(newest_gone.is_none() || newest_gone < oldest_kept);
             prop_assert!(names.iter().all(|name| name.generation < next(&names)));
+            let pinned: Vec<_> = gone.iter().filter(|name| name.is_whole).map(|name| name.generation).take(1).collect();
+            let gone_beside = garbage(&names, current, &pinned, &|_| Some(Vec::new()));
+            prop_assert!(gone_beside.iter().all(|name| !name.is_whole || !pinned.contains(&name.generation)));
+            prop_assert_eq!(gone_beside.len() + pinned.len(), gone.len());
         }
     }
 }

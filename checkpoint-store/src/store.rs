@@ -16,7 +16,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use twox_hash::XxHash3_64;
 
+mod archive;
 mod sharing;
+
+pub use archive::archived_manifest;
 
 const FILE_MODE: u32 = 0o600;
 /// Bytes read at a time, less than a frame of up to a MiB.
@@ -368,6 +371,9 @@ impl Store {
         self.check_chain(&manifest)?;
         let partial = self.path(Name::partial(generation));
         manifest.files = files(&partial)?;
+        if manifest.is_to_archive {
+            self.pin(&partial)?;
+        }
         let path = partial.join(MANIFEST);
         let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
         let written = create(&path).and_then(|file| {
@@ -397,7 +403,8 @@ impl Store {
     /// If the disk refuses.
     pub fn collect(&self, current: Option<Generation>) -> Result<(), Error> {
         let chain_of = |generation| self.manifest(generation).ok().map(|manifest| manifest.chain);
-        for name in names::garbage(&self.names()?, current, &chain_of) {
+        let names = self.names()?;
+        for name in names::garbage(&names, current, &self.pinned(&names), &chain_of) {
             self.remove(name)?;
         }
         Ok(())
@@ -596,7 +603,7 @@ fn files(directory: &Path) -> Result<Vec<(String, u64)>, Error> {
     for entry in fs::read_dir(directory).doing("list", directory)? {
         let entry = entry.doing("list", directory)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name != MANIFEST {
+        if name != MANIFEST && !archive::is_marker(&name) {
             files.push((name, entry.metadata().doing("look at", &entry.path())?.len()));
         }
     }

@@ -13,18 +13,18 @@ use std::time::Duration;
 const IN_MEMORY: &str = "/dev/shm/kept";
 
 /// A job on three hosts, with a process on each, that keeps its checkpoints on the hosts.
-struct Kept<'a> {
+pub struct Kept<'a> {
     lab: &'a Lab,
-    store: PathBuf,
+    pub store: PathBuf,
     stop: PathBuf,
 }
 
 impl<'a> Kept<'a> {
-    fn new(lab: &'a Lab) -> Self {
+    pub fn new(lab: &'a Lab) -> Self {
         Self { lab, store: lab.path("store"), stop: lab.path("stop") }
     }
 
-    fn start(&self, level: &str, hosts: &str, options: &[&str]) -> Running {
+    pub fn start(&self, level: &str, hosts: &str, options: &[&str]) -> Running {
         let job = Job::new(3, &compile("until"))
             .arguments(&[&self.stop.display().to_string()])
             .environment("UNTIL_MIB", "4")
@@ -39,7 +39,7 @@ impl<'a> Kept<'a> {
     }
 
     /// The directory of the job, the only one in the store.
-    fn of_job(&self) -> PathBuf {
+    pub fn of_job(&self) -> PathBuf {
         let mut entries = std::fs::read_dir(&self.store).expect("it is there");
         entries.next().expect("the job's").expect("it can be read").path()
     }
@@ -50,11 +50,11 @@ impl<'a> Kept<'a> {
     }
 
     /// Removes the content of that disk.
-    fn lose_disk(&self, host: u32) {
+    pub fn lose_disk(&self, host: u32) {
         std::fs::remove_dir_all(self.disk(host)).expect("it can be removed");
     }
 
-    fn end(&self) {
+    pub fn end(&self) {
         std::fs::write(&self.stop, "").expect("it can be written");
     }
 
@@ -64,7 +64,7 @@ impl<'a> Kept<'a> {
         ended
     }
 
-    fn computed_right(&self, ended: Ended) -> Ended {
+    pub fn computed_right(&self, ended: Ended) -> Ended {
         let ended = ended.ended_well();
         let mut lines: Vec<_> = ended.out.lines().filter(|line| *line != "computing").collect();
         lines.sort_unstable();

@@ -1,5 +1,6 @@
 //! Jobs over several hosts of a lab; see `redrt-tests/lab/README.md`. Skipped with a reason where there can be no lab.
 
+mod archives;
 mod attacks;
 mod checkpoints;
 mod connections;

@@ -53,6 +53,7 @@ fn manifest(generation: u64) -> Manifest {
         has_shared_log: false,
         pieces: Vec::new(),
         copies: Vec::new(),
+        is_to_archive: false,
     }
 }
 
@@ -235,7 +236,7 @@ fn a_damaged_checkpoint_is_reported_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 10", "\"version\": 9", "it has version 9, this program 10"),
+        ("\"version\": 11", "\"version\": 10", "it has version 10, this program 11"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {
@@ -452,4 +453,48 @@ fn what_somebody_else_may_have_written_is_not_read() {
 fn where_there_is_no_directory_there_are_no_checkpoints() {
     let parent = tempfile::tempdir().unwrap();
     assert!(Store::below(&parent.path().join("nothing")).unwrap().is_empty());
+}
+
+fn to_archive(store: &Store, generation: u64) {
+    store.begin(Generation(generation)).unwrap();
+    let manifest = Manifest { is_to_archive: true, ..taken_at(generation, generation, &[]) };
+    store.commit(manifest).unwrap();
+}
+
+/// A checkpoint stays while it is sent to the archive, and then until the next one is there.
+#[test]
+fn checkpoints_of_the_archive_stay_beside_the_newest() {
+    let parent = tempfile::tempdir().unwrap();
+    let key = Some(Secret::new([7; 32]));
+    let store = Store::of_job(parent.path(), 0xabc).with_key(key.clone());
+    let plain = |generation| {
+        store.begin(Generation(generation)).unwrap();
+        store.commit(taken_at(generation, generation, &[])).unwrap();
+    };
+    to_archive(&store, 1);
+    (2..5).for_each(plain);
+    assert_eq!(numbers(&store), [4, 3, 1]);
+    assert!(store.is_on_its_way(Generation(1)) && store.newest_archived().unwrap().is_none());
+    let failed = store.archive(archived_manifest(&store.open(Generation(1)).unwrap().manifest, Vec::new()), |_| {
+        Err(io::Error::other("no room"))
+    });
+    assert!(failed.is_err() && store.newest_archived().unwrap().is_none() && store.is_on_its_way(Generation(1)));
+    // The file that is published is the manifest of a checkpoint in a store of its own.
+    let elsewhere = Store::of_job(parent.path(), 0xdef).with_key(key);
+    let manifest = archived_manifest(&store.open(Generation(1)).unwrap().manifest, Vec::new());
+    let kept = store.archive(manifest, |path| {
+        let place = elsewhere.mirror(&[Generation(1)]).unwrap().pop().unwrap().1;
+        fs::create_dir(place.parent().unwrap())?;
+        fs::copy(path, place).map(drop)
+    });
+    assert_eq!(elsewhere.open(Generation(1)).unwrap().manifest, kept.unwrap().manifest);
+    assert_eq!((store.newest_archived().unwrap(), store.is_on_its_way(Generation(1))), (Some(Generation(1)), false));
+    plain(5);
+    to_archive(&store, 6);
+    (7..9).for_each(plain);
+    assert_eq!(numbers(&store), [8, 7, 6, 1]);
+    // It was given up: the next commit is told that none is on its way.
+    store.unpin_others(None);
+    plain(9);
+    assert_eq!(numbers(&store), [9, 8, 1]);
 }

@@ -10,13 +10,18 @@ use redrt_types::ReplicaId;
 use redrt_wire::checkpoint::{CheckpointOrder, Generation, PartStep};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::dynamic::Answer;
-use replication_manager::{Report, TakenCheckpoint};
+use replication_manager::{CheckpointWatch, ReplicationManager, Report, TakenCheckpoint};
 
 impl Coordinator {
     pub(super) fn handle_store(&mut self, number: OrderNumber, answer: StoreAnswer) {
         let with_host = |source: &ReplicaId| Some((*source, self.host(*source)?));
         let sources: Vec<_> = self.manager.checkpoint_sources().iter().filter_map(with_host).collect();
-        self.checkpoints.handle_store(number, answer, &sources, Seen { now: self.now, hosts: &self.hosts });
+        self.checkpoints.handle_store(
+            number,
+            answer,
+            &sources,
+            Seen { now: self.now, hosts: &self.hosts, stops: ends_with_checkpoint(&self.manager) },
+        );
         self.follow_checkpoints();
     }
 
@@ -25,7 +30,7 @@ impl Coordinator {
         if let Some(orders) = orders {
             return self.send_each(orders);
         }
-        let seen = Seen { now: self.now, hosts: &self.hosts };
+        let seen = Seen { now: self.now, hosts: &self.hosts, stops: ends_with_checkpoint(&self.manager) };
         self.checkpoints.handle_part(host, generation, source, step, seen);
         self.follow_checkpoints();
     }
@@ -35,7 +40,8 @@ impl Coordinator {
         self.pass_all_on();
         let orders = self.gathering.as_mut().map(|gathering| gathering.lose(host));
         self.send_each(orders.unwrap_or_default());
-        self.checkpoints.lose_host(host, Seen { now: self.now, hosts: &self.hosts });
+        self.checkpoints
+            .lose_host(host, Seen { now: self.now, hosts: &self.hosts, stops: ends_with_checkpoint(&self.manager) });
         self.follow_checkpoints();
     }
 
@@ -59,7 +65,8 @@ impl Coordinator {
     /// Begins an attempt. Images are written on the present hosts of their processes, wherever those go.
     pub(super) fn open_checkpoint(&mut self, generation: Generation) {
         self.homes.checkpoint_begins();
-        self.checkpoints.open(generation);
+        let seen = Seen { now: self.now, hosts: &self.hosts, stops: ends_with_checkpoint(&self.manager) };
+        self.checkpoints.open(generation, seen);
         self.follow_checkpoints();
     }
 
@@ -69,7 +76,8 @@ impl Coordinator {
             self.input.checkpoint_begins();
         }
         let cut = self.cut(taken);
-        self.checkpoints.written(cut, Seen { now: self.now, hosts: &self.hosts });
+        self.checkpoints
+            .written(cut, Seen { now: self.now, hosts: &self.hosts, stops: ends_with_checkpoint(&self.manager) });
         self.follow_checkpoints();
     }
 
@@ -142,7 +150,10 @@ impl Coordinator {
             Report::CheckpointTaken { .. } => {
                 self.input.checkpoint_kept();
                 self.inspect_checkpoint_input();
-                self.answer_users(&Ok(()));
+                // With a stop that was asked for late, the one that follows is meant.
+                if !ends_with_checkpoint(&self.manager) {
+                    self.answer_users(&Ok(()));
+                }
                 if self.checkpoints.waiting_mut().has_processes() {
                     // Cannot fail: the job takes checkpoints, since it has just taken one.
                     let _ = self.manager.want_checkpoint(self.now, false);
@@ -170,4 +181,9 @@ impl Coordinator {
             self.outputs.push_back(Output::Answered { asker, outcome: outcome.clone() });
         }
     }
+}
+
+/// True if the job is to end with the checkpoint that is being taken, or with the next one.
+pub(super) fn ends_with_checkpoint(manager: &ReplicationManager) -> bool {
+    manager.checkpoint().is_some_and(CheckpointWatch::ends_the_job)
 }

@@ -72,7 +72,11 @@ impl Coordinator {
         let has_host = |host| !is_begun || self.hosts.has(host);
         let (plan, cpus) = (self.launching.plan(), self.launching.cpu_count_min().unwrap_or_default());
         let has_input = |bytes| self.input.has_since(bytes);
-        act(&mut self.returns, Seen { job: self.job, plan, has_host: &has_host, has_input: &has_input, cpus });
+        let archived = self.checkpoints.archived();
+        act(
+            &mut self.returns,
+            Seen { job: self.job, plan, has_host: &has_host, has_input: &has_input, archived, cpus },
+        );
         while let Some(effect) = self.returns.poll_effect() {
             match effect {
                 returning::Effect::FindOlder(than) => {
@@ -102,7 +106,8 @@ impl Coordinator {
         let (generation, job_time) = (manifest.generation, Duration::from_nanos(manifest.job_time_ns));
         let times = self.times.met(self.now, generation, job_time);
         self.outputs.extend(times.map(Output::Returned));
-        self.checkpoints.met(super::checkpoints::Seen { now: self.now, hosts: &self.hosts });
+        let stops = super::cutting::ends_with_checkpoint(&self.manager);
+        self.checkpoints.met(super::checkpoints::Seen { now: self.now, hosts: &self.hosts, stops });
         self.follow_checkpoints();
     }
 

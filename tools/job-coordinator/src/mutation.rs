@@ -9,6 +9,10 @@ pub(crate) enum Mutation {
     PiecesTogether,
     /// A checkpoint is committed when each part has as many pieces as give it back, and others are being sent.
     PiecesUnawaited,
+    /// The archive's copy of a checkpoint counts when the first host has sent its part.
+    ArchivedInPart,
+    /// A checkpoint on its way to the archive may be built on another, which is not there.
+    ArchivedWithoutChain,
     /// A host that was lost before all images were on disk is to copy its part.
     LostSourceAsked,
     /// An answer of the store is taken for the newest order of its kind.

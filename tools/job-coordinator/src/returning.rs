@@ -5,6 +5,8 @@
 //!          it cannot be loaded ▼      ▲ none                        │ a host cannot be had     │ all attached
 //!                       Searching: the store has an older one       └─▶ hosts without it       └─▶ at rest
 //! ```
+//! A checkpoint whose parts are on lost hosts is loaded from the archive if it is there.
+//!
 //! Enters: the end of all processes; answers of the store; hosts that cannot be had. Leaves ([`Effect`]): an order to
 //! the store, the return for `redrun` to carry out, or the end of the job. Facts of other machines come in with each
 //! input ([`Seen`]).
@@ -44,6 +46,8 @@ pub(super) struct Seen<'a> {
     pub has_host: &'a dyn Fn(u32) -> bool,
     /// True if processes that have had so much standard input can be given all that was read since.
     pub has_input: &'a dyn Fn(u64) -> bool,
+    /// The newest checkpoint in the archive, as it is loaded from there.
+    pub archived: Option<&'a Kept>,
     /// The fewest CPUs of a host.
     pub cpus: u32,
 }
@@ -70,8 +74,8 @@ enum Stage {
     /// Processes run, or the job has not begun.
     #[default]
     Resting,
-    /// The store looks for a checkpoint before the one that cannot be loaded.
-    Searching,
+    /// The store looks for a checkpoint before this one, which cannot be loaded.
+    Searching { below: Generation },
     /// Daemons are being started on these hosts.
     Chosen(Box<Return>),
 }
@@ -98,13 +102,13 @@ impl Returns {
     pub fn chosen(&self) -> Option<&Return> {
         match &self.stage {
             Stage::Chosen(chosen) => Some(chosen),
-            Stage::Resting | Stage::Searching => None,
+            Stage::Resting | Stage::Searching { .. } => None,
         }
     }
 
     /// True while the store looks for an older checkpoint.
     pub fn is_searching(&self) -> bool {
-        matches!(self.stage, Stage::Searching)
+        matches!(self.stage, Stage::Searching { .. })
     }
 
     /// All processes are gone. `count`: as in [`Return`], and None if the newest checkpoint cannot be loaded; `newest`:
@@ -118,9 +122,7 @@ impl Returns {
 
     /// The store has an older checkpoint. `passed_over`: why newer ones are not usable.
     pub fn found(&mut self, kept: Option<Box<Kept>>, passed_over: Vec<String>, seen: Seen<'_>) {
-        if !matches!(self.stage, Stage::Searching) {
-            return;
-        }
+        let Stage::Searching { below } = self.stage else { return };
         let notes = passed_over.into_iter().map(|why| Effect::Note(format!("a checkpoint is passed over: {why}")));
         self.effects.extend(notes);
         match kept {
@@ -128,7 +130,13 @@ impl Returns {
                 self.effects.push_back(Effect::Try(kept.manifest.generation));
                 self.choose(kept, (0, true), seen);
             }
-            None => self.effects.push_back(Effect::Fail("there is no older checkpoint to go back to".into())),
+            None => match seen.archived.filter(|archived| archived.manifest.generation < below) {
+                Some(archived) => {
+                    self.effects.push_back(Effect::Try(archived.manifest.generation));
+                    self.choose(Box::new(archived.clone()), (0, true), seen);
+                }
+                None => self.effects.push_back(Effect::Fail("there is no older checkpoint to go back to".into())),
+            },
         }
     }
 
@@ -166,7 +174,7 @@ impl Returns {
     }
 
     fn search(&mut self, below: Generation) {
-        self.stage = Stage::Searching;
+        self.stage = Stage::Searching { below };
         self.effects.push_back(Effect::FindOlder(below));
     }
 
@@ -188,7 +196,16 @@ impl Returns {
             Err(why @ NoHome::NoHost) => return self.effects.push_back(Effect::Fail(why.to_string())),
             Err(why) => {
                 self.effects.push_back(Effect::Note(format!("checkpoint {generation} cannot be loaded: {why}")));
-                return self.search(generation);
+                let is_other = |archived: &&Kept| {
+                    archived.manifest.generation == generation && kept.manifest.level != archived.manifest.level
+                };
+                return match seen.archived.filter(is_other) {
+                    Some(archived) => {
+                        self.effects.push_back(Effect::Note(format!("checkpoint {generation} is in the archive")));
+                        self.choose(Box::new(archived.clone()), (count, is_older), seen)
+                    }
+                    None => self.search(generation),
+                };
             }
         };
         let wait = self.host_wait.and_then(|wait| wait.reason(seen.job, &kept.manifest, &plan.hosts, seen.cpus));

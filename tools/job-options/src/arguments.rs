@@ -162,6 +162,12 @@ pub struct Arguments {
     #[arg(long = "checkpoint-level", value_name = "LEVEL", value_parser = LevelParser, help_heading = "Checkpoints")]
     pub checkpoint_level: Option<LevelChoice>,
 
+    /// Copy one to another place at this interval, while the program runs: to a directory that all hosts share, or to
+    /// the URL of an object store. For levels at which hosts keep checkpoints. A job whose hosts have lost theirs goes
+    /// back to the newest copy
+    #[arg(long = "checkpoint-archive", value_name = "TIME,DIR|URL", help_heading = "Checkpoints")]
+    pub checkpoint_archive: Option<OsString>,
+
     /// How they are compressed
     #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = "Checkpoints")]
     pub checkpoint_compression: CompressionChoice,

@@ -59,8 +59,9 @@ const OF_ONE_RUN: [&str; 16] = [
 /// Ids of options with which redrun's other options are elsewhere, or there are none.
 const WITHOUT_DEFAULTS: [&str; 4] = ["attach", "generate", "coordinator", "spawned"];
 /// Options that are refused unless one of others is given: their defaults apply only then.
-const NEEDS: [(&str, &[&str]); 15] = [
+const NEEDS: [(&str, &[&str]); 16] = [
     (CHECKPOINT_DIRECTORY, &["checkpoint", "resume", "protect"]),
+    ("checkpoint_archive", &["checkpoint", "resume", "protect"]),
     ("checkpoint_chain", &["checkpoint", "resume", "protect"]),
     ("checkpoint_compression", &["checkpoint", "resume", "protect"]),
     ("checkpoint_key", &["checkpoint", "resume", "protect"]),

@@ -306,6 +306,7 @@ mod tests {
             error: Default::default(),
         };
         Manifest {
+            is_to_archive: false,
             job: 1,
             generation: Generation(3),
             taken_at_ns: 0,

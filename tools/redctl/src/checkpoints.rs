@@ -169,7 +169,12 @@ fn place_of(store: &Store, remote: Option<&Remote>) -> String {
     remote.map_or_else(|| store.directory().display().to_string(), |remote| remote.of_job(store).url().to_owned())
 }
 
-fn as_json(place: &str, generation: Generation, opened: &Result<Kept, checkpoint_store::Error>) -> Value {
+fn as_json(
+    place: &str,
+    store: &Store,
+    generation: Generation,
+    opened: &Result<Kept, checkpoint_store::Error>,
+) -> Value {
     let directory = place;
     match opened {
         Err(error) => json!({ "directory": directory, "number": generation.0, "error": error.to_string() }),
@@ -179,7 +184,7 @@ fn as_json(place: &str, generation: Generation, opened: &Result<Kept, checkpoint
             "bytes": bytes(kept), "built_on": kept.manifest.chain.first().map(|link| link.0),
             "ranks": kept.manifest.world.rank_count(),
             "processes": process_count(kept), "hosts": kept.manifest.hosts,
-            "level": kept.manifest.level.to_string(), "program": program(kept), "version": kept.manifest.program_version,
+            "level": kept.manifest.level.to_string(), "archived": store.is_archived(generation), "program": program(kept), "version": kept.manifest.program_version,
         }),
     }
 }
@@ -201,19 +206,20 @@ pub fn list(list: &List) -> Result<()> {
         for generation in store.generations()? {
             let opened = store.open(generation);
             if list.json {
-                rows.push(as_json(&place_of(store, found.remote.as_ref()), generation, &opened).to_string());
+                rows.push(as_json(&place_of(store, found.remote.as_ref()), store, generation, &opened).to_string());
                 continue;
             }
             let name = store.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
             rows.push(match opened {
                 Ok(kept) => format!(
-                    "{name}  {:>4}  {:>9} ago  {:>8.1} MiB  {:<9}  {} ranks, {} processes  {}",
+                    "{name}  {:>4}  {:>9} ago  {:>8.1} MiB  {:<9}  {} ranks, {} processes{}  {}",
                     generation.0,
                     time_text(age(&kept)),
                     bytes(&kept) as f64 / f64::from(1 << 20),
                     kept.manifest.chain.first().map_or_else(|| "full".into(), |link| format!("on {link}")),
                     kept.manifest.world.rank_count(),
                     process_count(&kept),
+                    if store.is_archived(generation) { ", in the archive" } else { "" },
                     program(&kept)
                 ),
                 Err(error) => format!("{name}  {:>4}  unusable: {error}", generation.0),

@@ -43,7 +43,10 @@ enum Work {
 enum Order {
     /// Begin this checkpoint, perhaps built on that one.
     Begin(Generation, Option<Generation>),
-    Commit(Box<Manifest>),
+    /// Keep this one, while that one may be on its way to the archive.
+    Commit(Box<Manifest>, Option<Generation>),
+    /// Publish this manifest in the archive.
+    Archive(Box<Manifest>),
     Drop(Generation),
     FindOlder(Generation),
 }
@@ -65,6 +68,8 @@ pub struct CheckpointWork {
     store: Store,
     /// This job's place in the object store.
     remote: Option<Access>,
+    /// This job's place in the archive.
+    archive: Option<Access>,
     /// Lower bound of the next number: an incomplete checkpoint in the object store is unknown to the local store.
     next_min: Generation,
     worker: Worker<Work, Done>,
@@ -81,6 +86,7 @@ impl CheckpointWork {
         let Some(checkpoint) = job.checkpoint.clone() else { return Ok(None) };
         let store = Store::of_job(&checkpoint.directory, job_number).with_key(checkpoint.key.clone());
         let remote = checkpoint.access.as_ref().map(|access| access.below(&format!("{job_number:016x}")));
+        let archive = checkpoint.archive.as_ref().map(|archive| archive.access.below(&format!("{job_number:016x}")));
         // Errors must show before anything is started.
         store.next()?;
         let option = if remote.is_some() { "--checkpoint-scratch" } else { "--checkpoint-dir" };
@@ -92,11 +98,11 @@ impl CheckpointWork {
         let mut next_min = Generation(0);
         match &remote {
             Some(remote) if comes_back && is_elsewhere => remote.mirror(&store)?,
-            Some(remote) if !comes_back => {
-                next_min =
-                    remote.objects()?.generations().next_back().map_or(next_min, |highest| Generation(highest.0 + 1));
-            }
             _ => {}
+        }
+        if let Some(used) = remote.as_ref().or(archive.as_ref()).filter(|_| !comes_back) {
+            let highest = used.objects()?.generations().next_back();
+            next_min = highest.map_or(next_min, |highest| Generation(highest.0 + 1));
         }
         // A resumed job has the lock already. Before the first checkpoint there is no directory, and nothing to resume.
         let (needs_lock, mut lock) = (job.resume.is_none(), None);
@@ -108,21 +114,15 @@ impl CheckpointWork {
         let directory = directory.filter(|_| checkpoint.level.is_of_hosts());
         let shared_log =
             directory.map(|directory| SharedLog::at(redrt_wire::checkpoint::shared_log(directory, job_number)));
-        let (of_thread, chain_length) = ((store.clone(), remote.clone()), checkpoint.chain_length);
-        let mut life = checkpoint.life;
+        let places = Places { store: store.clone(), remote: remote.clone(), archive: archive.clone() };
+        let (chain_length, mut life) = (checkpoint.chain_length, checkpoint.life);
         let worker = Worker::start("redrun-store", bell.clone(), 0, move |inbox| {
             while let Some(work) = inbox.next() {
-                inbox.report(work_on(
-                    (&of_thread.0, of_thread.1.as_ref()),
-                    work,
-                    chain_length,
-                    needs_lock.then_some(&mut lock),
-                    &mut life,
-                ));
+                inbox.report(work_on(&places, work, chain_length, needs_lock.then_some(&mut lock), &mut life));
             }
         });
         let worker = worker.context("Failed to start a thread")?;
-        Ok(Some(Self { checkpoint, store, remote, next_min, worker, are_forgotten: false, shared_log }))
+        Ok(Some(Self { checkpoint, store, remote, archive, next_min, worker, are_forgotten: false, shared_log }))
     }
 
     /// Directory of this job's checkpoints.
@@ -142,6 +142,7 @@ impl CheckpointWork {
             directory: self.directory().to_owned(),
             compression: self.checkpoint.compression,
             are_chained: self.checkpoint.chain_length != 1,
+            archive_interval: self.checkpoint.archive.as_ref().map(|archive| archive.interval),
             has_host_memory: job.options.transport != Transport::Tcp && !job.world.is_replicated(),
             racks: job.hosts.racks.clone(),
         }
@@ -162,8 +163,18 @@ impl CheckpointWork {
             next: self.store.next().unwrap_or(Generation(u64::from(u32::MAX))).max(self.next_min),
             restored: from.filter(|kept| has_input(kept.manifest.input_bytes)).map(|kept| kept.manifest.generation),
             restart_count: count,
+            has_archive: self.archive.is_some(),
         }
     }
+}
+
+/// Places of the job's checkpoints, for the store's thread.
+struct Places {
+    store: Store,
+    /// In the object store.
+    remote: Option<Access>,
+    /// In the archive.
+    archive: Option<Access>,
 }
 
 /// Begins a checkpoint. `lock` keeps others from resuming the job while it runs.
@@ -203,25 +214,41 @@ fn publish(remote: Option<&Access>, generation: Generation, path: &Path) -> io::
     remote.put(&[entry], &mut |_| Ok(())).map(drop).map_err(|error| io::Error::other(format!("{error:#}")))
 }
 
-/// Removes from the object store all that belongs to no whole checkpoint here. Failure is harmless: a later sweep
-/// removes it.
-fn sweep(store: &Store, remote: Option<&Access>) {
+/// Number of checkpoints that the archive keeps: the newest may turn out to be unreadable.
+const ARCHIVED_MAX: usize = 2;
+
+/// Removes from the object store all that belongs to no whole checkpoint here, and from the archive all but its newest
+/// checkpoints that this job has not gone back beyond. Failure is harmless: a later sweep removes it.
+fn sweep(Places { store, remote, archive }: &Places) {
     if let (Some(remote), Ok(whole)) = (remote, store.generations()) {
         let _ = remote.sweep(&whole);
+    }
+    if let (Some(archive), Ok(Some(newest))) = (archive, store.newest_archived())
+        && let Ok(objects) = archive.objects()
+    {
+        let mut kept: Vec<_> = objects.whole().filter(|generation| *generation <= newest).collect();
+        kept.reverse();
+        kept.truncate(ARCHIVED_MAX);
+        // Of the one that is on its way there is no manifest yet.
+        kept.extend(
+            objects.generations().filter(|generation| *generation > newest && store.is_on_its_way(*generation)),
+        );
+        let _ = archive.sweep(&kept);
     }
 }
 
 fn work_on(
-    (store, remote): (&Store, Option<&Access>),
+    places: &Places,
     work: Work,
     chain_length: u32,
     lock: Option<&mut Option<File>>,
     life: &mut Option<u64>,
 ) -> Done {
+    let Places { store, remote, archive } = places;
     let (number, order) = match work {
         Work::Order(number, order) => (number, order),
         Work::Sweep => {
-            sweep(store, remote);
+            sweep(places);
             return Done::Swept;
         }
     };
@@ -233,13 +260,31 @@ fn work_on(
                 Err(error) => Done::Answered(number, StoreAnswer::Failed(error.to_string())),
             }
         }
-        Order::Commit(_) if is_superseded(remote, life) => Done::Superseded,
-        Order::Commit(manifest) => {
+        Order::Commit(..) if is_superseded(remote.as_ref(), life) => Done::Superseded,
+        Order::Archive(_) if is_superseded(archive.as_ref(), life) => Done::Superseded,
+        Order::Archive(manifest) => {
             let generation = manifest.generation;
-            match store.commit_published(*manifest, |path| publish(remote, generation, path)) {
+            let archived = store.archive(*manifest, |path| publish(archive.as_ref(), generation, path));
+            Done::Answered(
+                number,
+                match archived {
+                    Ok(kept) => {
+                        sweep(places);
+                        StoreAnswer::Archived(Box::new(kept))
+                    }
+                    Err(error) => StoreAnswer::Failed(error.to_string()),
+                },
+            )
+        }
+        Order::Commit(manifest, on_its_way) => {
+            let generation = manifest.generation;
+            store.unpin_others(on_its_way);
+            match store.commit_published(*manifest, |path| publish(remote.as_ref(), generation, path)) {
                 Ok(kept) => {
                     forget_old_changes(store);
-                    sweep(store, remote);
+                    if remote.is_some() {
+                        sweep(places);
+                    }
                     Done::Answered(number, StoreAnswer::Kept(Box::new(kept)))
                 }
                 Err(error) => Done::Answered(number, StoreAnswer::Failed(error.to_string())),
@@ -264,8 +309,12 @@ impl CheckpointWork {
     /// Gives an order of the coordinator to the store's thread. `host_name`: name of this host, for processes.
     pub fn give(&self, run: &Run<'_>, host_name: &str, StoreOrder { number, work }: StoreOrder) {
         let order = match work {
-            StoreWork::Open { generation, newest } => Order::Begin(generation, newest),
-            StoreWork::Commit(contents) => Order::Commit(Box::new(self.manifest(run, host_name, *contents))),
+            StoreWork::Open { generation, basis } => Order::Begin(generation, basis),
+            StoreWork::Commit(contents) => {
+                let on_its_way = contents.archiving;
+                Order::Commit(Box::new(self.manifest(run, host_name, *contents)), on_its_way)
+            }
+            StoreWork::Archive(manifest) => Order::Archive(manifest),
             StoreWork::Drop(generation) => Order::Drop(generation),
             StoreWork::FindOlder(generation) => Order::FindOlder(generation),
         };
@@ -355,7 +404,7 @@ impl CheckpointWork {
 
     /// Adds to a checkpoint what is the same in all of this job.
     fn manifest(&self, run: &Run<'_>, host_name: &str, contents: Contents) -> Manifest {
-        let Contents { cut, hosts, chain, level, copies, objects, pieces, .. } = contents;
+        let Contents { cut, hosts, chain, level, copies, objects, pieces, archiving, .. } = contents;
         let Cut { taken, members, placement, input_bytes } = cut;
         let TakenCheckpoint { generation, view, degrees, next_life, taken_at, bytes, .. } = taken;
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
@@ -385,6 +434,7 @@ impl CheckpointWork {
             copies,
             objects,
             pieces,
+            is_to_archive: archiving == Some(generation),
         }
     }
 
@@ -446,15 +496,16 @@ impl CheckpointWork {
         let _ = self.shared_log.as_ref().map(|log| log.make(run.fleet.plan().hosts.len() == 1));
     }
 
-    /// Access to the object store, sealed for daemons. `None` without one.
+    /// Access to the object store, or to the archive, sealed for daemons. `None` without one.
     fn sealed_access(&self, run: &Run<'_>) -> Result<Option<Vec<u8>>> {
-        self.remote.as_ref().map(|remote| remote.sealed(run.fleet.secret())).transpose()
+        self.remote.as_ref().or(self.archive.as_ref()).map(|remote| remote.sealed(run.fleet.secret())).transpose()
     }
 
     /// Files that each host needs of the newest checkpoint and its chain.
     fn objects(&self, run: &Run<'_>) -> Result<Option<Objects>> {
         let Some(sealed_access) = self.sealed_access(run)? else { return Ok(None) };
-        let Some((kept, restore_places)) = run.coordinator.restore_places() else { return Ok(None) };
+        let restored = run.coordinator.restore_places().filter(|(kept, _)| kept.manifest.level == Level::Object);
+        let Some((kept, restore_places)) = restored else { return Ok(None) };
         let (older, seated) = (self.below(kept)?, seated(run, restore_places));
         let directory = |host, manifest: &Manifest| place::of_host(self.directory(), host, manifest.generation);
         let wanted = homes::objects(&kept.manifest, &older, &seated, run.fleet.plan().hosts.len(), &directory);
@@ -544,6 +595,17 @@ pub(super) fn report_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &C
                 "seconds": elapsed.as_secs_f64(),
             });
             teller.record("checkpoint-stored", &fields);
+        }
+        CheckpointEvent::Archived { generation, bytes, elapsed, object_count } => {
+            let fields = json!({
+                "generation": generation.0, "bytes": bytes, "objects": object_count,
+                "seconds": elapsed.as_secs_f64(),
+            });
+            teller.record("checkpoint-archived", &fields);
+        }
+        CheckpointEvent::Unarchived { generation, why } => {
+            teller.record("checkpoint-unarchived", &json!({ "generation": generation.0, "why": why }));
+            teller.console.warning(&format!("checkpoint {generation} is not in the archive: {why}"));
         }
     }
 }

@@ -68,7 +68,7 @@ pub(super) fn status(
         "elapsed_s": (run.now().as_secs_f64() * 10.0).round() / 10.0, "view": run.coordinator.manager().view().number.0,
         "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
         "redundancy": redundancy::json(run.coordinator.manager().redundancy(), run.now()),
-        "checkpoint": { "newest": run.coordinator.manager().newest_checkpoint_number().map(|checkpoint| checkpoint.0),
+        "checkpoint": { "newest": run.coordinator.manager().checkpoint().and_then(replication_manager::CheckpointWatch::newest).map(|checkpoint| checkpoint.0),
             "under_way": run.coordinator.manager().checkpoint_under_way().map(|checkpoint| checkpoint.0),
             "progress": run.coordinator.checkpoint_progress().map(|(_, progress)| progress_json(&progress)) },
         "root": { "host": run.fleet.own_name(), "hosts": coordinator_hosts },

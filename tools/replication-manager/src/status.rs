@@ -58,10 +58,10 @@ impl ReplicationManager {
         self.machines.checkpoint.as_ref()?.under_way()
     }
 
-    /// The newest checkpoint that is kept.
+    /// The checkpoints of this life. None in a job that takes none.
     #[must_use]
-    pub fn newest_checkpoint_number(&self) -> Option<Generation> {
-        self.machines.checkpoint.as_ref()?.newest()
+    pub fn checkpoint(&self) -> Option<&CheckpointWatch> {
+        self.machines.checkpoint.as_ref()
     }
 
     /// The replicas that are to leave, each with the number of its new host. None if any host will do.

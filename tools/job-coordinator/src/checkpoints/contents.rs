@@ -48,6 +48,8 @@ pub struct Contents {
     pub pieces: Vec<Vec<Option<u32>>>,
     /// True if the memory that processes of a host share is a file of its own.
     pub has_host_memory: bool,
+    /// The checkpoint on its way to the archive, perhaps this one.
+    pub archiving: Option<Generation>,
 }
 
 impl Contents {
@@ -57,9 +59,15 @@ impl Contents {
 
     /// Names of a host's files.
     pub(super) fn files(&self, host: u32) -> Vec<String> {
-        let images = self.cut.members.iter().filter(|member| member.host == host);
-        let images = images.map(|member| image_path(Path::new(""), member.replica.rank));
-        let memory = self.has_host_memory.then(|| memory_path(Path::new(""), host));
-        images.chain(memory).map(|path| path.display().to_string()).collect()
+        files_of(&self.cut.members, self.has_host_memory, host)
     }
+}
+
+/// Names of a host's files of a checkpoint of these processes. `has_memory`: a file with the memory that processes of a
+/// host share is among them.
+pub(super) fn files_of(members: &[Member], has_memory: bool, host: u32) -> Vec<String> {
+    let images = members.iter().filter(|member| member.host == host);
+    let images = images.map(|member| image_path(Path::new(""), member.replica.rank));
+    let memory = has_memory.then(|| memory_path(Path::new(""), host));
+    images.chain(memory).map(|path| path.display().to_string()).collect()
 }

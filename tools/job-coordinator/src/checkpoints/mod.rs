@@ -7,7 +7,7 @@
 //!      │                                             ▼                ▼           ▼
 //!      │                                          Copying         Spreading   Uploading
 //!      └──────────────▶ Committing ◀─────────────────┴────────────────┴───────────┘
-//!                         store └─kept─▶ the newest, to which the job can go back
+//!                         store └─kept─▶ the newest, to which the job can go back ─due─▶ Archive
 //! ```
 //! Enters: orders of the replication manager, which follows the processes ([`replication_manager::CheckpointWatch`]);
 //! answers of the store; reports of daemons about parts; losses of hosts. Leaves ([`Effect`]): orders for daemons and
@@ -18,6 +18,7 @@
 //! replication manager may drop an attempt at each stage. Then the order that the store has is still answered, and the
 //! order to remove the attempt after it; if the checkpoint was kept all the same, it is the newest ([`orders`]).
 
+mod archiving;
 mod contents;
 mod copying;
 mod orders;
@@ -33,6 +34,7 @@ pub use settings::CheckpointSettings;
 
 use super::hosts::Hosts;
 use super::mutation::{self, Mutation};
+use archiving::{Archive, Next};
 use checkpoint_store::{Kept, Level, Manifest, place};
 use copying::Copying;
 use orders::Orders;
@@ -53,6 +55,8 @@ use waiting::Waiting;
 pub(super) struct Seen<'a> {
     pub now: Duration,
     pub hosts: &'a Hosts,
+    /// True if the job ends with the checkpoint that is being taken, or that is asked for.
+    pub stops: bool,
 }
 
 /// A consequence of an input.
@@ -126,6 +130,24 @@ pub enum CheckpointEvent {
         /// Number of objects.
         object_count: usize,
     },
+    /// The checkpoint is in the archive too.
+    Archived {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// Bytes of all objects.
+        bytes: u64,
+        /// Time since it was kept.
+        elapsed: Duration,
+        /// Number of objects.
+        object_count: usize,
+    },
+    /// The checkpoint is kept, and is not in the archive.
+    Unarchived {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// The reason.
+        why: String,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -158,9 +180,14 @@ pub(super) struct Checkpoints {
     /// The newest that is kept: of this life, or the one that this life began from.
     newest: Option<Box<Kept>>,
     attempt: Option<Attempt>,
+    /// None where only one store is used.
+    archive: Option<Archive>,
     /// The key of encrypted manifests, sealed for daemons.
     #[serde(with = "serde_bytes")]
     sealed_key: Option<Vec<u8>>,
+    /// Access to the archive, sealed for daemons.
+    #[serde(with = "serde_bytes")]
+    sealed_access: Option<Vec<u8>>,
     orders: Orders,
     images: Images,
     waiting: Waiting,
@@ -172,11 +199,15 @@ pub(super) struct Checkpoints {
 impl Checkpoints {
     /// Checkpoints of a job that begins from this one.
     pub fn new(settings: Option<CheckpointSettings>, from: Option<Box<Kept>>) -> Self {
+        let interval = settings.as_ref().and_then(|settings| settings.archive_interval);
+        let archived = from.clone().filter(|from| from.manifest.level == Level::Object);
         Self {
+            archive: interval.map(|interval| Archive::new(interval, archived)),
             settings,
             newest: from,
             attempt: None,
             sealed_key: None,
+            sealed_access: None,
             orders: Orders::default(),
             images: Images::default(),
             waiting: Waiting::default(),
@@ -186,6 +217,11 @@ impl Checkpoints {
 
     pub fn newest(&self) -> Option<&Kept> {
         self.newest.as_deref()
+    }
+
+    /// The newest that the archive has, as it is loaded from there.
+    pub fn archived(&self) -> Option<&Kept> {
+        self.archive.as_ref().and_then(Archive::newest)
     }
 
     /// Orders to the store without an answer. A coordinator that comes back repeats them.
@@ -223,6 +259,11 @@ impl Checkpoints {
             }
             (StoreWork::Commit(_), StoreAnswer::Kept(kept)) => self.kept(kept, seen),
             (StoreWork::Commit(_), StoreAnswer::Failed(why)) => self.not_kept(generation, why),
+            (StoreWork::Archive(_), answer @ (StoreAnswer::Archived(_) | StoreAnswer::Failed(_))) => {
+                let archive = self.archive.as_mut();
+                let next = archive.map(|archive| archive.published(generation, answer, seen, &mut self.effects));
+                self.go_on_archiving(next, seen);
+            }
             (StoreWork::Drop(_), StoreAnswer::Dropped(kept)) => {
                 kept.into_iter().for_each(|kept| self.kept(kept, seen));
                 self.announce(generation, StoreNews::Dropped);
@@ -238,7 +279,11 @@ impl Checkpoints {
     /// Handles a daemon's report about the part of `source`.
     pub fn handle_part(&mut self, host: u32, generation: Generation, source: u32, step: PartStep, seen: Seen<'_>) {
         let Some(settings) = &self.settings else { return };
-        let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.generation == generation) else { return };
+        let Some(attempt) = self.attempt.as_mut().filter(|attempt| attempt.generation == generation) else {
+            let archive = self.archive.as_mut();
+            let next = archive.map(|archive| archive.handle(host, generation, step, seen, &mut self.effects));
+            return self.go_on_archiving(next, seen);
+        };
         match &mut attempt.stage {
             Stage::Copying(copying) => {
                 copying.handle(host, source, step, &settings.directory, seen, &mut self.effects);
@@ -261,6 +306,8 @@ impl Checkpoints {
 
     /// Handles a host that left the job with all that it had.
     pub fn lose_host(&mut self, host: u32, seen: Seen<'_>) {
+        let next = self.archive.as_mut().map(|archive| archive.lose(host, seen, &mut self.effects));
+        self.go_on_archiving(next, seen);
         let Some((settings, attempt)) = self.settings.as_ref().zip(self.attempt.as_mut()) else { return };
         let void = match &mut attempt.stage {
             Stage::Copying(copying) => copying.lose(host, seen, &mut self.effects),
@@ -285,9 +332,12 @@ impl Checkpoints {
     }
 
     /// Begins an attempt.
-    pub fn open(&mut self, generation: Generation) {
-        let newest = self.newest().map(|kept| kept.manifest.generation);
-        let order = self.orders.give(StoreWork::Open { generation, newest });
+    pub fn open(&mut self, generation: Generation, seen: Seen<'_>) {
+        let archive = self.archive.as_mut();
+        let is_to_archive = archive.is_some_and(|archive| archive.open(generation, seen, &mut self.effects));
+        let may_be_built = !is_to_archive || mutation::is(Mutation::ArchivedWithoutChain);
+        let basis = self.newest().filter(|_| may_be_built).map(|kept| kept.manifest.generation);
+        let order = self.orders.give(StoreWork::Open { generation, basis });
         self.attempt = Some(Attempt { generation, stage: Stage::Opening(order.number) });
         self.effects.push_back(Effect::Order(order));
     }
@@ -308,6 +358,7 @@ impl Checkpoints {
             objects: Vec::new(),
             pieces: Vec::new(),
             has_host_memory: settings.has_host_memory,
+            archiving: self.archive.as_ref().and_then(Archive::on_its_way),
         };
         if (level.is_fetched() || level.has_copies())
             && !mutation::is(Mutation::LostSourceAsked)
@@ -338,12 +389,18 @@ impl Checkpoints {
     /// Gives an attempt up.
     pub fn drop(&mut self, generation: Generation) {
         self.attempt.take_if(|attempt| attempt.generation == generation);
+        if let Some(archive) = &mut self.archive {
+            archive.drop(generation);
+        }
         let order = self.orders.give(StoreWork::Drop(generation));
         self.effects.push_back(Effect::Order(order));
     }
 
     /// Begins another life from this checkpoint.
     pub fn begin_life(&mut self, from: Option<Box<Kept>>) {
+        if let Some(archive) = &mut self.archive {
+            archive.begin_life(from.as_ref().map(|from| from.manifest.generation));
+        }
         (self.newest, self.attempt) = (from, None);
         self.orders.begin_life();
         self.waiting.begin_life();
@@ -383,6 +440,7 @@ impl Checkpoints {
             self.effects.push_back(Effect::Send(host, ToDaemon::Checkpoint { generation, order }));
         }
         self.sealed_key.clone_from(&opened.sealed_key);
+        self.sealed_access.clone_from(&opened.sealed_access);
         attempt.stage = Stage::Writing(Box::new(opened));
         self.announce(generation, StoreNews::Opened);
     }
@@ -415,12 +473,44 @@ impl Checkpoints {
     /// The store has a checkpoint, perhaps one that was given up while the store did not answer.
     fn kept(&mut self, kept: Box<Kept>, seen: Seen<'_>) {
         let generation = kept.manifest.generation;
-        self.attempt.take_if(|attempt| attempt.generation == generation);
+        let is_awaited = self.attempt.take_if(|attempt| attempt.generation == generation).is_some();
+        let access = self.sealed_access.as_deref().unwrap_or_default();
+        let has_to_wait = self
+            .settings
+            .as_ref()
+            .zip(self.archive.as_mut())
+            .is_some_and(|(settings, archive)| archive.kept(&kept, (settings, access), seen, &mut self.effects));
         self.settle(&kept.manifest, true, seen);
         if self.newest().is_none_or(|newest| newest.manifest.generation < generation) {
             self.newest = Some(kept);
         }
+        if is_awaited && has_to_wait {
+            return;
+        }
+        if let Some(archive) = &mut self.archive {
+            archive.announced(generation);
+        }
         self.announce(generation, StoreNews::Committed);
+    }
+
+    fn go_on_archiving(&mut self, next: Option<Next>, seen: Seen<'_>) {
+        match next {
+            None | Some(Next::Nothing) => {}
+            Some(Next::Moving(generation)) => self.announce(generation, StoreNews::Moving),
+            Some(Next::Publish(manifest)) => {
+                let order = self.orders.give(StoreWork::Archive(manifest));
+                self.effects.push_back(Effect::Order(order));
+            }
+            Some(Next::Over(generation, is_waited_for)) => {
+                // Whole files that pieces replace have stayed for the archive.
+                if let Some(newest) = self.newest.clone() {
+                    self.settle(&newest.manifest, true, seen);
+                }
+                if is_waited_for {
+                    self.announce(generation, StoreNews::Committed);
+                }
+            }
+        }
     }
 
     /// The processes of a life that began with a checkpoint have met: hosts that were not part of the job when it was
@@ -443,7 +533,9 @@ impl Checkpoints {
         let all = std::iter::once(manifest).chain(before);
         let with_chain = |of: &Manifest| std::iter::once(of.generation).chain(of.chain.clone()).collect::<Vec<_>>();
         let in_pieces = all.clone().filter(|of| is_new && of.level.code().is_some());
-        let replaced: BTreeSet<_> = in_pieces.flat_map(with_chain).collect();
+        let on_its_way = self.archive.as_ref().and_then(Archive::on_its_way);
+        let replaced: BTreeSet<_> =
+            in_pieces.flat_map(with_chain).filter(|generation| Some(*generation) != on_its_way).collect();
         let beside: BTreeSet<_> = all.flat_map(with_chain).collect();
         for host in seen.hosts.members() {
             let order = PartOrder::Settle {

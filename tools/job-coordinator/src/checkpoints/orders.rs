@@ -34,11 +34,14 @@ pub enum StoreWork {
     Open {
         /// Number of the checkpoint.
         generation: Generation,
-        /// The newest checkpoint, on which this one may be built.
-        newest: Option<Generation>,
+        /// The checkpoint on which this one may be built: the newest. None if it must have all memory.
+        basis: Option<Generation>,
     },
     /// Keep a checkpoint all of whose files are on disk. Answered by [`StoreAnswer::Kept`].
     Commit(Box<Contents>),
+    /// Publish the manifest of a checkpoint, all of whose files are in the archive. Answered by
+    /// [`StoreAnswer::Archived`].
+    Archive(Box<Manifest>),
     /// Remove what is left of a checkpoint that was given up. Answered by [`StoreAnswer::Dropped`].
     Drop(Generation),
     /// Look for the newest usable checkpoint before this one, which cannot be loaded. Answered by
@@ -53,6 +56,7 @@ impl StoreWork {
         match self {
             Self::Open { generation, .. } | Self::Drop(generation) | Self::FindOlder(generation) => *generation,
             Self::Commit(contents) => contents.cut.taken.generation,
+            Self::Archive(manifest) => manifest.generation,
         }
     }
 }
@@ -64,7 +68,9 @@ pub enum StoreAnswer {
     Opened(Box<Opened>),
     /// The checkpoint is kept.
     Kept(Box<Kept>),
-    /// The order to open or to commit failed, for this reason. The checkpoint is not kept.
+    /// The archive has the checkpoint, which is loaded from there like this.
+    Archived(Box<Kept>),
+    /// The order to open, to commit or to archive failed, for this reason. The checkpoint is not kept, or not there.
     Failed(String),
     /// All earlier orders for the checkpoint are done. With it if it had been kept before.
     Dropped(Option<Box<Kept>>),
@@ -82,6 +88,7 @@ impl StoreAnswer {
         match work {
             StoreWork::Open { .. } => matches!(self, Self::Opened(_) | Self::Failed(_)),
             StoreWork::Commit(_) => matches!(self, Self::Kept(_) | Self::Failed(_)),
+            StoreWork::Archive(_) => matches!(self, Self::Archived(_) | Self::Failed(_)),
             StoreWork::Drop(_) => matches!(self, Self::Dropped(_)),
             StoreWork::FindOlder(_) => matches!(self, Self::Found { .. }),
         }
@@ -101,7 +108,7 @@ pub struct Opened {
     /// The key of encrypted images, sealed for daemons.
     #[serde(with = "serde_bytes")]
     pub sealed_key: Option<Vec<u8>>,
-    /// Access to the object store, sealed for daemons.
+    /// Access to the object store, or to the archive, sealed for daemons.
     #[serde(with = "serde_bytes")]
     pub sealed_access: Option<Vec<u8>>,
 }
@@ -166,7 +173,7 @@ mod tests {
     #[test]
     fn an_order_is_answered_once_and_a_drop_settles_all_before() {
         let mut orders = Orders::default();
-        let open = |generation| StoreWork::Open { generation: Generation(generation), newest: None };
+        let open = |generation| StoreWork::Open { generation: Generation(generation), basis: None };
         let first = orders.give(open(1)).number;
         let second = orders.give(StoreWork::Drop(Generation(1))).number;
         let third = orders.give(open(2)).number;

@@ -7,6 +7,7 @@ use checkpoint_store::{Level, Manifest};
 use redrt_wire::checkpoint::Compression;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Settings of checkpoints, fixed at the start of the job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -22,6 +23,8 @@ pub struct CheckpointSettings {
     pub are_chained: bool,
     /// True if the memory that processes of a host share is a file of its own.
     pub has_host_memory: bool,
+    /// Interval between checkpoints that go to the archive besides. None without one.
+    pub archive_interval: Option<Duration>,
     /// Racks of hosts, by name.
     pub racks: Vec<(String, u32)>,
 }

@@ -4,7 +4,7 @@
 use super::*;
 use crate::mutation::{self, Mutation};
 use checkpoint_store::Level;
-use world::{Crossing, Mistake, record_crossings, record_losses, record_returns};
+use world::{Crossing, Mistake, record_archive_returns, record_crossings, record_losses, record_returns};
 
 /// Number of seeds: `REDRT_SEEDS` if it is set.
 fn seed_count(usual: u64) -> u64 {
@@ -94,6 +94,21 @@ fn spawned_jobs_and_names_are_answered_once_and_right() {
     assert!(return_count > 10, "{return_count}");
 }
 
+/// Hosts are lost with the only parts of a checkpoint, and the archive has one.
+#[test]
+fn jobs_go_back_to_the_archive() {
+    let mut return_count = 0;
+    for seed in 0..seed_count(60) {
+        let scenario = Scenario::of_seed(seed).without_replicas().calm().archiving();
+        for scenario in [scenario, Scenario::of_seed(seed).calm().archiving().losing_coordinators()] {
+            let (returns, wrong) = record_archive_returns(scenario);
+            return_count += returns;
+            assert_eq!(wrong, None, "seed {seed}");
+        }
+    }
+    assert!(return_count > 5, "{return_count}");
+}
+
 /// The first seed that shows what is wrong, from `first` on: near a seed that was found before.
 fn found(what: &str, first: u64, run: impl Fn(u64) -> Option<String>) -> u64 {
     let is_shown = |seed: &u64| run(*seed).is_some_and(|wrong| wrong.contains(what));
@@ -129,7 +144,10 @@ fn mistakes_of_the_machine_are_found() {
     let losing_output = |seed| Scenario { loses_output: true, ..calm(seed) };
     let spawning = |seed| calm(seed).without_replicas().spawning();
     let local = |seed| Scenario { level: Level::Local, ..calm(seed).without_replicas() };
-    let mutations: [Planted<'_>; 19] = [
+    let archiving = |seed| calm(seed).without_replicas().archiving();
+    let mutations: [Planted<'_>; 21] = [
+        (Mutation::ArchivedInPart, "lacks the part of host", 0, &archiving),
+        (Mutation::ArchivedWithoutChain, "which it lacks", 0, &archiving),
         (Mutation::LostPartCommitted, "the part of host", 220, &copying),
         (Mutation::LostPartCommitted, "the part of host", 0, &cutting),
         (Mutation::PiecesTogether, "pieces [", 0, &cutting),

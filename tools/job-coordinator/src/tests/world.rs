@@ -108,6 +108,8 @@ struct Job {
     /// True while the daemons of another life are being started.
     is_to_launch: bool,
     coordinator_losses: u32,
+    /// Number of returns to a checkpoint that is loaded from the archive.
+    archive_returns: usize,
     is_over: bool,
     inputs: Vec<(Duration, Input)>,
     outputs: Vec<String>,
@@ -127,6 +129,17 @@ pub fn record(scenario: Scenario) -> Recording {
 
 /// Simulates a job. Returns the number of its returns to a checkpoint, and the first violated rule.
 pub fn record_returns(scenario: Scenario) -> (usize, Option<String>) {
+    let job = ended(scenario);
+    (job.outputs.iter().filter(|output| output.contains("GoBack")).count(), job.wrong)
+}
+
+/// Simulates a job. Returns the number of its returns to the archive, and the first violated rule.
+pub fn record_archive_returns(scenario: Scenario) -> (usize, Option<String>) {
+    let job = ended(scenario);
+    (job.archive_returns, job.wrong)
+}
+
+fn ended(scenario: Scenario) -> Job {
     let mut job = begin(scenario);
     for _ in 0..400 {
         if job.is_over || job.wrong.is_some() {
@@ -134,7 +147,7 @@ pub fn record_returns(scenario: Scenario) -> (usize, Option<String>) {
         }
         job.step();
     }
-    (job.outputs.iter().filter(|output| output.contains("GoBack")).count(), job.wrong)
+    job
 }
 
 /// A step of a checkpoint over the border between the coordinator and the store.
@@ -152,13 +165,7 @@ pub enum Crossing {
 
 /// Simulates a job without failovers. Returns the steps over the border of each checkpoint that the store keeps.
 pub fn record_crossings(scenario: Scenario) -> Vec<Vec<Crossing>> {
-    let mut job = begin(scenario);
-    for _ in 0..400 {
-        if job.is_over || job.wrong.is_some() {
-            break;
-        }
-        job.step();
-    }
+    let job = ended(scenario);
     assert_eq!(job.wrong, None);
     job.crossings.into_values().filter(|steps| steps.contains(&Crossing::Kept)).collect()
 }
@@ -272,6 +279,7 @@ fn begin(scenario: Scenario) -> Job {
         wrong: None,
         is_to_launch: false,
         coordinator_losses: 0,
+        archive_returns: 0,
         is_over: false,
         inputs: Vec::new(),
         outputs: Vec::new(),
@@ -472,7 +480,7 @@ impl Job {
                 let crossing = match order.work {
                     StoreWork::Open { .. } => Crossing::Open,
                     StoreWork::Commit(_) => Crossing::Commit,
-                    StoreWork::Drop(_) | StoreWork::FindOlder(_) => Crossing::Other,
+                    StoreWork::Archive(_) | StoreWork::Drop(_) | StoreWork::FindOlder(_) => Crossing::Other,
                 };
                 self.crossings.entry(order.work.generation()).or_default().push(crossing);
                 if let StoreWork::Commit(contents) = &order.work {

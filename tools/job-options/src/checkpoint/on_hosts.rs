@@ -5,7 +5,8 @@
 //!     takes what is newer into its own directory             prints a line for each job: its manifests
 //! ```
 
-use super::{ResumeError, lock_when_over};
+use super::ResumeError;
+use super::resuming::lock_when_over;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use checkpoint_store::Store;
 use control_network::asking::{self, Way};

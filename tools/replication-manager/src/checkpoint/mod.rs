@@ -79,6 +79,8 @@ pub struct CheckpointWatchSettings {
     pub restored: Option<Generation>,
     /// Number of times the job was started from that one.
     pub restart_count: u32,
+    /// True if a checkpoint with which the job ends goes to an archive too, which has to be known at its begin.
+    pub has_archive: bool,
 }
 
 /// A checkpoint, all of whose images are on disk.
@@ -127,6 +129,8 @@ struct Attempt {
     grown: BTreeMap<ReplicaId, (u32, u64)>,
     stopped_at: Duration,
     held: Duration,
+    /// True if the job was to end with it when it began.
+    ends: bool,
     /// The newest membership that any image can know of.
     view: View,
     /// One process of each rank, whose images are in the checkpoint.
@@ -164,6 +168,7 @@ pub struct CheckpointWatch {
     failure_count: u32,
     newest: Option<Generation>,
     restart_count: u32,
+    has_archive: bool,
     /// Time that the last checkpoint cost the program. None before the first.
     cost: Option<Duration>,
     /// The user was told that the first one waits until the job runs.
@@ -185,6 +190,7 @@ impl CheckpointWatch {
             failure_count: 0,
             newest: settings.restored,
             restart_count: settings.restart_count,
+            has_archive: settings.has_archive,
             cost: None,
             told_of_start: false,
         }
@@ -292,6 +298,7 @@ impl CheckpointWatch {
             grown: BTreeMap::new(),
             stopped_at: now,
             held: Duration::ZERO,
+            ends: self.asked == Some(true),
             view,
             awaited: sources.iter().copied().collect(),
             sources,
@@ -402,13 +409,17 @@ impl CheckpointWatch {
         let (longest, (cost, steps)) = longest.map(|(replica, saved)| (*replica, saved.clone())).unwrap_or_default();
         let stopped = Duration::from_nanos(cost.stopped_ns);
         let report = Report::CheckpointTaken { generation, stopped, longest, steps, held, elapsed, bytes, kept_bytes };
+        let ends_with_it = attempt.ends;
         // Estimate: while images are written, the program runs at most a tenth slower.
         self.cost = Some(elapsed / 10 + stopped);
         self.attempt = None;
         self.newest = Some(generation);
         (self.failure_count, self.restart_count) = (0, 0);
         self.due = self.interval().map(|interval| (begun_at + interval).max(now));
-        Some((report, self.asked.take().unwrap_or(false)))
+        // The archive lacks this one: the next, with which the job ends, begins at once.
+        let is_followed = self.has_archive && self.asked == Some(true) && !ends_with_it;
+        let ends = !is_followed && self.asked.take().unwrap_or(false);
+        Some((report, ends))
     }
 
     /// Ends the attempt. The next one follows after a rest, unless only this one was asked for.

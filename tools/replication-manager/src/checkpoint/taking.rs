@@ -62,9 +62,16 @@ impl CheckpointWatch {
         *self.asked.get_or_insert(false) |= stops;
     }
 
+    /// Returns true if the job is to end with the checkpoint that is being taken, or with the next one.
+    #[must_use]
+    pub fn ends_the_job(&self) -> bool {
+        self.asked == Some(true)
+    }
+
     /// Returns true if the job is to end with a checkpoint whose images are cut.
     pub(crate) fn is_taken_to_stop(&self) -> bool {
-        let stage = self.attempt.as_ref().map(|attempt| attempt.stage);
+        let attempt = self.attempt.as_ref().filter(|attempt| !self.has_archive || attempt.ends);
+        let stage = attempt.map(|attempt| attempt.stage);
         self.asked == Some(true) && matches!(stage, Some(Stage::Taking | Stage::Writing | Stage::Committing))
     }
 

@@ -72,8 +72,14 @@ impl Saved {
         let mut random = Random::new(seed);
         let degrees: Vec<u16> = (0..random.within(1..4)).map(|_| random.pick(&[1, 2])).collect();
         let schedule = Schedule::Every(Duration::from_secs(20));
-        let checkpoint =
-            CheckpointWatchSettings { schedule, first: None, next: Generation(1), restored: None, restart_count: 0 };
+        let checkpoint = CheckpointWatchSettings {
+            schedule,
+            first: None,
+            next: Generation(1),
+            restored: None,
+            restart_count: 0,
+            has_archive: false,
+        };
         let mut manager = ReplicationManager::new(Settings { checkpoint: Some(checkpoint), ..settings(&degrees) });
         let world = manager.world().clone();
         for replica in world.replicas() {

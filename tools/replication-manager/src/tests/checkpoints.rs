@@ -7,9 +7,16 @@ use crate::{
 use redrt_wire::checkpoint::{CheckpointStep, Generation};
 use redrt_wire::clone::Progress;
 
+fn watched(schedule: Schedule) -> CheckpointWatchSettings {
+    let next = Generation(1);
+    CheckpointWatchSettings { schedule, first: None, next, restored: None, restart_count: 0, has_archive: false }
+}
+
 fn table(degrees: &[u16], schedule: Schedule) -> StepTable {
-    let checkpoint =
-        CheckpointWatchSettings { schedule, first: None, next: Generation(1), restored: None, restart_count: 0 };
+    table_of(degrees, watched(schedule))
+}
+
+fn table_of(degrees: &[u16], checkpoint: CheckpointWatchSettings) -> StepTable {
     let mut table = StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(degrees) });
     for replica in table.manager.world().clone().replicas() {
         table.step(&format!("{replica} ready"));
@@ -281,6 +288,7 @@ fn going_back(restart_count: u32) -> StepTable {
         next: Generation(8),
         restored: Some(Generation(7)),
         restart_count,
+        has_archive: false,
     };
     StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(&[1, 1]) })
 }
@@ -333,6 +341,7 @@ fn copies_from_a_checkpoint_get_their_view_and_await_nobody() {
         next: Generation(8),
         restored: Some(Generation(7)),
         restart_count: 0,
+        has_archive: false,
     };
     let mut replicated = StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(&[2]) });
     assert_eq!(replicated.step("0.0 ready"), "");
@@ -364,6 +373,21 @@ fn a_suspended_job_ends_with_its_own_code() {
     assert_eq!(table.all_gone(), "finish 75");
 }
 
+/// With an archive the checkpoint of the stop has all memory, which is decided at its begin.
+#[test]
+fn with_an_archive_a_late_stop_takes_a_checkpoint_of_its_own() {
+    let mut table = table_of(&[1, 1], CheckpointWatchSettings { has_archive: true, ..watched(Schedule::Asked) });
+    assert_eq!(table.want(false), "open 1");
+    table.take(1, 4);
+    assert_eq!(table.want(true), "");
+    table.all(1, &CheckpointStep::Copied);
+    assert!(!table.manager.is_suspending(), "it would go on if the next one failed");
+    table.all(1, &CheckpointStep::Saved(Cost::default(), Vec::new()));
+    assert_eq!(table.store(1, StoreNews::Committed), "taken, open 2");
+    table.take(2, 6);
+    assert_eq!(table.store(2, StoreNews::Committed), "taken, kill all");
+}
+
 #[test]
 fn checkpoints_are_taken_at_their_interval_or_more_often() {
     let mut table = table(&[1], Schedule::Auto { mtbf: Duration::from_secs(3600) });
@@ -389,9 +413,7 @@ fn checkpoints_are_taken_at_their_interval_or_more_often() {
 #[test]
 fn a_checkpoint_that_waits_for_mpi_init_is_reported_once() {
     let with = |schedule| {
-        let checkpoint =
-            CheckpointWatchSettings { schedule, first: None, next: Generation(1), restored: None, restart_count: 0 };
-        let mut table = StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(&[1, 1]) });
+        let mut table = StepTable::with(Settings { checkpoint: Some(watched(schedule)), ..settings(&[1, 1]) });
         table.step("0.0 ready");
         table
     };
@@ -425,6 +447,7 @@ fn only_a_request_takes_a_checkpoint_before_the_first_is_due() {
             next: Generation(2),
             restored,
             restart_count: 0,
+            has_archive: false,
         };
         let mut table = StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(&[1, 1]) });
         for step in ["0.0 ready", "1.0 ready"] {

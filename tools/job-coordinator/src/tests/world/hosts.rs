@@ -63,16 +63,28 @@ impl Job {
     /// that it does so on hosts that live.
     pub(super) fn check_return(&mut self, chosen: &Return) {
         let newest = self.storage.newest().map(|kept| kept.manifest.generation);
-        let known = self.coordinator.manager().newest_checkpoint_number();
+        let known = self.coordinator.manager().checkpoint().and_then(replication_manager::CheckpointWatch::newest);
         let here = self.coordinator.newest_checkpoint().map(|kept| kept.manifest.generation);
-        let unheard = self.answers.values().flatten().find(|input| matches!(input, Input::Store { .. }));
-        let is_settled = !self.storage.has_work() && unheard.is_none();
+        // A checkpoint that the archive gets meanwhile changes nothing for this return.
+        let is_store = |input: &&Input| match input {
+            Input::Store { answer, .. } => !matches!(answer, StoreAnswer::Archived(_)),
+            _ => false,
+        };
+        let unheard = self.answers.values().flatten().find(is_store);
+        let is_archive = |order: &StoreOrder| matches!(order.work, StoreWork::Archive(_));
+        let is_settled = self.storage.work().iter().all(is_archive) && unheard.is_none();
         let is_newest = newest == known && newest == here && newest == Some(chosen.kept.manifest.generation);
         let wrong = (!(chosen.is_older || is_newest && is_settled)).then(|| {
             let left = self.storage.work();
             format!("back to {known:?} and {here:?} of {newest:?}, with {left:?} and {unheard:?} to come")
         });
         self.record_wrong(wrong);
+        let (generation, level) = (chosen.kept.manifest.generation, chosen.kept.manifest.level);
+        if level != self.scenario.level {
+            self.archive_returns += 1;
+            let is_there = self.storage.is_archived(generation);
+            self.record_wrong((!is_there).then(|| format!("back to {generation} of the archive, which lacks it")));
+        }
         let name = |host: &PlannedHost| host.name.as_ref().map(|name| name.name.clone()).unwrap_or_default();
         let lost = chosen.hosts.iter().map(name).find(|name| self.living(name).is_none());
         self.record_wrong(lost.map(|name| format!("back to host {name}, which is lost")));

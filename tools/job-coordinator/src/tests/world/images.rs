@@ -12,7 +12,10 @@ impl Job {
             let crossing = match answer {
                 StoreAnswer::Opened(_) => Crossing::Opened,
                 StoreAnswer::Kept(_) => Crossing::Kept,
-                StoreAnswer::Failed(_) | StoreAnswer::Dropped(_) | StoreAnswer::Found { .. } => Crossing::Other,
+                StoreAnswer::Failed(_)
+                | StoreAnswer::Archived(_)
+                | StoreAnswer::Dropped(_)
+                | StoreAnswer::Found { .. } => Crossing::Other,
             };
             self.crossings.entry(generation.expect("an order was carried out")).or_default().push(crossing);
             self.later(Input::Store { number, answer });

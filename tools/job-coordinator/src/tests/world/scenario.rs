@@ -44,6 +44,8 @@ pub struct Scenario {
     pub loses_coordinators: bool,
     pub mistake: Option<Mistake>,
     pub level: Level,
+    /// Interval between checkpoints that go to an archive besides.
+    pub archive_interval: Option<Duration>,
     /// True if a store that does not answer may never do so.
     pub is_silent: bool,
     /// True if faults are so rare that checkpoints are mostly taken.
@@ -80,6 +82,7 @@ impl Scenario {
             mistake: None,
             level: [Level::Shared, Level::Local, Level::Partner, Level::Memory, Level::Object, in_pieces()]
                 [random.usize(0..6)],
+            archive_interval: None,
             is_silent: random.u8(0..20) == 0,
             is_calm: false,
             has_jobs: false,
@@ -124,6 +127,12 @@ impl Scenario {
         Self { level: in_pieces(), ..self }
     }
 
+    /// The same job, with an archive besides the parts on hosts.
+    pub fn archiving(mut self) -> Self {
+        let level = [Level::Local, Level::Partner, in_pieces()][self.random.usize(0..3)];
+        Self { level, archive_interval: Some(Duration::from_secs(5)), ..self }
+    }
+
     /// The same job, whose processes spawn others.
     pub fn spawning(self) -> Self {
         Self { has_jobs: true, ..self }
@@ -157,6 +166,7 @@ impl Scenario {
                 compression: Compression::None,
                 are_chained: true,
                 has_host_memory: false,
+                archive_interval: self.archive_interval,
                 racks: vec![("a".into(), 0), ("b".into(), 0)],
             }),
             launch: LaunchSettings {
@@ -183,6 +193,7 @@ impl Scenario {
             next: restored.map_or(Generation(1), |restored| Generation(restored.0 + 100)),
             restored,
             restart_count,
+            has_archive: self.archive_interval.is_some(),
         };
         replication_manager::Settings {
             world,

@@ -23,6 +23,8 @@ pub struct Storage {
     places: BTreeSet<Generation>,
     /// Checkpoints that the store has kept.
     kept: BTreeMap<Generation, Kept>,
+    /// Checkpoints in the archive.
+    archived: BTreeMap<Generation, Kept>,
     /// Copies that are whole: checkpoint, host whose part it is, host that has the copy.
     copied: BTreeSet<(Generation, u32, u32)>,
     /// Parts in the object store.
@@ -97,6 +99,7 @@ impl Storage {
     /// The job is loaded from this checkpoint: newer ones are of no use.
     pub fn abandon_newer(&mut self, than: Generation) {
         self.kept.retain(|generation, _| *generation <= than);
+        self.archived.retain(|generation, _| *generation <= than);
     }
 
     /// The process of the store ends, and its orders with it.
@@ -109,6 +112,7 @@ impl Storage {
         let wrong = match &order.work {
             // A repeated order is as right as it was. Hosts may have been lost since.
             StoreWork::Commit(contents) if self.given.insert(order.number) => self.lost_part(contents, dead_hosts),
+            StoreWork::Archive(manifest) if self.given.insert(order.number) => self.missing_in_archive(manifest),
             _ => None,
         };
         self.work.push_back(order);
@@ -143,6 +147,22 @@ impl Storage {
         None
     }
 
+    /// A part of a checkpoint that the archive lacks.
+    fn missing_in_archive(&self, manifest: &Manifest) -> Option<String> {
+        let generation = manifest.generation;
+        if let Some(link) = manifest.chain.first() {
+            return Some(format!("the archive has {generation}, built on {link}, which it lacks"));
+        }
+        let mut sources = manifest.members.iter().map(|member| member.host);
+        let missing = sources.find(|source| !self.uploaded.contains(&(generation, *source)));
+        missing.map(|source| format!("the archive has {generation}, and lacks the part of host {source}"))
+    }
+
+    /// True if this checkpoint can be loaded from the archive.
+    pub fn is_archived(&self, generation: Generation) -> bool {
+        self.archived.contains_key(&generation)
+    }
+
     /// The checkpoint of the oldest order.
     pub fn next_generation(&self) -> Option<Generation> {
         self.work.front().map(|order| order.work.generation())
@@ -160,11 +180,17 @@ impl Storage {
                 self.places.remove(&generation);
                 StoreAnswer::Dropped(self.kept.get(&generation).cloned().map(Box::new))
             }
-            StoreWork::Open { .. } | StoreWork::Commit(_) if fails => StoreAnswer::Failed("the disk is full".into()),
-            StoreWork::Open { generation, newest } => {
+            StoreWork::Open { .. } | StoreWork::Commit(_) | StoreWork::Archive(_) if fails => {
+                StoreAnswer::Failed("the disk is full".into())
+            }
+            StoreWork::Archive(manifest) => {
+                let kept = Kept { directory: "job/line".into(), manifest: *manifest };
+                self.archived.insert(kept.manifest.generation, kept.clone());
+                StoreAnswer::Archived(Box::new(kept))
+            }
+            StoreWork::Open { generation, basis } => {
                 self.places.insert(generation);
-                let basis =
-                    newest.and_then(|newest| self.kept.get(&newest)).map(|kept| Box::new(kept.manifest.clone()));
+                let basis = basis.and_then(|basis| self.kept.get(&basis)).map(|kept| Box::new(kept.manifest.clone()));
                 StoreAnswer::Opened(Box::new(crate::Opened {
                     directory: "line".into(),
                     beside: self.kept.keys().copied().collect(),
@@ -190,8 +216,9 @@ impl Storage {
 }
 
 fn manifest(contents: Contents, world: World) -> Manifest {
-    let Contents { cut, hosts, chain, level, copies, objects, pieces, .. } = contents;
+    let Contents { cut, hosts, chain, level, copies, objects, pieces, archiving, .. } = contents;
     Manifest {
+        is_to_archive: archiving == Some(cut.taken.generation),
         job: 1,
         generation: cut.taken.generation,
         taken_at_ns: 0,
