@@ -2,7 +2,7 @@
 
 use crate::image::state::Reply;
 use crate::refusal::{NoAgent, Refusal};
-use redrt_wire::no_image::Told;
+use redrt_wire::no_image::ReportedFailure;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -181,7 +181,7 @@ pub enum Error {
         /// Phase that the destination was in.
         phase: Phase,
         /// Explanation that the destination sent.
-        told: Told,
+        told: ReportedFailure,
     },
     /// The destination sent a reply that does not belong at this point.
     #[error("{phase}: the destination answers out of turn: {reply:?}")]
@@ -251,8 +251,8 @@ impl Error {
 
     /// The failure in the form that is sent to another process.
     #[must_use]
-    pub fn told(&self) -> Told {
-        Told { sentence: self.line(), is_lasting: self.is_lasting() }
+    pub fn told(&self) -> ReportedFailure {
+        ReportedFailure { sentence: self.line(), is_lasting: self.is_lasting() }
     }
 }
 
@@ -269,9 +269,9 @@ pub fn has_ended(error: &io::Error) -> bool {
 
 /// Explanation of `error` for another process: the one received from elsewhere if `error` wraps it, else its text.
 #[must_use]
-pub fn told_of(error: &io::Error) -> Told {
-    let heard = error.get_ref().and_then(|inner| inner.downcast_ref::<Told>());
-    heard.cloned().unwrap_or_else(|| Told::passing(error))
+pub fn told_of(error: &io::Error) -> ReportedFailure {
+    let heard = error.get_ref().and_then(|inner| inner.downcast_ref::<ReportedFailure>());
+    heard.cloned().unwrap_or_else(|| ReportedFailure::passing(error))
 }
 
 /// Adds phase and operation to a system error.
@@ -310,6 +310,6 @@ mod tests {
         }
         let full = || io::Error::from_raw_os_error(28);
         assert!(!Err::<(), _>(full()).during(Phase::Transfer, Operation::Send).unwrap_err().is_lasting());
-        assert_eq!(told_of(&full()), Told::passing(full()));
+        assert_eq!(told_of(&full()), ReportedFailure::passing(full()));
     }
 }

@@ -192,7 +192,7 @@ const MAY_END: &[(&str, &str, usize, &str)] = &[
     ("redrt/redrt-files/src/posix/lend.rs", ")[", 1, "constants"),
     ("redrt/redrt-files/src/posix/lend.rs", "bytes[", 1, "the kernel has filled so much of it"),
     ("redrt/redrt-files/src/posix/listing.rs", "records[", 3,
-        "lengths that `Entry::decode` has checked; what the leader lists is decoded by it"),
+        "lengths that `DirectoryEntry::decode` has checked; what the leader lists is decoded by it"),
     ("redrt/redrt-files/src/posix/listing.rs", "self.pieces[", 1, "places of the own list"),
     ("redrt/redrt-files/src/posix/listing.rs", "bytes[", 1, "a word of a chunk"),
     ("redrt/redrt-files/src/posix/locks.rs", "owners[", 1, "its place was just found or made"),

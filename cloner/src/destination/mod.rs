@@ -27,7 +27,7 @@ use bstr::ByteSlice;
 use cloner_agent::abi::{Block, Standard};
 use memory::Memory;
 use receive::Input;
-use redrt_wire::no_image::Told;
+use redrt_wire::no_image::ReportedFailure;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::RwLock;
@@ -42,13 +42,16 @@ const LASTING_MARK: u8 = b'#';
 
 /// Parses a complaint; `None` if none exists.
 #[must_use]
-pub fn complaint(bytes: &[u8]) -> Option<Told> {
+pub fn complaint(bytes: &[u8]) -> Option<ReportedFailure> {
     match bytes {
         [] => None,
-        [mark @ (PASSING_MARK | LASTING_MARK), text @ ..] => {
-            Some(Told { sentence: String::from_utf8_lossy(text).into_owned(), is_lasting: *mark == LASTING_MARK })
-        }
-        _ => Some(Told::passing(bytes.try_into().map_or_else(|_| "the restorer failed".into(), restorer::explain))),
+        [mark @ (PASSING_MARK | LASTING_MARK), text @ ..] => Some(ReportedFailure {
+            sentence: String::from_utf8_lossy(text).into_owned(),
+            is_lasting: *mark == LASTING_MARK,
+        }),
+        _ => Some(ReportedFailure::passing(
+            bytes.try_into().map_or_else(|_| "the restorer failed".into(), restorer::explain),
+        )),
     }
 }
 
@@ -106,7 +109,7 @@ pub fn complain_no_more() {
 }
 
 /// Writes a complaint and ends the process with all its threads.
-pub fn fail(told: &Told) -> ! {
+pub fn fail(told: &ReportedFailure) -> ! {
     let fd = COMPLAINTS.load(Ordering::SeqCst);
     // SAFETY: - `fd` is standard error or the duplicate of `complain_to`, and stays open until the process ends.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };

@@ -11,7 +11,7 @@ use crate::image::known::{PAGE, page_digest, range_digest};
 use crate::image::state::{Final, IMAGE_VERSION, Layout, Prologue};
 use crate::image::stream::FrameReader;
 use crate::net::STALL_LIMIT;
-use redrt_wire::no_image::Told;
+use redrt_wire::no_image::ReportedFailure;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -79,16 +79,16 @@ fn check_below(wanted: Option<Below>, there: Option<u128>) -> io::Result<()> {
 /// Ends the process on an error: a stream that fails must not leave the others waiting.
 fn or_exit<T>(result: io::Result<T>) -> T {
     result.unwrap_or_else(|error| {
-        let Told { sentence, is_lasting } = reason(&error);
-        super::fail(&Told { sentence: format!("receiving the image: {sentence}"), is_lasting })
+        let ReportedFailure { sentence, is_lasting } = reason(&error);
+        super::fail(&ReportedFailure { sentence: format!("receiving the image: {sentence}"), is_lasting })
     })
 }
 
 /// Explanation of an error. An expired socket timeout is reported as `EWOULDBLOCK`.
-fn reason(error: &io::Error) -> Told {
+fn reason(error: &io::Error) -> ReportedFailure {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            Told::passing(format!("the source has sent nothing for {} s", STALL_LIMIT.as_secs()))
+            ReportedFailure::passing(format!("the source has sent nothing for {} s", STALL_LIMIT.as_secs()))
         }
         _ => told_of(error),
     }

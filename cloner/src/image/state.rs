@@ -4,7 +4,7 @@ use super::digests::Below;
 use crate::difference::Difference;
 use crate::ranges::RangeSet;
 use bstr::BString;
-use redrt_wire::no_image::Told;
+use redrt_wire::no_image::ReportedFailure;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format. Increased with each change to it.
@@ -466,7 +466,7 @@ pub enum Reply {
         pid: u32,
     },
     /// The destination has failed. The last reply.
-    Failed(Told),
+    Failed(ReportedFailure),
 }
 
 #[cfg(test)]

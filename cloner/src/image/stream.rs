@@ -2,7 +2,7 @@
 
 use super::compress;
 use super::frame::{Encoding, FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, Kind, PAGES_BYTES_MAX};
-use redrt_wire::no_image::Told;
+use redrt_wire::no_image::ReportedFailure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, IoSlice, Read, Write};
@@ -72,7 +72,7 @@ impl<W: Write> FrameWriter<W> {
     }
 
     /// Writes the last frame of the stream: the reason why nothing more follows. Long reasons are truncated.
-    pub fn give_up(&mut self, told: &Told) -> io::Result<()> {
+    pub fn give_up(&mut self, told: &ReportedFailure) -> io::Result<()> {
         let mut told = told.clone();
         told.sentence.truncate(told.sentence.floor_char_boundary(GIVEN_UP_BYTES_MAX as usize - 16));
         self.send_record(Kind::GivenUp, &told)?;
@@ -115,7 +115,7 @@ impl<R: Read> FrameReader<R> {
 
     /// Reads a header. The caller must read the payload next.
     ///
-    /// Errors with the sender's reason ([`Told`]) if it has given up.
+    /// Errors with the sender's reason ([`ReportedFailure`]) if it has given up.
     pub fn header(&mut self) -> io::Result<Header> {
         let mut head = [0; HEADER_BYTES];
         self.inner.read_exact(&mut head)?;
@@ -123,7 +123,7 @@ impl<R: Read> FrameReader<R> {
         self.digest.write(&head);
         self.received_bytes += (head.len() as u64) + u64::from(header.wire_len);
         if header.kind == Kind::GivenUp {
-            let told: Told = self.record(&header)?;
+            let told: ReportedFailure = self.record(&header)?;
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, told.heard_from("the source")));
         }
         Ok(header)
@@ -237,7 +237,7 @@ mod tests {
         let told = |why: &str| {
             let mut writer = FrameWriter::new(Vec::new());
             writer.send_mark(Kind::RoundEnd, 0, 0).unwrap();
-            writer.give_up(&Told { sentence: why.into(), is_lasting: true }).unwrap();
+            writer.give_up(&ReportedFailure { sentence: why.into(), is_lasting: true }).unwrap();
             let mut reader = FrameReader::new(&writer.inner[..]);
             reader.expect(Kind::RoundEnd).unwrap();
             let told = told_of(&reader.expect(Kind::Layout).unwrap_err());

@@ -39,7 +39,7 @@ use bstr::{BStr, ByteSlice};
 use cloner_agent::abi::{CUT_FOR_COPY, CUT_FOR_SUCCESSOR};
 use layout::{Files, Plan};
 use objects::Objects;
-use redrt_wire::no_image::Told;
+use redrt_wire::no_image::ReportedFailure;
 use send::{Cost, Memory, Output, Piece, Sending, Snapshot};
 use std::io::{self, Read, Write};
 use std::sync::Mutex;
@@ -664,7 +664,7 @@ fn take_reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> 
     header.and_then(|header| answers.record(&header)).during(phase, Operation::Hear)
 }
 
-fn complaint(phase: Phase, told: Told) -> Error {
+fn complaint(phase: Phase, told: ReportedFailure) -> Error {
     Error::Destination { phase, told: told.heard_from("the destination") }
 }
 
@@ -787,7 +787,7 @@ mod tests {
         };
         assert_eq!(true_reason(unread(), true).line(), "the process has ended");
         assert!(true_reason(unread(), false).line().starts_with("cut: cannot read the vdso"));
-        let told = Told { sentence: "the disk is full".into(), is_lasting: false };
+        let told = ReportedFailure { sentence: "the disk is full".into(), is_lasting: false };
         let full = true_reason(Error::Destination { phase: Phase::Transfer, told }, true);
         assert_eq!(full.line(), "transfer: the disk is full");
     }

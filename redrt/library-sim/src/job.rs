@@ -7,7 +7,7 @@ pub mod signals;
 
 use super::Mutation;
 use super::program::leaving::Leaves;
-use super::program::{self, Kind};
+use super::program::{self, ProgramKind};
 use super::world::actor::{self, Actor, End, Pause};
 use super::world::network::{NAME, Receiving, Simulated};
 use super::world::{self, Event, Parted, World};
@@ -46,7 +46,7 @@ pub struct Shape {
     /// Number of replicas of each rank.
     pub degree: Option<u16>,
     /// Kind of the program.
-    pub kind: Option<Kind>,
+    pub kind: Option<ProgramKind>,
     /// True if no process and no connection is lost, and no checkpoint is taken.
     pub is_undisturbed: bool,
 }
@@ -82,7 +82,7 @@ impl Simulator for LibrarySimulator {
         let options = [
             option("rank-count", shape.rank_count.map(|count| count.to_string())),
             option("degree", shape.degree.map(|degree| degree.to_string())),
-            option("program", shape.kind.map(Kind::word)),
+            option("program", shape.kind.map(ProgramKind::word)),
             shape.is_undisturbed.then(|| " --undisturbed".to_owned()),
         ];
         options.into_iter().flatten().collect()
@@ -93,7 +93,7 @@ impl Simulator for LibrarySimulator {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Kind of the program.
-    pub kind: Option<Kind>,
+    pub kind: Option<ProgramKind>,
     /// Number of events until the end of the run.
     pub events: u64,
     /// Number of processes that were lost.
@@ -143,7 +143,7 @@ struct Failure {
     /// Replicas of each.
     degree: u16,
     /// Kind of program.
-    kind: Kind,
+    kind: ProgramKind,
     /// What.
     wrong: Wrong,
 }
@@ -221,9 +221,9 @@ fn run(seed: u64, setup: &Setup<LibrarySimulator>) -> Result<Summary, Failure> {
     let mut random = Random::stream(seed, "library!");
     let degree = options.degree.unwrap_or_else(|| random.pick(&[1, 2, 2, 3]));
     let rank_count = options.rank_count.unwrap_or_else(|| random.pick(&[1, 2, 2, 3, 3, 4, 5]));
-    let mut kind = options.kind.unwrap_or_else(|| random.pick(Kind::ALL));
-    if is_about_paths && matches!(kind, Kind::Windows | Kind::Mixed) && options.kind.is_none() {
-        kind = Kind::Polls;
+    let mut kind = options.kind.unwrap_or_else(|| random.pick(ProgramKind::ALL));
+    if is_about_paths && matches!(kind, ProgramKind::Windows | ProgramKind::Mixed) && options.kind.is_none() {
+        kind = ProgramKind::Polls;
     }
     let plan = program::Plan { seed: random.number(), kind };
     let losses = if options.is_undisturbed || degree == 1 { 0 } else { random.below(1 + usize::from(degree)) };
@@ -259,7 +259,8 @@ impl SimulatedJob {
         let protocol = random.pick(&[Protocol::Hash, Protocol::Hash, Protocol::AllToAll]);
         // Replicated windows need strict verification. With deferred verification, programs that depart might use a
         // wrong payload before its verdict, so runs with departures are strict too.
-        let is_strict = matches!(plan.kind, Kind::Windows | Kind::Mixed) || random.chance(70) || leaves.is_some();
+        let is_strict =
+            matches!(plan.kind, ProgramKind::Windows | ProgramKind::Mixed) || random.chance(70) || leaves.is_some();
         let verification = if is_strict { Verification::Strict } else { Verification::Deferred };
         let compared = (protocol, verification);
         let shape = redrt_types::World::uniform(rank_count, degree);

@@ -23,7 +23,7 @@ mod world;
 mod wrong;
 
 pub use job::{Faults, LibrarySimulator, Shape, Summary};
-pub use program::Kind;
+pub use program::ProgramKind;
 pub use redrt_runtime::mutation::Mutation;
 pub use wrong::Wrong;
 

@@ -3,7 +3,7 @@
 //! An export does three things: it refuses calls outside the initialized phase, passes its arguments, widened, to the
 //! implementation, and passes an error to the error handler. Both twins call the same implementation.
 
-use crate::kind::{Kind, OWN_HANDLES, Shape};
+use crate::kind::{OWN_HANDLES, ParameterKind, Shape};
 use crate::parse::{Bound, Constant, Direction, Function, Parameter, Table};
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub fn render_constants(table: &Table) -> String {
         render_constant(&mut out, constant);
     }
     for (kind, name, value) in OWN_HANDLES {
-        let rust = Kind::find(kind).expect("a kind of handles").rust;
+        let rust = ParameterKind::find(kind).expect("a kind of handles").rust;
         line(&mut out, format_args!("impl {rust} {{ pub const {name}: Self = Self({value}); }}"));
     }
     names(&mut out, table, "DATATYPE_NAMES", |c| c.kind.name == "datatype");

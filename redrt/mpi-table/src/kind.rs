@@ -19,7 +19,7 @@ pub enum Shape {
 
 /// One row of the table of kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Kind {
+pub struct ParameterKind {
     /// Name in the table files.
     pub name: &'static str,
     /// Way to pass the parameter.
@@ -34,7 +34,7 @@ pub struct Kind {
     pub rust_large: &'static str,
 }
 
-impl Kind {
+impl ParameterKind {
     /// The kind of this name, if there is one.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
@@ -54,12 +54,16 @@ impl Kind {
     }
 }
 
-const fn same(name: &'static str, shape: Shape, c: &'static str, rust: &'static str) -> Kind {
-    Kind { name, shape, c, c_large: c, rust, rust_large: rust }
+const fn same(name: &'static str, shape: Shape, c: &'static str, rust: &'static str) -> ParameterKind {
+    ParameterKind { name, shape, c, c_large: c, rust, rust_large: rust }
 }
 
-const fn twin(name: &'static str, small: (&'static str, &'static str), large: (&'static str, &'static str)) -> Kind {
-    Kind { name, shape: Shape::Count, c: small.0, c_large: large.0, rust: small.1, rust_large: large.1 }
+const fn twin(
+    name: &'static str,
+    small: (&'static str, &'static str),
+    large: (&'static str, &'static str),
+) -> ParameterKind {
+    ParameterKind { name, shape: Shape::Count, c: small.0, c_large: large.0, rust: small.1, rust_large: large.1 }
 }
 
 /// Handles that families have and the standard lacks: their kind, the name in the families' files, and redrt's value,
@@ -67,7 +71,7 @@ const fn twin(name: &'static str, small: (&'static str, &'static str), large: (&
 pub(crate) const OWN_HANDLES: &[(&str, &str, i64)] = &[("errhandler", "ERRORS_THROW_EXCEPTIONS", 0xffe)];
 
 /// Every kind that the table files use.
-pub const KINDS: &[Kind] = &[
+pub const KINDS: &[ParameterKind] = &[
     twin("count", ("int", "c_int"), ("MPI_Count", "Count")),
     twin("disp", ("int", "c_int"), ("MPI_Aint", "Aint")),
     twin("extent", ("MPI_Aint", "Aint"), ("MPI_Count", "Count")),

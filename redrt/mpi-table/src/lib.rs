@@ -22,7 +22,7 @@ pub use fortran::{
     render_mpi_f08_module, render_mpi_module, render_mpif_h,
 };
 pub use header::render_header;
-pub use kind::{Kind, Shape};
+pub use kind::{ParameterKind, Shape};
 pub use parse::{Bound, Constant, Direction, Function, Parameter, ParseError, Table};
 
 #[cfg(test)]

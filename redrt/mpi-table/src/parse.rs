@@ -1,6 +1,6 @@
 //! Reads the table files. Every line that does not follow the notation is an error with its number.
 
-use crate::kind::{Kind, Shape};
+use crate::kind::{ParameterKind, Shape};
 use std::collections::HashMap;
 
 /// Direction of a parameter.
@@ -20,7 +20,7 @@ pub struct Parameter {
     /// Name in the standard.
     pub name: String,
     /// Kind, which decides the types.
-    pub kind: &'static Kind,
+    pub kind: &'static ParameterKind,
     /// For kinds of shape `Function`: the name of the callback type.
     pub callback: Option<String>,
     /// Direction of the parameter.
@@ -56,7 +56,7 @@ pub struct Function {
     /// True when Fortran has it in `mpif.h` and the module `mpi` only.
     pub old: bool,
     /// Kind of the return value, if that is not an error code.
-    pub returns: Option<&'static Kind>,
+    pub returns: Option<&'static ParameterKind>,
     /// The parameters in order.
     pub parameters: Vec<Parameter>,
 }
@@ -94,7 +94,7 @@ pub struct Constant {
     /// Name with its `MPI_`.
     pub name: String,
     /// Kind, which gives the type.
-    pub kind: &'static Kind,
+    pub kind: &'static ParameterKind,
     /// For null functions: the name of the callback type.
     pub callback: Option<String>,
     /// Value in the standard ABI.
@@ -224,11 +224,11 @@ fn parse_function(content: &str, module: &str) -> Result<Function, Breach> {
     Ok(function)
 }
 
-fn find_kind(name: &str) -> Result<&'static Kind, Breach> {
-    Kind::find(name).ok_or_else(|| Breach::Kind(name.to_owned()))
+fn find_kind(name: &str) -> Result<&'static ParameterKind, Breach> {
+    ParameterKind::find(name).ok_or_else(|| Breach::Kind(name.to_owned()))
 }
 
-fn parse_kind(text: &str) -> Result<(&'static Kind, Option<String>), Breach> {
+fn parse_kind(text: &str) -> Result<(&'static ParameterKind, Option<String>), Breach> {
     let (name, callback) = match text.split_once('=') {
         Some((name, callback)) => (name, Some(callback.to_owned())),
         None => (text, None),

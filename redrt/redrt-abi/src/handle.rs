@@ -122,9 +122,9 @@ pub struct HandleTable<T> {
     free: Mutex<Free>,
 }
 
-type HandleSlot<T> = RwLock<Entry<T>>;
+type HandleSlot<T> = RwLock<HandleEntry<T>>;
 
-struct Entry<T> {
+struct HandleEntry<T> {
     generation: u16,
     object: Option<Arc<T>>,
 }
@@ -232,7 +232,7 @@ impl<T> HandleTable<T> {
 
     fn place(&self, index: usize) -> &HandleSlot<T> {
         let (chunk, offset) = chunk_of(index);
-        let empty = || RwLock::new(Entry { generation: 0, object: None });
+        let empty = || RwLock::new(HandleEntry { generation: 0, object: None });
         let chunk = self.chunks[chunk].get_or_init(|| (0..FIRST_CHUNK_LENGTH << chunk).map(|_| empty()).collect());
         &chunk[offset]
     }

@@ -24,12 +24,12 @@ pub struct Region {
     /// One past the last address.
     pub end: u64,
     /// Kind of the memory.
-    pub kind: Kind,
+    pub kind: RegionKind,
 }
 
 /// Kind of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum RegionKind {
     /// `.data` and `.bss` of the program's file.
     Static,
     /// Memory that the C library's allocator gets by `brk`.
@@ -40,7 +40,7 @@ pub enum Kind {
     Unknown,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for RegionKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Static => "static data",
@@ -54,7 +54,7 @@ impl std::fmt::Display for Kind {
 /// Static data and heap of this process; empty if the kernel's list cannot be read.
 pub fn small_regions() -> Vec<Region> {
     let mut regions = mappings();
-    regions.retain(|region| region.kind != Kind::Unknown);
+    regions.retain(|region| region.kind != RegionKind::Unknown);
     regions
 }
 
@@ -69,7 +69,7 @@ pub fn regions() -> Vec<Region> {
         Some([first, second].map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes"))))
     };
     let found = mappings().into_iter().flat_map(|region| match region.kind {
-        Kind::Unknown => blocks(region, head),
+        RegionKind::Unknown => blocks(region, head),
         _ => vec![region],
     });
     found.collect()
@@ -91,12 +91,12 @@ fn listed(maps: &str, program: &Path) -> Vec<Region> {
         let Some((start, end)) = range.split_once('-') else { continue };
         let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
         // The part of `.bss` beyond the file is a mapping without a name, behind the file's.
-        let is_rest = || regions.last().is_some_and(|last| last.kind == Kind::Static && last.end == start);
+        let is_rest = || regions.last().is_some_and(|last| last.kind == RegionKind::Static && last.end == start);
         let kind = match name {
-            "[heap]" => Kind::Heap,
-            "" if is_rest() => Kind::Static,
-            "" => Kind::Unknown,
-            _ if !program.as_os_str().is_empty() && Path::new(name) == program => Kind::Static,
+            "[heap]" => RegionKind::Heap,
+            "" if is_rest() => RegionKind::Static,
+            "" => RegionKind::Unknown,
+            _ if !program.as_os_str().is_empty() && Path::new(name) == program => RegionKind::Static,
             _ => continue,
         };
         if rights.starts_with("rw") && rights.ends_with('p') {
@@ -115,7 +115,7 @@ fn blocks(mapping: Region, head: impl Fn(u64) -> Option<[u64; 2]>) -> Vec<Region
         let bytes = size & !FLAGS;
         let fits = bytes > 0 && bytes.is_multiple_of(PAGE_BYTES) && bytes <= mapping.end - page;
         if before == 0 && size & FLAGS == IS_MAPPED && fits {
-            found.push(Region { start: page, end: page + bytes, kind: Kind::Block });
+            found.push(Region { start: page, end: page + bytes, kind: RegionKind::Block });
             page += bytes;
         } else {
             page += PAGE_BYTES;
@@ -129,7 +129,7 @@ fn blocks(mapping: Region, head: impl Fn(u64) -> Option<[u64; 2]>) -> Vec<Region
 mod tests {
     use super::*;
 
-    fn region(start: u64, end: u64, kind: Kind) -> Region {
+    fn region(start: u64, end: u64, kind: RegionKind) -> Region {
         Region { start, end, kind }
     }
 
@@ -151,10 +151,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                region(0x5555_5555_8000, 0x5555_5555_9000, Kind::Static),
-                region(0x5555_5555_9000, 0x5555_5555_b000, Kind::Static),
-                region(0x5555_5555_b000, 0x5555_5557_c000, Kind::Heap),
-                region(0x7fff_f7a0_0000, 0x7fff_f7b0_0000, Kind::Unknown),
+                region(0x5555_5555_8000, 0x5555_5555_9000, RegionKind::Static),
+                region(0x5555_5555_9000, 0x5555_5555_b000, RegionKind::Static),
+                region(0x5555_5555_b000, 0x5555_5557_c000, RegionKind::Heap),
+                region(0x7fff_f7a0_0000, 0x7fff_f7b0_0000, RegionKind::Unknown),
             ]
         );
     }
@@ -171,9 +171,9 @@ mod tests {
             0x7000 => Some([0, 0x1010 | IS_MAPPED]),
             _ => Some([1, 0x1000 | IS_MAPPED]),
         };
-        let found = blocks(region(0x1000, 0x9000, Kind::Unknown), head);
-        assert_eq!(found, [region(0x2000, 0x4000, Kind::Block), region(0x6000, 0x7000, Kind::Block)]);
-        assert_eq!(blocks(region(0x1000, 0x9000, Kind::Unknown), |_| None), []);
+        let found = blocks(region(0x1000, 0x9000, RegionKind::Unknown), head);
+        assert_eq!(found, [region(0x2000, 0x4000, RegionKind::Block), region(0x6000, 0x7000, RegionKind::Block)]);
+        assert_eq!(blocks(region(0x1000, 0x9000, RegionKind::Unknown), |_| None), []);
     }
 
     #[test]
@@ -184,8 +184,8 @@ mod tests {
         let found = regions();
         let kind_of =
             |address: u64| found.iter().find(|one| (one.start..one.end).contains(&address)).map(|one| one.kind);
-        assert_eq!(kind_of(NUMBER.as_ptr() as u64), Some(Kind::Static), "{found:x?}");
-        assert!(block.is_null() || kind_of(block as u64 + (32 << 20)) == Some(Kind::Block), "{found:x?}");
+        assert_eq!(kind_of(NUMBER.as_ptr() as u64), Some(RegionKind::Static), "{found:x?}");
+        assert!(block.is_null() || kind_of(block as u64 + (32 << 20)) == Some(RegionKind::Block), "{found:x?}");
         // SAFETY: - malloc returned it, and it is not used or freed elsewhere.
         unsafe { libc::free(block) };
     }

@@ -1,7 +1,7 @@
 //! Damaged messages between jobs that meet.
 
 use super::port::Terms;
-use super::{Told, contacts, contacts_from_words, words_of_contacts};
+use super::{OutcomeMessage, contacts, contacts_from_words, words_of_contacts};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -62,11 +62,11 @@ proptest! {
         cut in proptest::option::weighted(0.2, any::<Index>()),
     ) {
         let told = match fails {
-            true => Told::Failed { code: 16, message: "no port".into() },
-            false => Told::Met { context: 7, remote: members(), note: 1 },
+            true => OutcomeMessage::Failed { code: 16, message: "no port".into() },
+            false => OutcomeMessage::Met { context: 7, remote: members(), note: 1 },
         };
         let bytes = damaged(&postcard::to_stdvec(&told).unwrap(), &damage, cut);
-        if let Ok(Told::Met { remote, .. }) = postcard::from_bytes(&bytes) {
+        if let Ok(OutcomeMessage::Met { remote, .. }) = postcard::from_bytes(&bytes) {
             prop_assert!(remote.len() <= bytes.len());
         }
     }

@@ -56,7 +56,7 @@ pub fn parent() -> Option<&'static Arc<Comm>> {
 
 /// Message of a group's root to its members.
 #[derive(Serialize, Deserialize)]
-enum Told {
+enum OutcomeMessage {
     Met { context: u64, remote: Vec<Contact>, note: u32 },
     Failed { code: i32, message: String },
 }
@@ -105,14 +105,14 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
     let told = is_root.then(|| {
         let met = own.map(drop).and_then(|()| terms(contacts(gathered)?)).and_then(meet);
         match met {
-            Ok(Met { context, remote, note }) => Told::Met { context, remote, note },
-            Err(error) => Told::Failed { code: error.code(), message: error.message().to_owned() },
+            Ok(Met { context, remote, note }) => OutcomeMessage::Met { context, remote, note },
+            Err(error) => OutcomeMessage::Failed { code: error.code(), message: error.message().to_owned() },
         }
     });
     let bytes = told.map(|told| postcard::to_stdvec(&told).expect("it is plain data"));
     let bytes = block_on(broadcast(peers, comm.peers(), root, bytes))?;
     match postcard::from_bytes(&bytes) {
-        Ok(Told::Met { context, remote, note }) => {
+        Ok(OutcomeMessage::Met { context, remote, note }) => {
             let remote = learn(remote)?;
             if let Some(both) = remote.iter().find(|member| comm.members.contains(member)) {
                 fail!(MPI_ERR_COMM, "rank {both} is in both groups");
@@ -120,7 +120,7 @@ pub fn bridge(comm: &Comm, root: usize, meet: impl FnOnce(Terms) -> Result<Met>)
             let made = comm.bridge(NewContext::given(context), &comm.members, &remote);
             made.map(|made| (made, note)).ok_or_else(|| Error::new(MPI_ERR_COMM, "the other group is empty"))
         }
-        Ok(Told::Failed { code, message }) => Err(Error::new(code, message)),
+        Ok(OutcomeMessage::Failed { code, message }) => Err(Error::new(code, message)),
         Err(_) => fail!(MPI_ERR_OTHER, "the root said something that cannot be understood"),
     }
 }

@@ -88,7 +88,7 @@ pub struct Contact {
     pub secret: Secret,
 }
 
-struct Known {
+struct ContactTable {
     /// Identity of the own job.
     job: u64,
     /// Number of processes of the own job; other jobs' are numbered after them.
@@ -98,7 +98,7 @@ struct Known {
 }
 
 process_local! {
-    static KNOWN: LazyLock<RwLock<Known>> = LazyLock::new(|| RwLock::new(Known {
+    static KNOWN: LazyLock<RwLock<ContactTable>> = LazyLock::new(|| RwLock::new(ContactTable {
         job: 0,
         // Nobody counts as foreign until the number is known; in a replicated job, never.
         own_count: u32::MAX,
@@ -108,7 +108,7 @@ process_local! {
     static ARE_MET: AtomicBool = AtomicBool::new(false);
 }
 
-fn known() -> RwLockReadGuard<'static, Known> {
+fn known() -> RwLockReadGuard<'static, ContactTable> {
     KNOWN.read().unwrap_or_else(PoisonError::into_inner)
 }
 

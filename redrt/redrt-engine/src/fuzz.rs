@@ -13,7 +13,7 @@ use super::{Engine, Setup};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use quiesce::{Call, Claim, Decided, DecisionItem, DecisionKey, Frame, Outcome, Place, Question, Service, StreamId};
-use redrt_transport::frame::{ClearToSend, FLAG_DIGEST, Fragment, Header, Kind, Rendezvous, Whereabouts};
+use redrt_transport::frame::{ClearToSend, FLAG_DIGEST, Fragment, FrameKind, Header, Rendezvous, Whereabouts};
 use redrt_transport::shm::Segment;
 use redrt_types::{
     ContextId, Incarnation, ProcessIndex, ReplicaId, ReplicaIndex, SeqNum, View, ViewNumber, VirtualRank, World,
@@ -133,7 +133,8 @@ fn corrupt() -> impl Strategy<Value = Corrupt> {
     let numbers = (number(), number(), 0i32..3, prop_oneof![4 => 0u32..3, 1 => any::<u32>()]);
     (head, numbers, body).prop_map(|((kind, flags, index), (context, sequence, tag, source), body)| {
         // Protocol contents mostly go in protocol frames.
-        let kind = if matches!(body, Contents::Frame(_)) && flags != FLAG_DIGEST { Kind::Protocol as u8 } else { kind };
+        let kind =
+            if matches!(body, Contents::Frame(_)) && flags != FLAG_DIGEST { FrameKind::Protocol as u8 } else { kind };
         Corrupt { kind, flags, index, context, sequence: sequence as u32, tag, source, body }
     })
 }
@@ -315,26 +316,26 @@ impl Job {
 
 fn send_corrupt(engine: &mut Engine, to: ProcessIndex, frame: Corrupt) {
     // A frame that can be decoded must not be refused for its checksum.
-    let is_sealed = matches!(frame.body, Contents::Frame(_)) && frame.kind == Kind::Protocol as u8;
+    let is_sealed = matches!(frame.body, Contents::Frame(_)) && frame.kind == FrameKind::Protocol as u8;
     let mut body = match frame.body {
         Contents::Bytes(bytes) => bytes,
         Contents::Words(words) => words.iter().flat_map(|word| word.to_le_bytes()).collect(),
         Contents::Frame(frame) => postcard::to_stdvec(&frame).unwrap(),
     };
-    let kind = Kind::from_u8(frame.kind).expect("the strategy makes no others");
+    let kind = FrameKind::from_u8(frame.kind).expect("the strategy makes no others");
     // Lengths are right, so that the contents are examined.
     let length = match kind {
-        Kind::Offer => Some(Rendezvous::BYTES),
-        Kind::ClearToSend => Some(ClearToSend::BYTES),
-        Kind::Data => Some(body.len().max(Fragment::BYTES)),
-        Kind::Whereabouts if !body.is_empty() => Some(Whereabouts::BYTES),
-        Kind::Done | Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Moved => Some(0),
+        FrameKind::Offer => Some(Rendezvous::BYTES),
+        FrameKind::ClearToSend => Some(ClearToSend::BYTES),
+        FrameKind::Data => Some(body.len().max(Fragment::BYTES)),
+        FrameKind::Whereabouts if !body.is_empty() => Some(Whereabouts::BYTES),
+        FrameKind::Done | FrameKind::Digest | FrameKind::Ack | FrameKind::AckOne | FrameKind::Moved => Some(0),
         _ => None,
     };
     if let Some(length) = length {
         body.resize(length, 0);
     }
-    if kind == Kind::Offer {
+    if kind == FrameKind::Offer {
         // The address would be read in this test's own process, which all engines share.
         body[8..16].fill(0);
     }

@@ -13,7 +13,7 @@ use super::outgoing::OutgoingId;
 use super::payload::Payload;
 use redrt_process::simulation;
 use redrt_transport::copying;
-use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, HEADER_BYTES, Header, Kind};
+use redrt_transport::frame::{self, DIGEST_BYTES, Fragment, FrameKind, HEADER_BYTES, Header};
 use redrt_transport::network::{Connecting, Incoming, Name, Network, Opened, Opening, Outlet, Source, is_of_silence};
 use redrt_transport::shm::{self, Inbox, Producer, Segment};
 use redrt_types::{Incarnation, ProcessIndex, View, VirtualRank, World};

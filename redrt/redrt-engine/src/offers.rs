@@ -12,7 +12,7 @@ use super::payload::Payload;
 use super::refusal::Fault;
 use super::request::{Requests, Status};
 use super::send::{SendArguments, Sent};
-use redrt_transport::frame::{ClearToSend, Header, Kind, Rendezvous};
+use redrt_transport::frame::{ClearToSend, FrameKind, Header, Rendezvous};
 use redrt_transport::network::Source;
 use redrt_types::{Digest, ProcessIndex, VirtualRank};
 use sdc_detect::Element;
@@ -40,7 +40,7 @@ impl Outgoings {
             links.queue(to, header, None, Body::Shared(payload.share()), Some(id));
             return Sent::Pending(id);
         }
-        header.kind = Kind::Offer as u8;
+        header.kind = FrameKind::Offer as u8;
         let address = if links.local_pid(to).is_some() { payload.address() } else { 0 };
         let body = Rendezvous { length: payload.len() as u64, address, offer: id.0 };
         links.send(to, header, None, &body.to_bytes());
@@ -87,7 +87,7 @@ impl Outgoings {
                 None => links.queue(to, header, Some(digest.0), Body::Shared(outgoing.payload.share()), None),
             };
         }
-        header.kind = Kind::Offer as u8;
+        header.kind = FrameKind::Offer as u8;
         let is_hit = injection.is_some_and(|injection| injection.hits_offer(id.0, payload.len()));
         let is_readable = links.local_pid(to).is_some() && !is_hit;
         let address = if is_readable { payload.address() } else { 0 };

@@ -10,7 +10,7 @@ use super::replication::incoming::Whole;
 use super::request::{Operation, RequestId, Requests, Status};
 use super::{Engine, contact};
 use quiesce::matching::{Arrived, Pattern, Posted};
-use redrt_transport::frame::{ClearToSend, FLAG_DIGEST, Fragment, FrameError, Header, Kind, Rendezvous};
+use redrt_transport::frame::{ClearToSend, FLAG_DIGEST, Fragment, FrameError, FrameKind, Header, Rendezvous};
 use redrt_transport::network::{Received, Source};
 use redrt_transport::shm::Inbox;
 use redrt_transport::{Body, RendezvousBufferId};
@@ -84,9 +84,9 @@ impl Engine {
                 let from = receiver.name.from;
                 // A link is closed only here, when the frame in its buffer is no longer used.
                 let fault = match receiver.next(self.fetches.rendezvous_buffers()) {
-                    Received::Frame(header, Kind::Moved, ..) if header.flags == 0 => {
+                    Received::Frame(header, FrameKind::Moved, ..) if header.flags == 0 => {
                         if !self.links.moved(at) {
-                            self.refuse(Some(from), &Fault::Misplaced(Kind::Moved));
+                            self.refuse(Some(from), &Fault::Misplaced(FrameKind::Moved));
                         }
                         return true;
                     }
@@ -122,13 +122,13 @@ impl Engine {
     fn handle_frame(
         &mut self,
         from: ProcessIndex,
-        kind: Kind,
+        kind: FrameKind,
         header: &Header,
         digest: u128,
         body: Body,
     ) -> Result<(), Fault> {
-        let is_message = matches!(kind, Kind::Eager | Kind::Offer);
-        let flags = if self.is_replicated() && (is_message || matches!(kind, Kind::Digest | Kind::Protocol)) {
+        let is_message = matches!(kind, FrameKind::Eager | FrameKind::Offer);
+        let flags = if self.is_replicated() && (is_message || matches!(kind, FrameKind::Digest | FrameKind::Protocol)) {
             FLAG_DIGEST
         } else {
             0
@@ -142,17 +142,17 @@ impl Engine {
         if is_message && header.source >= rank_count {
             return Err(Fault::Source { source_rank: header.source, rank_count });
         }
-        if self.is_replicated() && !matches!(kind, Kind::ClearToSend | Kind::Data | Kind::Done) {
+        if self.is_replicated() && !matches!(kind, FrameKind::ClearToSend | FrameKind::Data | FrameKind::Done) {
             return self.handle_replicated(from, kind, header, digest, body.bytes());
         }
         let is_none = FrameError::Body { kind, length: header.body_bytes() as u32 };
         match kind {
-            Kind::Eager => self.arrive_eager(header, body.bytes()),
-            Kind::Offer => {
+            FrameKind::Eager => self.arrive_eager(header, body.bytes()),
+            FrameKind::Offer => {
                 let rendezvous = Rendezvous::from_bytes(body.bytes()).ok_or(is_none)?;
                 self.arrive_offer(from, header, rendezvous);
             }
-            Kind::ClearToSend => {
+            FrameKind::ClearToSend => {
                 let clear_to_send = ClearToSend::from_bytes(body.bytes()).ok_or(is_none)?;
                 // Its death may have ended the need for this payload, and nothing is kept for it.
                 let is_dead = self.view().is_some_and(|view| !view.is_live(self.world.replica(from)));
@@ -162,20 +162,25 @@ impl Engine {
                     self.outgoing.granted(&mut self.links, (from, rank), clear_to_send, is_replicated)?;
                 }
             }
-            Kind::Data => {
+            FrameKind::Data => {
                 let fragment = Fragment::from_bytes(body.bytes()).ok_or(is_none)?;
                 let bytes = body.skip(Fragment::BYTES);
                 self.fetches.write(from, &fragment, bytes.bytes())?;
                 self.landed(RendezvousBufferId(fragment.rendezvous_buffer), bytes.bytes().len());
             }
-            Kind::Done if self.is_replicated() => return Err(Fault::Misplaced(kind)),
-            Kind::Done => {
+            FrameKind::Done if self.is_replicated() => return Err(Fault::Misplaced(kind)),
+            FrameKind::Done => {
                 let offer = OutgoingId(u64::from(header.sequence) | u64::from(header.source) << 32);
                 let rank = contact::rank_of(&self.world, false, from);
                 self.outgoing.payload_read(&mut self.requests, rank, offer)?;
             }
             // These belong to the replication protocol, which this job does not use, or to the connection itself.
-            Kind::Digest | Kind::Ack | Kind::AckOne | Kind::Protocol | Kind::Whereabouts | Kind::Moved => {
+            FrameKind::Digest
+            | FrameKind::Ack
+            | FrameKind::AckOne
+            | FrameKind::Protocol
+            | FrameKind::Whereabouts
+            | FrameKind::Moved => {
                 return Err(Fault::Misplaced(kind));
             }
         }

@@ -5,7 +5,7 @@
 //! its view is here, messages that the other owes are missing, as after a death.
 
 use quiesce::{Breach, ProtocolError};
-use redrt_transport::frame::{FrameError, Kind};
+use redrt_transport::frame::{FrameError, FrameKind};
 use redrt_transport::network::Rubbish;
 use redrt_transport::rendezvous_buffer::RendezvousBufferError;
 use redrt_types::ReplicaId;
@@ -29,7 +29,7 @@ pub enum Fault {
     },
     /// A frame of a kind that this job does not have.
     #[error("sent a {0:?} frame, which has no place in this job")]
-    Misplaced(Kind),
+    Misplaced(FrameKind),
     /// A rank that no communicator has.
     #[error("sent a message of rank {source_rank}, and the job has {rank_count} ranks")]
     Source {

@@ -10,7 +10,7 @@
 use super::link::Links;
 use super::message::Pull;
 use super::payload::Target;
-use redrt_transport::frame::{ClearToSend, Fragment, Header, Kind, Rendezvous};
+use redrt_transport::frame::{ClearToSend, Fragment, FrameKind, Header, Rendezvous};
 use redrt_transport::memory::Scratch;
 use redrt_transport::rendezvous_buffer::RendezvousBufferError;
 use redrt_transport::{RendezvousBufferId, RendezvousBuffers, direct};
@@ -102,7 +102,7 @@ impl Fetches {
         let rendezvous_buffer = unsafe { self.rendezvous_buffers.insert(start, length, *key, *from) };
         let clear_to_send =
             ClearToSend { offer: rendezvous.offer, rendezvous_buffer: rendezvous_buffer.0, length: rendezvous.length };
-        links.send(*from, Header::new(Kind::ClearToSend, 0), None, &clear_to_send.to_bytes());
+        links.send(*from, Header::new(FrameKind::ClearToSend, 0), None, &clear_to_send.to_bytes());
         Fetched::Asked { staged, pull: Pull { rendezvous_buffer, from: *from, start: start as usize } }
     }
 
@@ -195,7 +195,7 @@ impl Fetches {
 
 /// Tells the sender of an offer that its payload was read.
 pub(super) fn say_done(links: &mut Links, to: ProcessIndex, offer: u64) {
-    let mut header = Header::new(Kind::Done, 0);
+    let mut header = Header::new(FrameKind::Done, 0);
     header.sequence = offer as u32;
     header.source = (offer >> 32) as u32;
     links.send(to, header, None, &[]);

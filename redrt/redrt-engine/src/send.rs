@@ -9,7 +9,7 @@ use super::request::{RequestId, Status};
 use super::{Engine, contact, evidence};
 use quiesce::matching::Arrived;
 use quiesce::{Outbound, PayloadKey};
-use redrt_transport::frame::{Header, Kind};
+use redrt_transport::frame::{FrameKind, Header};
 use redrt_transport::network::Source;
 use redrt_types::{ContextId, Envelope, ReplicaId, Tag, VirtualRank};
 use sdc_detect::Element;
@@ -119,7 +119,7 @@ impl Engine {
             traffic.record(arguments.to, arguments.payload.len());
         }
         let to = contact::sole_process(arguments.to);
-        let mut header = Header::new(Kind::Eager, arguments.context);
+        let mut header = Header::new(FrameKind::Eager, arguments.context);
         header.tag = arguments.tag;
         header.source = arguments.source;
         let is_eager = arguments.payload.len() <= self.links.eager_bytes_max(to) && !arguments.synchronous;

@@ -13,12 +13,12 @@ use std::sync::{Mutex, MutexGuard};
 /// In a copy of the process the descriptor leads to another daemon, so no thread may be in the midst of a message when
 /// a copy is made: the thread that makes it holds both locks. The thread that receives waits without its lock.
 pub struct Control {
-    daemon: Daemon,
+    daemon: DaemonLink,
     writer: Mutex<()>,
     reader: Mutex<FrameReader>,
 }
 
-enum Daemon {
+enum DaemonLink {
     Process(UnixStream),
     /// Receives the process's messages. The simulated daemon's messages are handled in the call that makes them.
     #[cfg(any(test, feature = "simulation"))]
@@ -42,20 +42,20 @@ pub struct Hushed<'a> {
 impl Control {
     /// Takes over a connected stream.
     pub fn new(stream: UnixStream) -> Self {
-        Self { daemon: Daemon::Process(stream), writer: Mutex::new(()), reader: Mutex::default() }
+        Self { daemon: DaemonLink::Process(stream), writer: Mutex::new(()), reader: Mutex::default() }
     }
 
     /// Connects to a simulated daemon, whose side of `send` is `handle`.
     #[cfg(any(test, feature = "simulation"))]
     pub fn simulated(handle: Box<dyn Fn(&FromAgent) + Send + Sync>) -> Self {
-        Self { daemon: Daemon::Simulated(handle), writer: Mutex::new(()), reader: Mutex::default() }
+        Self { daemon: DaemonLink::Simulated(handle), writer: Mutex::new(()), reader: Mutex::default() }
     }
 
     fn stream(&self) -> &UnixStream {
         match &self.daemon {
-            Daemon::Process(stream) => stream,
+            DaemonLink::Process(stream) => stream,
             #[cfg(any(test, feature = "simulation"))]
-            Daemon::Simulated(_) => unreachable!("nothing is read from a daemon that is simulated"),
+            DaemonLink::Simulated(_) => unreachable!("nothing is read from a daemon that is simulated"),
         }
     }
 
@@ -72,9 +72,9 @@ impl Control {
 
     fn write(&self, message: &FromAgent) -> io::Result<()> {
         match &self.daemon {
-            Daemon::Process(stream) => (&mut &*stream).write_all(&frame::encode(message)),
+            DaemonLink::Process(stream) => (&mut &*stream).write_all(&frame::encode(message)),
             #[cfg(any(test, feature = "simulation"))]
-            Daemon::Simulated(handle) => {
+            DaemonLink::Simulated(handle) => {
                 handle(message);
                 Ok(())
             }

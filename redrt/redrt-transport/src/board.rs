@@ -51,7 +51,7 @@ struct Short {
 /// Place and length of a posted piece, as its member states them.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Entry {
+struct PieceEntry {
     length: u64,
     /// Below [`INLINE_BYTES_MAX`] an offset in the cell; below [`POSTED_END`] likewise in its annex; [`MESSAGE`];
     /// [`SHORT`]; or an address in its process.
@@ -65,7 +65,7 @@ struct Cell {
     reading: Reading,
     /// Entry of a piece for all. With a piece for each member, their entries are in the bytes, and this one tells if
     /// any piece is in place.
-    entry: Entry,
+    entry: PieceEntry,
     bytes: [u8; INLINE_BYTES_MAX],
     /// Parts of the work of bringing this member another's piece.
     work: Parts,
@@ -84,8 +84,8 @@ const EXPECTED_BYTES_MAX: usize = 4 * LINE_BYTES;
 
 const _: () = assert!(size_of::<BoardCells>() == 4 * 4096 && ANNEX_BYTES_MAX.is_multiple_of(4096));
 const _: () = assert!(PLACES as usize * (size_of::<BoardCells>() + ANNEXES_BYTES) == BOARDS_BYTES);
-const _: () = assert!(size_of::<[Entry; ENTRIES_INLINE_MAX]>() <= INLINE_BYTES_MAX);
-const _: () = assert!(size_of::<[Entry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
+const _: () = assert!(size_of::<[PieceEntry; ENTRIES_INLINE_MAX]>() <= INLINE_BYTES_MAX);
+const _: () = assert!(size_of::<[PieceEntry; MEMBERS_MAX]>() <= ANNEX_BYTES_MAX);
 const _: () = assert!(INLINE_BYTES_MAX <= u16::MAX as usize);
 
 /// Offsets at which the next piece may be put.
@@ -130,7 +130,7 @@ impl Long {
 pub struct Posted {
     member: usize,
     number: u64,
-    entry: Entry,
+    entry: PieceEntry,
 }
 
 impl Posted {
@@ -156,7 +156,7 @@ impl Posted {
     }
 }
 
-fn is_elsewhere(entry: Entry) -> bool {
+fn is_elsewhere(entry: PieceEntry) -> bool {
     entry.place >= POSTED_END as u64 && entry.place < SHORT
 }
 
@@ -430,7 +430,7 @@ impl Board {
     /// Posts the buffer in which this member wants another's piece. If that is long, others can help to bring it.
     #[inline(always)]
     pub fn write_place(&self, number: u64, into: Region, long: Long) {
-        let mut entry = Entry { length: into.len() as u64, place: MESSAGE };
+        let mut entry = PieceEntry { length: into.len() as u64, place: MESSAGE };
         if self.direct && into.len() > long.copied_max() {
             self.work(self.rank, number).reset();
             entry.place = into.start() as u64;
@@ -491,7 +491,7 @@ impl Board {
 
     /// Returns the entry that was written: reading it back from the cell would wait until that line is exclusive here.
     #[inline(always)]
-    fn write_entry(&self, number: u64, entry: Entry) -> Posted {
+    fn write_entry(&self, number: u64, entry: PieceEntry) -> Posted {
         // SAFETY: - this member's own cell, which nobody reads now: `next` says what must have come before.
         unsafe { (&raw mut (*self.own(number)).entry).write(entry) };
         Posted { member: self.rank, number, entry }
@@ -517,20 +517,20 @@ impl Board {
             }
             place += piece.len();
         }
-        self.write_entry(number, Entry { length: 0, place: SHORT })
+        self.write_entry(number, PieceEntry { length: 0, place: SHORT })
     }
 
     fn write_each_long(&self, number: u64, piece: impl Fn(usize) -> Region, long: Long) -> Posted {
-        let (entries, bytes) = (self.entries(self.rank, number), self.size() * size_of::<Entry>());
+        let (entries, bytes) = (self.entries(self.rank, number), self.size() * size_of::<PieceEntry>());
         let mut room = match self.size() {
             ..=ENTRIES_INLINE_MAX => CellCapacity { cell: bytes, annex: INLINE_BYTES_MAX },
             _ => CellCapacity { cell: 0, annex: INLINE_BYTES_MAX + bytes },
         };
-        let mut for_all = Entry { length: 0, place: 0 };
+        let mut for_all = PieceEntry { length: 0, place: 0 };
         for member in 0..self.size() {
             let piece = piece(member);
             // A member keeps its own piece, and posts none.
-            let own = Entry { length: piece.len() as u64, place: MESSAGE };
+            let own = PieceEntry { length: piece.len() as u64, place: MESSAGE };
             let entry = if member == self.rank { own } else { self.put(number, piece, long, &mut room) };
             if is_elsewhere(entry) {
                 for_all.place = entry.place;
@@ -543,15 +543,15 @@ impl Board {
 
     /// Address of a member's entries of the pieces for each.
     #[inline]
-    fn entries(&self, member: usize, number: u64) -> *mut Entry {
+    fn entries(&self, member: usize, number: u64) -> *mut PieceEntry {
         let place = if self.size() <= ENTRIES_INLINE_MAX { 0 } else { INLINE_BYTES_MAX };
-        let at = self.bytes_at(member, number, place, self.size() * size_of::<Entry>());
+        let at = self.bytes_at(member, number, place, self.size() * size_of::<PieceEntry>());
         at.expect("there is room for all").cast()
     }
 
     /// Copies a piece to where there is room for it, or finds its own place.
     #[inline(always)]
-    fn put(&self, number: u64, piece: Region, long: Long, room: &mut CellCapacity) -> Entry {
+    fn put(&self, number: u64, piece: Region, long: Long, room: &mut CellCapacity) -> PieceEntry {
         let length = piece.len();
         let place = if room.cell + length <= INLINE_BYTES_MAX {
             room.cell += length;
@@ -561,18 +561,18 @@ impl Board {
             room.annex - length
         } else {
             let place = if let Long::InPlace(_) = long { self.place_of(piece) } else { MESSAGE };
-            return Entry { length: length as u64, place };
+            return PieceEntry { length: length as u64, place };
         };
         let to = self.bytes_at(self.rank, number, place, length).expect("there is room");
         // SAFETY: - this member's own cell or annex, which nobody reads now; the piece may not overlap with shared
         //           memory.
         unsafe { copying::copy(piece.start(), to, length) };
-        Entry { length: length as u64, place: place as u64 }
+        PieceEntry { length: length as u64, place: place as u64 }
     }
 
     /// Posts that this member's piece for all comes as a message, of this size in bytes.
     pub fn write_message(&self, number: u64, bytes: usize) {
-        self.write_entry(number, Entry { length: bytes as u64, place: MESSAGE });
+        self.write_entry(number, PieceEntry { length: bytes as u64, place: MESSAGE });
     }
 
     /// Returns true if members can read a long piece in place.
@@ -628,7 +628,7 @@ impl Board {
             // SAFETY: - as in `posted`.
             let short = at.map(|at| unsafe { at.cast::<Short>().read_unaligned() });
             let (length, place) = short.map_or((0, SHORT), |short| (u64::from(short.length), u64::from(short.place)));
-            return Posted { member, number, entry: Entry { length, place } };
+            return Posted { member, number, entry: PieceEntry { length, place } };
         }
         // SAFETY: - as in `posted`; there are as many entries as members.
         let entry = unsafe { self.entries(member, number).add(to).read_unaligned() };

@@ -46,7 +46,7 @@ pub enum FrameError {
     #[error("sent a {kind:?} frame with flags {flags:#x}")]
     Flags {
         /// Kind of the frame.
-        kind: Kind,
+        kind: FrameKind,
         /// Flags of the frame.
         flags: u8,
     },
@@ -54,7 +54,7 @@ pub enum FrameError {
     #[error("sent a {kind:?} frame with a body of {length} bytes")]
     Body {
         /// Kind of the frame.
-        kind: Kind,
+        kind: FrameKind,
         /// Length of the body in bytes.
         length: u32,
     },
@@ -63,7 +63,7 @@ pub enum FrameError {
 /// Kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// A message with its payload.
     Eager = 1,
     /// A message whose payload waits at the sender: body is a [`Rendezvous`].
@@ -90,7 +90,7 @@ pub enum Kind {
     Moved = 11,
 }
 
-impl Kind {
+impl FrameKind {
     /// The kind with this number; `None` for an unknown one.
     #[inline]
     pub fn from_u8(number: u8) -> Option<Self> {
@@ -133,7 +133,7 @@ pub const NO_CORE: u16 = u16::MAX;
 pub struct Header {
     /// Bytes of the whole frame.
     pub size: u32,
-    /// Number of a [`Kind`].
+    /// Number of a [`FrameKind`].
     pub kind: u8,
     /// Set of `FLAG_*` bits.
     pub flags: u8,
@@ -161,7 +161,7 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 impl Header {
     /// Makes a header whose other fields are zero, except for an unknown core.
     #[inline(always)]
-    pub fn new(kind: Kind, context: u64) -> Self {
+    pub fn new(kind: FrameKind, context: u64) -> Self {
         Self {
             size: 0,
             kind: kind as u8,
@@ -179,7 +179,7 @@ impl Header {
 
     /// The header of a frame with a body of this size in bytes and no digest.
     #[inline]
-    pub fn of_size(kind: Kind, body_bytes: usize) -> Self {
+    pub fn of_size(kind: FrameKind, body_bytes: usize) -> Self {
         Self { size: (HEADER_BYTES + body_bytes) as u32, ..Self::new(kind, 0) }
     }
 
@@ -236,8 +236,8 @@ impl Header {
 
     /// Checks size, flags and kind of the frame, and returns its kind. Other fields are not checked.
     #[inline]
-    pub fn check(&self) -> Result<Kind, FrameError> {
-        let Some(kind) = Kind::from_u8(self.kind) else { return Err(FrameError::Kind(self.kind)) };
+    pub fn check(&self) -> Result<FrameKind, FrameError> {
+        let Some(kind) = FrameKind::from_u8(self.kind) else { return Err(FrameError::Kind(self.kind)) };
         let head = (HEADER_BYTES + self.digest_bytes()) as u32;
         let Some(length) = self.size.checked_sub(head) else {
             return Err(FrameError::Size { size: self.size, head });
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn header_round_trips() {
-        let mut header = Header::new(Kind::Offer, 0x1122_3344_5566_7788);
+        let mut header = Header::new(FrameKind::Offer, 0x1122_3344_5566_7788);
         header.flags = FLAG_DIGEST;
         header.index = 7;
         header.sequence = u32::MAX;
@@ -362,16 +362,16 @@ mod tests {
 
     #[test]
     fn headers_that_contradict_themselves_are_refused() {
-        let mut sound = Header::new(Kind::Offer, 1);
+        let mut sound = Header::new(FrameKind::Offer, 1);
         (sound.size, sound.flags) = (72, FLAG_DIGEST);
-        assert_eq!(sound.check(), Ok(Kind::Offer));
+        assert_eq!(sound.check(), Ok(FrameKind::Offer));
         for (header, error) in [
             (Header { kind: 200, ..sound }, FrameError::Kind(200)),
             (Header { kind: 0, ..sound }, FrameError::Kind(0)),
             (Header { size: 47, ..sound }, FrameError::Size { size: 47, head: 48 }),
             (Header { size: 0, ..sound }, FrameError::Size { size: 0, head: 48 }),
-            (Header { flags: 3, ..sound }, FrameError::Flags { kind: Kind::Offer, flags: 3 }),
-            (Header { size: 73, ..sound }, FrameError::Body { kind: Kind::Offer, length: 25 }),
+            (Header { flags: 3, ..sound }, FrameError::Flags { kind: FrameKind::Offer, flags: 3 }),
+            (Header { size: 73, ..sound }, FrameError::Body { kind: FrameKind::Offer, length: 25 }),
         ] {
             assert_eq!(header.check(), Err(error));
         }

@@ -1,6 +1,6 @@
 //! Transports with arbitrary input: rubbish over a socket in pieces, and shared memory that is overwritten.
 
-use super::frame::{FLAG_DIGEST, Fragment, HEADER_BYTES, Header, Kind};
+use super::frame::{FLAG_DIGEST, Fragment, FrameKind, HEADER_BYTES, Header};
 use super::network::{Incoming, Name, Received};
 use super::shm::{FRAME_BYTES_MAX, Inbox, Producer, Segment};
 use super::tcp::{self, Connection};
@@ -34,7 +34,7 @@ fn piece() -> impl Strategy<Value = Piece> {
 
 /// Bytes of a frame whose header is sound, unless its kind cannot have this body.
 fn frame(kind: u8, digest: bool, body: &[u8]) -> Vec<u8> {
-    let mut header = Header::new(Kind::Eager, 7);
+    let mut header = Header::new(FrameKind::Eager, 7);
     (header.kind, header.flags) = (kind, if digest { FLAG_DIGEST } else { 0 });
     header.size = (HEADER_BYTES + header.digest_bytes() + body.len()) as u32;
     let digest = vec![1; header.digest_bytes()];
@@ -78,7 +78,7 @@ proptest! {
                     let head = Fragment { rendezvous_buffer: id, offset: offset.map_or(next, u64::from) };
                     next += u64::from(length);
                     let body = [&head.to_bytes()[..], &vec![0x55; usize::from(length)]].concat();
-                    bytes.extend(frame(Kind::Data as u8, false, &body));
+                    bytes.extend(frame(FrameKind::Data as u8, false, &body));
                 }
             }
         }
@@ -211,7 +211,7 @@ fn with_segment<T>(run: impl FnOnce(Segment, &mut [u64]) -> T) -> T {
 }
 
 fn send(producer: &mut Producer, length: usize) -> bool {
-    let header = Header::new(Kind::Eager, 9);
+    let header = Header::new(FrameKind::Eager, 9);
     let body = vec![length as u8; length];
     producer
         .send(&header, None, length, |to| {

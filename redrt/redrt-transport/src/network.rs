@@ -8,7 +8,7 @@
 //! The engine sends again the frames that are lost with a connection (`quiesce::Replica::reset`). So a network only
 //! reports the loss. An image of a process has no connections: its copy opens its own.
 
-use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
+use crate::frame::{FLAG_DIGEST, Fragment, FrameError, FrameKind, HEADER_BYTES, Header};
 use crate::rendezvous_buffer::RendezvousBufferError;
 use crate::{Body, RendezvousBufferId, RendezvousBuffers};
 use redrt_types::{Incarnation, ProcessIndex};
@@ -231,7 +231,7 @@ pub trait Inlet: Send {
 /// Yield of an inlet.
 pub enum Received {
     /// A whole frame; its body stays valid until the next call of [`Inlet::next`].
-    Frame(Header, Kind, u128, Body),
+    Frame(Header, FrameKind, u128, Body),
     /// This number of further bytes of a rendezvous buffer's payload are in place.
     Landed(RendezvousBufferId, usize),
     /// Nothing has come.
@@ -271,7 +271,7 @@ fn take_whole(
         return Err(FrameError::TooLong { size: header.size, max: bytes.len() }.into());
     }
     let body = &bytes[HEADER_BYTES + header.digest_bytes()..];
-    if kind == Kind::Data {
+    if kind == FrameKind::Data {
         let fragment = Fragment::from_bytes(body).ok_or(FrameError::Body { kind, length: body.len() as u32 })?;
         let (rendezvous_buffer, bytes) = (RendezvousBufferId(fragment.rendezvous_buffer), &body[Fragment::BYTES..]);
         rendezvous_buffers.write(from, rendezvous_buffer, fragment.offset, bytes)?;

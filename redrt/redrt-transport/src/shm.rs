@@ -18,7 +18,7 @@
 //! Any process of the host can write anywhere in the segment, a corrupt one too. Words are checked before they are used
 //! as a length or a number, once and on a copy: they may change between two looks.
 
-use super::frame::{self, FrameError, HEADER_BYTES, Header, Kind};
+use super::frame::{self, FrameError, FrameKind, HEADER_BYTES, Header};
 use redrt_sync::ring::{self, Memory, Reading, Writing};
 use redrt_sync::seen::{self, ASLEEP_FUTEX, ASLEEP_POLL, AWAKE};
 use redrt_types::ProcessIndex;
@@ -441,7 +441,7 @@ impl Consumer {
     /// When it is no frame, or does not fit into the ring. Then the begin of the next record is unknown, and the ring
     /// must be closed.
     #[inline]
-    pub fn front(&mut self) -> Result<Option<(Header, Kind, *const u8)>, FrameError> {
+    pub fn front(&mut self) -> Result<Option<(Header, FrameKind, *const u8)>, FrameError> {
         let Some(offset) = self.reading.front(&self.ring) else { return Ok(None) };
         let record = self.ring.record(offset);
         // SAFETY: - in bounds: a header fits into a line; writes before the record was published are visible since its
@@ -679,12 +679,12 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::Kind;
+    use super::super::frame::FrameKind;
     use super::*;
     use redrt_wire::control::RING_BYTES_MOST;
 
     fn send(producer: &mut Producer, tag: i32, body: &[u8]) -> bool {
-        let mut header = Header::new(Kind::Eager, 9);
+        let mut header = Header::new(FrameKind::Eager, 9);
         header.tag = tag;
         producer
             .send(&header, None, body.len(), |to| {

@@ -167,7 +167,7 @@ pub(super) fn accepted(name: Name, stream: Connection, cipher: Option<Cipher>) -
 mod tests {
     use super::*;
     use crate::RendezvousBuffers;
-    use crate::frame::{FLAG_DIGEST, FrameError, Header, Kind};
+    use crate::frame::{FLAG_DIGEST, FrameError, FrameKind, Header};
     use crate::network::{Outlet, Received, Source};
     use redrt_types::{Incarnation, ProcessIndex};
     use redrt_wire::secret::Secret;
@@ -198,7 +198,7 @@ mod tests {
         (sender, accepted)
     }
 
-    fn frame(kind: Kind, digest: Option<u128>, length: usize) -> Header {
+    fn frame(kind: FrameKind, digest: Option<u128>, length: usize) -> Header {
         let mut header = Header::new(kind, 4);
         header.flags = if digest.is_some() { FLAG_DIGEST } else { 0 };
         header.size = (HEADER_BYTES + header.digest_bytes() + length) as u32;
@@ -225,20 +225,20 @@ mod tests {
             sender.flush();
             if sender.is_idle() && frames < 40 {
                 let body = vec![frames as u8; (frames * 1500) as usize];
-                let header = frame(Kind::Eager, Some(u128::from(frames)), body.len());
+                let header = frame(FrameKind::Eager, Some(u128::from(frames)), body.len());
                 sender.send(&[&header.to_bytes(), &u128::from(frames).to_le_bytes(), &body]);
                 frames += 1;
             }
             if sender.is_idle() && offset < payload.len() {
                 let end = (offset + 200_001).min(payload.len());
-                let header = frame(Kind::Data, None, end - offset + Fragment::BYTES);
+                let header = frame(FrameKind::Data, None, end - offset + Fragment::BYTES);
                 let fragment = Fragment { rendezvous_buffer: rendezvous_buffer.0, offset: offset as u64 };
                 sender.send_shared(&[&header.to_bytes()[..], &fragment.to_bytes()].concat(), &source, offset, end);
                 offset = end;
             }
             match receiver.next(&mut rendezvous_buffers) {
                 Received::Frame(_, kind, digest, body) => {
-                    assert_eq!(kind, Kind::Eager);
+                    assert_eq!(kind, FrameKind::Eager);
                     assert_eq!((digest, body.bytes().len()), (u128::from(heard), (heard * 1500) as usize));
                     assert!(body.bytes().iter().all(|byte| *byte == heard as u8));
                     heard += 1;
@@ -307,7 +307,7 @@ mod tests {
         let mut sent = 0;
         while sender.is_idle() {
             assert!(sent + payload.len() <= place.len(), "the kernel takes everything");
-            let header = frame(Kind::Data, None, payload.len() + Fragment::BYTES);
+            let header = frame(FrameKind::Data, None, payload.len() + Fragment::BYTES);
             let head = Fragment { rendezvous_buffer: rendezvous_buffer.0, offset: sent as u64 };
             sender.send_shared(&[&header.to_bytes()[..], &head.to_bytes()].concat(), &source, 0, payload.len());
             sent += payload.len();

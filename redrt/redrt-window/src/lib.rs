@@ -155,7 +155,7 @@ pub struct Used {
 
 /// The window that a thread keeps, with the number of freed windows at its lookup. If the number has grown since, it
 /// may be one of the freed windows.
-type Kept = Option<(Arc<Window>, u64)>;
+type LatestWindow = Option<(Arc<Window>, u64)>;
 
 process_local! {
     /// Number of windows that have been freed.
@@ -163,7 +163,7 @@ process_local! {
 }
 
 per_thread! {
-    static LATEST: Cell<Kept> = Cell::new(None);
+    static LATEST: Cell<LatestWindow> = Cell::new(None);
 }
 
 impl std::ops::Deref for Used {

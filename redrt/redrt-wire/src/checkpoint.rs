@@ -33,7 +33,7 @@
 
 use crate::clone::{Cost, Position, Progress};
 use crate::no_image::NoImage;
-use crate::object::{Entry, Stored};
+use crate::object::{ObjectEntry, Stored};
 use redrt_types::{ReplicaId, VirtualRank};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -362,7 +362,7 @@ pub struct Objects {
     #[serde(with = "serde_bytes")]
     pub sealed_access: Vec<u8>,
     /// Objects that each host needs, by host number.
-    pub wanted: Vec<Vec<Entry>>,
+    pub wanted: Vec<Vec<ObjectEntry>>,
 }
 
 /// Files of a part that a host makes of pieces.

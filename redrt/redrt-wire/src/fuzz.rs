@@ -18,8 +18,8 @@ use crate::exit::Exit;
 use crate::fault::ProcessFault;
 use crate::frame::{FrameReader, decode_body, encode, encode_body};
 use crate::lack::Lack;
-use crate::no_image::{NoImage, Told};
-use crate::object::Entry;
+use crate::no_image::{NoImage, ReportedFailure};
+use crate::object::ObjectEntry;
 use crate::profile::{CallKind, CallTime, ProcessProfile, SentTo};
 use crate::scrub::{Answer, Order, Scrub, Stretch};
 use crate::secret::Secret;
@@ -131,7 +131,7 @@ fn launch() -> Launch {
             parts: Vec::new(),
             objects: Some(Objects {
                 sealed_access: vec![5; 40],
-                wanted: vec![vec![Entry { key: "0.image".into(), path: "/x".into(), facts: None }]; 2],
+                wanted: vec![vec![ObjectEntry { key: "0.image".into(), path: "/x".into(), facts: None }]; 2],
             }),
             sealed_key: Some(vec![7; 100]),
             images: (0..6)
@@ -226,7 +226,7 @@ fn clone_steps() -> impl Iterator<Item = FromDaemon> {
         CloneStep::Stopped(position()),
         CloneStep::Sent(Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() }),
         CloneStep::Running { pid: 7 },
-        CloneStep::Failed(NoImage::Helper(Told { sentence: "why".into(), is_lasting: true })),
+        CloneStep::Failed(NoImage::Helper(ReportedFailure { sentence: "why".into(), is_lasting: true })),
         CloneStep::Failed(NoImage::CopyEnded(Exit::Signal(9))),
         CloneStep::Failed(NoImage::NotEnoughMemory { needed_bytes: 1 << 30, free_bytes: 1 << 20 }),
         CloneStep::Failed(NoImage::NotHere(ReplicaId::new(1, 0))),
@@ -269,7 +269,7 @@ fn part_steps() -> impl Iterator<Item = FromDaemon> {
     let steps = [
         PartStep::Listening(([127, 0, 0, 1], 80).into()),
         PartStep::Kept(1 << 40),
-        PartStep::Failed(NoImage::NoHelper(Told::passing("why"))),
+        PartStep::Failed(NoImage::NoHelper(ReportedFailure::passing("why"))),
     ];
     steps.into_iter().map(|step| FromDaemon::Part { generation: Generation(7), source: 1, step })
 }
@@ -285,7 +285,7 @@ fn checkpoint_steps() -> impl Iterator<Item = FromDaemon> {
             Cost { round_count: 2, sent_bytes: 1 << 40, ..Cost::default() },
             vec![Step { name: "cut: state".into(), ns: 7 }],
         ),
-        CheckpointStep::Failed(NoImage::NoHelper(Told::passing("why"))),
+        CheckpointStep::Failed(NoImage::NoHelper(ReportedFailure::passing("why"))),
         CheckpointStep::Failed(NoImage::SourceEnded(ReplicaId::new(1, 0))),
     ];
     let replica = ReplicaId::new(1, 0);

@@ -8,14 +8,14 @@ use std::fmt;
 /// A failure that one process reports to another: a sentence for the user, and its consequence.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{sentence}")]
-pub struct Told {
+pub struct ReportedFailure {
     /// Sentence for the user, in one line.
     pub sentence: String,
     /// True if another attempt with the same process would fail too.
     pub is_lasting: bool,
 }
 
-impl Told {
+impl ReportedFailure {
     /// A failure after which another attempt may succeed.
     pub fn passing(what: impl fmt::Display) -> Self {
         Self { sentence: what.to_string(), is_lasting: false }
@@ -47,7 +47,7 @@ pub enum NoImage {
     SourceEnded(ReplicaId),
     /// The daemon cannot start a helper.
     #[error("cannot start a helper: {0}")]
-    NoHelper(Told),
+    NoHelper(ReportedFailure),
     /// The helper ended without a result.
     #[error("the helper of redrtd that makes the image has ended: {0}")]
     HelperEnded(Exit),
@@ -64,7 +64,7 @@ pub enum NoImage {
     },
     /// The helper has failed, with this reason.
     #[error("{0}")]
-    Helper(Told),
+    Helper(ReportedFailure),
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn only_a_helpers_reason_is_lasting_and_its_text_is_harmless() {
-        let told = Told { sentence: "a\x1b[2Jb".into(), is_lasting: true }.heard_from("the source");
+        let told = ReportedFailure { sentence: "a\x1b[2Jb".into(), is_lasting: true }.heard_from("the source");
         assert_eq!(told.to_string(), "the source says: a [2Jb");
         assert!(NoImage::Helper(told.clone()).is_lasting());
-        assert!(!NoImage::Helper(Told::passing("it is full")).is_lasting());
+        assert!(!NoImage::Helper(ReportedFailure::passing("it is full")).is_lasting());
         assert!(!NoImage::NoHelper(told).is_lasting());
         assert_eq!(NoImage::CopyEnded(Exit::Signal(9)).to_string(), "the copy has ended: signal 9 (SIGKILL)");
         let not_enough_memory = NoImage::NotEnoughMemory { needed_bytes: 90 << 20, free_bytes: (31 << 20) + 5 };

@@ -1,8 +1,8 @@
 //! Input and output of `redstore`, the program that moves files to an object store and back: lines of JSON.
 //!
 //! ```text
-//!  redstore put URL     ◀ Entry …   ▶ Moved …, Stored of each file, once it is there
-//!  redstore get URL     ◀ Entry …   ▶ Moved …; each file fits its facts, also one that was there already
+//!  redstore put URL     ◀ ObjectEntry …   ▶ Moved …, Stored of each file, once it is there
+//!  redstore get URL     ◀ ObjectEntry …   ▶ Moved …; each file fits its facts, also one that was there already
 //!  redstore list URL                ▶ Found, of each object below
 //!  redstore delete URL  ◀ key …     a missing object is no error
 //!  redstore create URL  ◀ key …     empty objects; an existing one is an error
@@ -23,7 +23,7 @@ pub struct Facts {
 
 /// A file here, and its object.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Entry {
+pub struct ObjectEntry {
     /// Name of the object below the URL.
     pub key: String,
     /// The file.

@@ -12,7 +12,7 @@ use redrt_abi::fail;
 use redrt_abi::handle::{CommHandle, DatatypeHandle, InfoHandle, RequestHandle};
 use redrt_abi::{Input, MPI_ERR_ARG, MPI_ERR_REQUEST, MPI_ERR_TAG, MPI_PROC_NULL, Output};
 use redrt_comm::comm::{self, Comm};
-use redrt_comm::datatype::{self, Kept};
+use redrt_comm::datatype::{self, KeptDatatype};
 use redrt_comm::objects::info;
 use redrt_engine::request::{Operation, RequestId, Status};
 use redrt_engine::send::{SendArguments, Sent};
@@ -31,7 +31,7 @@ struct Partitioned {
     buffer: Lent,
     /// Number of elements of all parts.
     count: i64,
-    datatype: Kept,
+    datatype: KeptDatatype,
     peer: c_int,
     tag: c_int,
     parts: usize,
@@ -60,7 +60,7 @@ pub(super) fn forget(request: RequestHandle) {
     lock(&PARTITIONED).remove(&request.0);
 }
 
-struct Arguments {
+struct PartitionedArguments {
     buffer: *mut c_void,
     partitions: c_int,
     count: i64,
@@ -71,8 +71,8 @@ struct Arguments {
     info: InfoHandle,
 }
 
-fn make(arguments: &Arguments, sends: bool) -> Result<Arc<Partitioned>> {
-    let Arguments { buffer, partitions, count, datatype, peer, tag, comm, info } = *arguments;
+fn make(arguments: &PartitionedArguments, sends: bool) -> Result<Arc<Partitioned>> {
+    let PartitionedArguments { buffer, partitions, count, datatype, peer, tag, comm, info } = *arguments;
     let comm = comm::resolve(comm)?.shared();
     info::resolve_hints(info)?;
     buffers::typed_at(buffer, count, datatype)?;
@@ -124,7 +124,7 @@ pub unsafe fn psend_init(
     request: Output<RequestHandle>,
 ) -> Result {
     let buffer = buf.cast_mut();
-    let made = make(&Arguments { buffer, partitions, count, datatype, peer: dest, tag, comm, info }, true)?;
+    let made = make(&PartitionedArguments { buffer, partitions, count, datatype, peer: dest, tag, comm, info }, true)?;
     enter(&made, request, |own| {
         let round = new_round();
         if let Some(readiness) = &own.readiness {
@@ -149,7 +149,8 @@ pub unsafe fn precv_init(
     info: InfoHandle,
     request: Output<RequestHandle>,
 ) -> Result {
-    let made = make(&Arguments { buffer: buf, partitions, count, datatype, peer: source, tag, comm, info }, false)?;
+    let made =
+        make(&PartitionedArguments { buffer: buf, partitions, count, datatype, peer: source, tag, comm, info }, false)?;
     enter(&made, request, |own| {
         if own.peer == MPI_PROC_NULL {
             let round = new_round();

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use checkpoint_store::Store;
 use checkpoint_store::objects::{self, Objects};
 use redrt_wire::checkpoint::Generation;
-use redrt_wire::object::{Entry, Said, Stored};
+use redrt_wire::object::{ObjectEntry, Said, Stored};
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -169,7 +169,7 @@ impl Access {
     ///
     /// # Errors
     /// When a file cannot be read, or the store refuses one. The message has one line.
-    pub fn put(&self, entries: &[Entry], moved: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<Stored>> {
+    pub fn put(&self, entries: &[ObjectEntry], moved: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<Stored>> {
         let mut all = Vec::new();
         self.run("put", &as_lines(entries)?, &mut |said| match said {
             Said::Moved(bytes) => moved(bytes),
@@ -187,7 +187,7 @@ impl Access {
     ///
     /// # Errors
     /// When the store lacks an object or has a changed one, or a file cannot be written.
-    pub fn get(&self, entries: &[Entry], moved: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
+    pub fn get(&self, entries: &[ObjectEntry], moved: &mut dyn FnMut(u64) -> Result<()>) -> Result<()> {
         self.run("get", &as_lines(entries)?, &mut |said| match said {
             Said::Moved(bytes) => moved(bytes),
             Said::Stored(_) | Said::Found(..) => Ok(()),
@@ -263,7 +263,7 @@ impl Access {
     pub fn mirror(&self, store: &Store) -> Result<()> {
         let whole: Vec<_> = self.objects()?.whole().collect();
         let manifests = store.mirror(&whole)?;
-        let entry = |(generation, path)| Entry { key: objects::manifest_key(generation), path, facts: None };
+        let entry = |(generation, path)| ObjectEntry { key: objects::manifest_key(generation), path, facts: None };
         let entries: Vec<_> = manifests.into_iter().map(entry).collect();
         if entries.is_empty() { Ok(()) } else { self.get(&entries, &mut |_| Ok(())) }
     }
@@ -307,7 +307,7 @@ impl Access {
     }
 }
 
-fn as_lines(entries: &[Entry]) -> Result<Vec<String>> {
+fn as_lines(entries: &[ObjectEntry]) -> Result<Vec<String>> {
     Ok(entries.iter().map(serde_json::to_string).collect::<Result<_, _>>()?)
 }
 

@@ -5,7 +5,7 @@ use checkpoint_store::{Homeless, Manifest, objects, place};
 use redrt_types::{View, VirtualRank, is_same_host};
 use redrt_wire::checkpoint::{PiecePlace, Place, WantedPart, image_path, memory_path};
 use redrt_wire::control::Transport;
-use redrt_wire::object::Entry;
+use redrt_wire::object::ObjectEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -208,7 +208,7 @@ pub fn objects(
     seated: &[(VirtualRank, u32)],
     host_count: usize,
     directory: &dyn Fn(u32, &Manifest) -> PathBuf,
-) -> Vec<Vec<Entry>> {
+) -> Vec<Vec<ObjectEntry>> {
     let mut wanted = vec![BTreeSet::new(); host_count];
     for manifest in std::iter::once(newest).chain(older) {
         let stored: BTreeMap<_, _> =
@@ -218,7 +218,7 @@ pub fn objects(
             // An older checkpoint may have no page of a process that a newer one does not have too.
             if let Some(facts) = stored.get(name.as_str()) {
                 let (key, facts) = (objects::key(manifest.generation, &name), Some((*facts).clone()));
-                wanted[host as usize].insert(Entry { key, path, facts });
+                wanted[host as usize].insert(ObjectEntry { key, path, facts });
             }
         };
         for (rank, host) in seated {

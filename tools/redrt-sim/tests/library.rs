@@ -1,6 +1,6 @@
 //! Whole jobs of the real library, from seeds: `cargo test -p redrt-sim`.
 
-use library_sim::{Faults, Kind, LibrarySimulator, Mutation, Shape, Summary};
+use library_sim::{Faults, LibrarySimulator, Mutation, ProgramKind, Shape, Summary};
 use simulation_kit::{Named, Setup, sweep};
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ fn jobs_with_losses_have_the_results_that_mpi_promises() {
 
 #[test]
 fn jobs_that_lose_nothing_do_too() {
-    for kind in Kind::ALL.iter().copied() {
+    for kind in ProgramKind::ALL.iter().copied() {
         right(&shaped(Shape { kind: Some(kind), is_undisturbed: true, ..Shape::default() }), 0..30);
     }
 }
@@ -46,7 +46,7 @@ fn jobs_that_lose_nothing_do_too() {
 #[test]
 fn replicas_of_programs_that_poll_do_not_stay_behind() {
     // A leader that waits for nobody keeps its followers behind for ever in one of 20 of these seeds.
-    let shape = Shape { kind: Some(Kind::Updates), rank_count: Some(2), degree: Some(3), ..Shape::default() };
+    let shape = Shape { kind: Some(ProgramKind::Updates), rank_count: Some(2), degree: Some(3), ..Shape::default() };
     right(&shaped(shape), 2000..2120);
 }
 

@@ -13,7 +13,7 @@ use redrt_wire::daemon::{FromDaemon, Stream};
 use redrt_wire::event::Event;
 use redrt_wire::exit::Exit;
 use redrt_wire::fault::ProcessFault;
-use redrt_wire::no_image::{NoImage, Told};
+use redrt_wire::no_image::{NoImage, ReportedFailure};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -290,7 +290,7 @@ impl Daemon {
 
 /// Wraps a lack of the daemon itself.
 pub(super) fn no_helper(error: anyhow::Error) -> NoImage {
-    NoImage::NoHelper(Told::passing(format!("{error:#}")))
+    NoImage::NoHelper(ReportedFailure::passing(format!("{error:#}")))
 }
 
 fn is_copy(child: &Child, id: CloneId) -> bool {

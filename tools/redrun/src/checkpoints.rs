@@ -21,7 +21,7 @@ use redrt_types::{ReplicaId, View, VirtualRank};
 use redrt_wire::checkpoint::{Generation, Image, Objects, Restore, WantedPart, image_path, memory_path};
 use redrt_wire::control::Transport;
 use redrt_wire::frame::{decode_body, encode_long};
-use redrt_wire::object::Entry;
+use redrt_wire::object::ObjectEntry;
 use replica_output::restored::Restored;
 use replication_manager::{CheckpointWatchSettings, STORE_TIME_MAX, TakenCheckpoint};
 use say::Console;
@@ -210,7 +210,7 @@ fn is_superseded(remote: Option<&Access>, life: &mut Option<u64>) -> bool {
 /// Uploads the manifest. From then on the checkpoint counts in the object store.
 fn publish(remote: Option<&Access>, generation: Generation, path: &Path) -> io::Result<()> {
     let Some(remote) = remote else { return Ok(()) };
-    let entry = Entry { key: objects::manifest_key(generation), path: path.to_owned(), facts: None };
+    let entry = ObjectEntry { key: objects::manifest_key(generation), path: path.to_owned(), facts: None };
     remote.put(&[entry], &mut |_| Ok(())).map(drop).map_err(|error| io::Error::other(format!("{error:#}")))
 }
 

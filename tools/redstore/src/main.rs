@@ -13,7 +13,7 @@ mod transfer;
 use access::Store;
 use clap::{Parser, Subcommand};
 use failure::Failure;
-use redrt_wire::object::{Ending, Entry};
+use redrt_wire::object::{Ending, ObjectEntry};
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -121,7 +121,7 @@ fn lines() -> Result<Vec<String>, Failure> {
     lines.map_err(|error| Failure::usage(format!("standard input cannot be read: {error}")))
 }
 
-fn entries() -> Result<Vec<Entry>, Failure> {
+fn entries() -> Result<Vec<ObjectEntry>, Failure> {
     let parse = |line: &String| {
         serde_json::from_str(line).map_err(|error| Failure::usage(format!("a line of standard input: {error}")))
     };

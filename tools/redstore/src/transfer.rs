@@ -6,7 +6,7 @@ use checkpoint_store::memory_budget::Growing;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload, WriteMultipart};
-use redrt_wire::object::{Entry, Facts, Said, Stored};
+use redrt_wire::object::{Facts, ObjectEntry, Said, Stored};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
@@ -27,7 +27,7 @@ fn path_of(key: &str) -> Result<Path, Failure> {
 }
 
 /// Puts these files, one after the other.
-pub async fn put(store: &Store, entries: &[Entry]) -> Result<(), Failure> {
+pub async fn put(store: &Store, entries: &[ObjectEntry]) -> Result<(), Failure> {
     for entry in entries {
         let facts = put_one(store, entry).await?;
         say(&Said::Stored(Stored { key: entry.key.clone(), facts }));
@@ -77,7 +77,7 @@ fn digest_text(hasher: &XxHash3_128) -> String {
     format!("{:032x}", hasher.finish_128())
 }
 
-async fn put_one(store: &Store, entry: &Entry) -> Result<Facts, Failure> {
+async fn put_one(store: &Store, entry: &ObjectEntry) -> Result<Facts, Failure> {
     let (source, bytes) = Source::open(&entry.path).map_err(|error| unread(&entry.path, &error))?;
     let key = path_of(&entry.key)?;
     let failed = |error| Failure::of_store(&format!("put {}", entry.key), &store.place, &error);
@@ -119,11 +119,11 @@ async fn put_one(store: &Store, entry: &Entry) -> Result<Facts, Failure> {
 }
 
 /// Gets these files. A file that is there with the expected content is skipped.
-pub async fn get(store: &Store, entries: &[Entry]) -> Result<(), Failure> {
+pub async fn get(store: &Store, entries: &[ObjectEntry]) -> Result<(), Failure> {
     stream::iter(entries).map(Ok).try_for_each_concurrent(FILES_AT_ONCE, |entry| get_one(store, entry)).await
 }
 
-async fn get_one(store: &Store, entry: &Entry) -> Result<(), Failure> {
+async fn get_one(store: &Store, entry: &ObjectEntry) -> Result<(), Failure> {
     if is_there(store, entry).await {
         return Ok(());
     }
@@ -144,7 +144,7 @@ fn unfinished(path: &FilePath) -> PathBuf {
     name.into()
 }
 
-async fn is_there(store: &Store, entry: &Entry) -> bool {
+async fn is_there(store: &Store, entry: &ObjectEntry) -> bool {
     let Some(facts) = &entry.facts else { return false };
     let Ok((mut source, bytes)) = Source::open(&entry.path) else { return false };
     if bytes != facts.bytes {
@@ -160,7 +160,7 @@ async fn is_there(store: &Store, entry: &Entry) -> bool {
     }
 }
 
-async fn receive(store: &Store, entry: &Entry, to: &FilePath) -> Result<(), Failure> {
+async fn receive(store: &Store, entry: &ObjectEntry, to: &FilePath) -> Result<(), Failure> {
     let unwritten = |error: io::Error| Failure::here(format!("Failed to write {}: {error}", to.display()));
     let failed = |error| Failure::of_store(&format!("get {}", entry.key), &store.place, &error);
     let mut coming = store.objects.get(&path_of(&entry.key)?).await.map_err(failed)?.into_stream();

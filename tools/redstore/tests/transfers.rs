@@ -1,6 +1,6 @@
 //! Files go to a store and come back. Each failure is one line with an exit code of its own.
 
-use redrt_wire::object::{Ending, Entry, Facts, Said};
+use redrt_wire::object::{Ending, Facts, ObjectEntry, Said};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -57,7 +57,7 @@ fn redstore(command: &str, url: &str, lines: &[String], environment: &[(&str, &s
 }
 
 fn entry(key: &str, path: &Path, facts: Option<&Facts>) -> String {
-    let entry = Entry { key: key.into(), path: path.into(), facts: facts.cloned() };
+    let entry = ObjectEntry { key: key.into(), path: path.into(), facts: facts.cloned() };
     serde_json::to_string(&entry).expect("it can be written")
 }
 

@@ -18,7 +18,7 @@ use simulation_kit::random::{Random, mix};
 
 simulation_kit::named! {
     /// Work of a program.
-    pub enum Kind {
+    pub enum ProgramKind {
         /// Messages from named sources, blocking and not.
         Messages,
         /// Receives from any source, waits for any of several.
@@ -50,7 +50,7 @@ pub struct Plan {
     /// Seed from which the operations are drawn.
     pub seed: u64,
     /// Kind of the operations.
-    pub kind: Kind,
+    pub kind: ProgramKind,
 }
 
 /// A process in a communicator, with numbers that all members share.
@@ -100,7 +100,8 @@ pub fn run(plan: Plan, rank: u32, size: u32) -> Vec<u64> {
     };
     let phases = 1 + member.common.below(4);
     for _ in 0..phases {
-        let kind = if plan.kind == Kind::Mixed { member.common.pick(&Kind::ALL[..10]) } else { plan.kind };
+        let kind =
+            if plan.kind == ProgramKind::Mixed { member.common.pick(&ProgramKind::ALL[..10]) } else { plan.kind };
         phase(&mut member, kind);
     }
     mpi!(call_finalize());
@@ -115,18 +116,18 @@ fn same(found: &[u64], expected: &[u64], what: &str) {
     }
 }
 
-fn phase(member: &mut Member, kind: Kind) {
+fn phase(member: &mut Member, kind: ProgramKind) {
     match kind {
-        Kind::Messages => messages::named(member),
-        Kind::Wildcards => messages::from_any(member),
-        Kind::Polls => messages::polled(member),
-        Kind::Updates => updates::exchanged(member),
-        Kind::Collectives => collectives::blocking(member),
-        Kind::Nonblocking => collectives::begun(member),
-        Kind::Communicators => communicators::made_and_freed(member),
-        Kind::Windows => windows::epochs(member),
-        Kind::Saving => saving::asked_for(member),
-        Kind::Files => files::changed(member),
-        Kind::Mixed => unreachable!("a phase is of one kind"),
+        ProgramKind::Messages => messages::named(member),
+        ProgramKind::Wildcards => messages::from_any(member),
+        ProgramKind::Polls => messages::polled(member),
+        ProgramKind::Updates => updates::exchanged(member),
+        ProgramKind::Collectives => collectives::blocking(member),
+        ProgramKind::Nonblocking => collectives::begun(member),
+        ProgramKind::Communicators => communicators::made_and_freed(member),
+        ProgramKind::Windows => windows::epochs(member),
+        ProgramKind::Saving => saving::asked_for(member),
+        ProgramKind::Files => files::changed(member),
+        ProgramKind::Mixed => unreachable!("a phase is of one kind"),
     }
 }

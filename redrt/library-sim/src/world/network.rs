@@ -2,7 +2,7 @@
 
 use super::{Event, World, actor};
 use redrt_transport::RendezvousBuffers;
-use redrt_transport::frame::{Header, Kind};
+use redrt_transport::frame::{FrameKind, Header};
 use redrt_transport::network::{
     self, Connecting, Inlet, Name, Network, Opening, Outlet, Received, Source, whole_frame,
 };
@@ -151,7 +151,7 @@ impl World {
 
 fn described(link: &Link, frame: &[u8]) -> String {
     let Some(header) = frame.first_chunk().map(Header::from_bytes) else { return "rubbish".to_owned() };
-    let kind = Kind::from_u8(header.kind);
+    let kind = FrameKind::from_u8(header.kind);
     let (from, to, length) = (link.name.from.0, link.to.0, frame.len());
     format!(
         "process {from} -> {to}, epoch {}: {kind:?} of {length} bytes, context {:#x}, sequence {}, tag {}",

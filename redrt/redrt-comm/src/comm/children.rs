@@ -84,11 +84,11 @@ struct Ledger {
     agree_at: usize,
     agreement_count: u64,
     /// An agreement that was begun and whose outcome was not used yet.
-    told: Option<Told>,
+    told: Option<PendingAgreement>,
 }
 
 /// An agreement that was begun in a call that does not wait for it.
-struct Told {
+struct PendingAgreement {
     outcome: Outcome,
     /// Number of open numbers at which the outcome is used at the latest.
     used_at: usize,
@@ -156,7 +156,7 @@ impl Children {
         let mut numbers = lock(&self.numbers);
         let ledger = numbers.ledger(series);
         let outcome = Outcome::default();
-        ledger.told = Some(Told { outcome: outcome.clone(), used_at: ledger.open.len() + FEW });
+        ledger.told = Some(PendingAgreement { outcome: outcome.clone(), used_at: ledger.open.len() + FEW });
         outcome
     }
 

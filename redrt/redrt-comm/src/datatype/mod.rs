@@ -183,7 +183,7 @@ pub fn resolve_committed(handle: DatatypeHandle) -> Result<Held<Datatype>> {
 }
 
 /// A datatype for an inactive operation. It stays valid when the program frees its handle (MPI-5.0 §5.1.9).
-pub struct Kept {
+pub struct KeptDatatype {
     handle: DatatypeHandle,
     is_derived: bool,
 }
@@ -192,21 +192,21 @@ pub struct Kept {
 ///
 /// # Errors
 /// `MPI_ERR_TYPE` when there is none or it is not committed.
-pub fn keep(handle: DatatypeHandle) -> Result<Kept> {
+pub fn keep(handle: DatatypeHandle) -> Result<KeptDatatype> {
     let datatype = resolve_committed(handle)?;
     let is_derived = datatype.predefined.is_none();
     let handle = if is_derived { DatatypeHandle(DERIVED.insert(datatype.shared())) } else { handle };
-    Ok(Kept { handle, is_derived })
+    Ok(KeptDatatype { handle, is_derived })
 }
 
-impl Kept {
+impl KeptDatatype {
     /// Handle under which the datatype is kept.
     pub fn handle(&self) -> DatatypeHandle {
         self.handle
     }
 }
 
-impl Drop for Kept {
+impl Drop for KeptDatatype {
     fn drop(&mut self) {
         if self.is_derived {
             DERIVED.remove(self.handle.0);

@@ -208,9 +208,9 @@ fn scalar_of_real(precision: c_int, range: c_int) -> Result<Scalar> {
 
 /// An unnamed predefined type. Section 19.1.9: the same arguments give the same type, which the program does not free.
 fn parametrized(combiner: c_int, arguments: &[c_int], basic: Basic) -> Arc<Datatype> {
-    type Known = HashMap<(c_int, Vec<c_int>), Arc<Datatype>>;
+    type ParametrizedTypes = HashMap<(c_int, Vec<c_int>), Arc<Datatype>>;
     process_local! {
-        static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+        static KNOWN: LazyLock<Mutex<ParametrizedTypes>> = LazyLock::new(Mutex::default);
     }
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let datatype = known.entry((combiner, arguments.to_vec())).or_insert_with(|| {

@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 struct Added {
     /// The largest code in use so far, the attribute `MPI_LASTUSEDCODE`.
     last_used: c_int,
-    entries: BTreeMap<c_int, Entry>,
+    entries: BTreeMap<c_int, AddedCode>,
 }
 
-struct Entry {
+struct AddedCode {
     /// The class of the code; for a class, the class itself.
     class: c_int,
     text: String,
@@ -72,7 +72,7 @@ fn add(class: impl FnOnce(c_int) -> c_int) -> c_int {
     let mut added = added();
     added.last_used += 1;
     let code = added.last_used;
-    added.entries.insert(code, Entry { class: class(code), text: String::new() });
+    added.entries.insert(code, AddedCode { class: class(code), text: String::new() });
     code
 }
 

@@ -21,12 +21,12 @@ use std::sync::{Arc, LazyLock};
 /// A reduction operation, predefined or made by the program (MPI-5.0 §6.9).
 #[derive(Debug)]
 pub struct Op {
-    kind: Kind,
+    kind: OperationKind,
     commutative: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum OperationKind {
     Standard(Operator),
     OneSided(OneSided),
     User { function: UserFunction, wide: bool },
@@ -39,21 +39,21 @@ enum OneSided {
     NoOperation,
 }
 
-const STANDARD: &[(OpHandle, Kind)] = &[
-    (OpHandle::SUM, Kind::Standard(Operator::Sum)),
-    (OpHandle::PROD, Kind::Standard(Operator::Product)),
-    (OpHandle::MIN, Kind::Standard(Operator::Minimum)),
-    (OpHandle::MAX, Kind::Standard(Operator::Maximum)),
-    (OpHandle::BAND, Kind::Standard(Operator::BitAnd)),
-    (OpHandle::BOR, Kind::Standard(Operator::BitOr)),
-    (OpHandle::BXOR, Kind::Standard(Operator::BitXor)),
-    (OpHandle::LAND, Kind::Standard(Operator::LogicalAnd)),
-    (OpHandle::LOR, Kind::Standard(Operator::LogicalOr)),
-    (OpHandle::LXOR, Kind::Standard(Operator::LogicalXor)),
-    (OpHandle::MINLOC, Kind::Standard(Operator::MinimumLocation)),
-    (OpHandle::MAXLOC, Kind::Standard(Operator::MaximumLocation)),
-    (OpHandle::REPLACE, Kind::OneSided(OneSided::Replace)),
-    (OpHandle::NO_OP, Kind::OneSided(OneSided::NoOperation)),
+const STANDARD: &[(OpHandle, OperationKind)] = &[
+    (OpHandle::SUM, OperationKind::Standard(Operator::Sum)),
+    (OpHandle::PROD, OperationKind::Standard(Operator::Product)),
+    (OpHandle::MIN, OperationKind::Standard(Operator::Minimum)),
+    (OpHandle::MAX, OperationKind::Standard(Operator::Maximum)),
+    (OpHandle::BAND, OperationKind::Standard(Operator::BitAnd)),
+    (OpHandle::BOR, OperationKind::Standard(Operator::BitOr)),
+    (OpHandle::BXOR, OperationKind::Standard(Operator::BitXor)),
+    (OpHandle::LAND, OperationKind::Standard(Operator::LogicalAnd)),
+    (OpHandle::LOR, OperationKind::Standard(Operator::LogicalOr)),
+    (OpHandle::LXOR, OperationKind::Standard(Operator::LogicalXor)),
+    (OpHandle::MINLOC, OperationKind::Standard(Operator::MinimumLocation)),
+    (OpHandle::MAXLOC, OperationKind::Standard(Operator::MaximumLocation)),
+    (OpHandle::REPLACE, OperationKind::OneSided(OneSided::Replace)),
+    (OpHandle::NO_OP, OperationKind::OneSided(OneSided::NoOperation)),
 ];
 
 /// Predefined operations by handle value; their handles are below 64.
@@ -75,14 +75,14 @@ fn is_char(operand: Operand) -> bool {
 
 /// A new operation that calls `function`, of the large-count type if `wide`.
 pub fn create(function: UserFunction, wide: bool, commutative: bool) -> OpHandle {
-    OpHandle(USER.insert(Arc::new(Op { kind: Kind::User { function, wide }, commutative })))
+    OpHandle(USER.insert(Arc::new(Op { kind: OperationKind::User { function, wide }, commutative })))
 }
 
 /// Changes the function of an operation of the program, from the next reduction on.
 pub fn change_function(handle: OpHandle, change: impl FnOnce(UserFunction) -> UserFunction) {
     USER.replace(handle.0, |op| {
         let kind = match op.kind {
-            Kind::User { function, wide } => Kind::User { function: change(function), wide },
+            OperationKind::User { function, wide } => OperationKind::User { function: change(function), wide },
             kind => kind,
         };
         Op { kind, commutative: op.commutative }
@@ -118,13 +118,13 @@ impl InPlace {
     pub fn of(handle: OpHandle, datatype: &Datatype) -> Option<Self> {
         let operation = PREDEFINED.get(handle.0)?.as_ref()?;
         match operation.kind {
-            Kind::OneSided(OneSided::NoOperation) => Some(Self::Nothing),
-            Kind::OneSided(OneSided::Replace) => Some(Self::Replace),
-            Kind::Standard(operator) => {
+            OperationKind::OneSided(OneSided::NoOperation) => Some(Self::Nothing),
+            OperationKind::OneSided(OneSided::Replace) => Some(Self::Replace),
+            OperationKind::Standard(operator) => {
                 operation.check(datatype).ok()?;
                 Some(Self::Combine(operator, datatype.operand()?))
             }
-            Kind::User { .. } => None,
+            OperationKind::User { .. } => None,
         }
     }
 
@@ -163,9 +163,9 @@ impl Op {
     #[must_use]
     pub fn code(&self) -> u32 {
         match self.kind {
-            Kind::Standard(operator) => operator as u32,
-            Kind::OneSided(operation) => ONE_SIDED_CODE + operation as u32,
-            Kind::User { .. } => USER_CODE + u32::from(self.commutative),
+            OperationKind::Standard(operator) => operator as u32,
+            OperationKind::OneSided(operation) => ONE_SIDED_CODE + operation as u32,
+            OperationKind::User { .. } => USER_CODE + u32::from(self.commutative),
         }
     }
 
@@ -173,9 +173,9 @@ impl Op {
     #[must_use]
     pub fn name(&self) -> String {
         match self.kind {
-            Kind::Standard(operator) => format!("{operator:?}"),
-            Kind::OneSided(operation) => format!("{operation:?}"),
-            Kind::User { .. } => "a function of the program".to_owned(),
+            OperationKind::Standard(operator) => format!("{operator:?}"),
+            OperationKind::OneSided(operation) => format!("{operation:?}"),
+            OperationKind::User { .. } => "a function of the program".to_owned(),
         }
     }
 
@@ -188,7 +188,7 @@ impl Op {
     /// Returns true if the operation is a function of the program.
     #[must_use]
     pub fn is_user(&self) -> bool {
-        matches!(self.kind, Kind::User { .. })
+        matches!(self.kind, OperationKind::User { .. })
     }
 
     /// Fails unless the operation may be applied to elements of `datatype`. To be called before any message is sent.
@@ -197,9 +197,11 @@ impl Op {
     /// `MPI_ERR_OP` when it may not (MPI-5.0 section 6.9.2), or this machine lacks the arithmetic.
     pub fn check(&self, datatype: &Datatype) -> Result {
         let operator = match self.kind {
-            Kind::Standard(operator) => operator,
-            Kind::User { .. } => return Ok(()),
-            Kind::OneSided(_) => fail!(MPI_ERR_OP, "MPI_REPLACE and MPI_NO_OP are for one-sided communication"),
+            OperationKind::Standard(operator) => operator,
+            OperationKind::User { .. } => return Ok(()),
+            OperationKind::OneSided(_) => {
+                fail!(MPI_ERR_OP, "MPI_REPLACE and MPI_NO_OP are for one-sided communication")
+            }
         };
         if datatype.predefined().is_none() {
             fail!(MPI_ERR_OP, "{operator:?} is not defined on derived datatypes");
@@ -235,12 +237,12 @@ impl Op {
     pub fn reduce_checked(&self, datatype: &Arc<Datatype>, count: i64, input: *const u8, in_out: *mut u8) {
         match self.kind {
             _ if count <= 0 => {}
-            Kind::User { function, wide } => call_user(function, wide, datatype, count, input, in_out),
-            Kind::Standard(operator) => {
+            OperationKind::User { function, wide } => call_user(function, wide, datatype, count, input, in_out),
+            OperationKind::Standard(operator) => {
                 let operand = datatype.operand().expect("check lets basic types and pairs pass");
                 operator.apply(operand, count as usize, input, in_out);
             }
-            Kind::OneSided(operation) => unreachable!("check refuses {operation:?}"),
+            OperationKind::OneSided(operation) => unreachable!("check refuses {operation:?}"),
         }
     }
 }

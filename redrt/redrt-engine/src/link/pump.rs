@@ -116,7 +116,7 @@ impl Links {
 
     fn push_fragment(&mut self, to: ProcessIndex, push: &mut Push) -> bool {
         let fragment = Fragment { rendezvous_buffer: push.rendezvous_buffer, offset: push.next as u64 }.to_bytes();
-        let header = Header::new(Kind::Data, 0);
+        let header = Header::new(FrameKind::Data, 0);
         let peer = &mut self.peers[to.0 as usize];
         match &mut peer.route {
             Route::Ring(producer) => {
@@ -148,7 +148,7 @@ impl Links {
                     return false;
                 }
                 let count = (push.end - push.next).min(outlet.data_bytes_max());
-                let header = Header::of_size(Kind::Data, Fragment::BYTES + count);
+                let header = Header::of_size(FrameKind::Data, Fragment::BYTES + count);
                 let mut head = [0; HEADER_BYTES + Fragment::BYTES];
                 head[..HEADER_BYTES].copy_from_slice(&header.to_bytes());
                 head[HEADER_BYTES..].copy_from_slice(&fragment);

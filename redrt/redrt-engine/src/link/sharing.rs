@@ -14,7 +14,7 @@
 //! carries the acknowledgement. With traffic one way, every message or every second one had such a packet.
 
 use super::{Broken, Links, Route};
-use redrt_transport::frame::{Header, Kind};
+use redrt_transport::frame::{FrameKind, Header};
 use redrt_transport::network::{Incoming, Name};
 use redrt_types::ProcessIndex;
 
@@ -37,7 +37,7 @@ impl Links {
             return;
         }
         let Some(receiver) = self.receivers.iter().find(|receiver| receiver.name.from == process) else { return };
-        outlet.move_over(receiver.inlet(), Header::of_size(Kind::Moved, 0));
+        outlet.move_over(receiver.inlet(), Header::of_size(FrameKind::Moved, 0));
         if outlet.is_broken() {
             self.route_broke(process);
         } else if !outlet.is_idle() {

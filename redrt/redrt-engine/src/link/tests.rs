@@ -44,7 +44,7 @@ fn frames_of_a_dead_process_are_not_its_successors() {
     let segment = Segment::map(file.as_raw_fd(), 2).expect("it can be mapped");
     let (mut survivor, mut dead) = (links(segment, 0), links(segment, 1));
     let process = ProcessIndex(1);
-    let speak = |links: &mut Links| links.send(ProcessIndex(0), Header::new(Kind::Eager, 0), None, b"x");
+    let speak = |links: &mut Links| links.send(ProcessIndex(0), Header::new(FrameKind::Eager, 0), None, b"x");
     let heard = |links: &mut Links| links.inbox().expect("there is one").next_sender();
     speak(&mut dead);
     assert_eq!(heard(&mut survivor), Some(process));
@@ -71,7 +71,7 @@ fn a_copy_takes_no_frame_of_a_process_that_its_view_lacks() {
     let heard = |links: &mut Links| links.inbox().expect("there is one").next_sender();
     // The view that has both reaches the other process first.
     let mut other = links(segment, 1);
-    other.send(ProcessIndex(0), Header::new(Kind::Eager, 0), None, b"x");
+    other.send(ProcessIndex(0), Header::new(FrameKind::Eager, 0), None, b"x");
     assert_eq!(heard(&mut copy), None);
     copy.join(process, Incarnation(1));
     assert_eq!(heard(&mut copy), Some(process));
@@ -123,7 +123,7 @@ impl Two {
     }
 
     fn send(&mut self, from: usize, tag: i32) {
-        let mut header = Header::new(Kind::Eager, 0);
+        let mut header = Header::new(FrameKind::Eager, 0);
         header.tag = tag;
         self.links[from].send(ProcessIndex(1 - from as u32), header, None, &[]);
     }
@@ -149,7 +149,7 @@ impl Two {
     fn poll(&mut self, at: usize) -> Option<i32> {
         let number = self.links[at].next_receiver()?;
         match self.links[at].receivers()[number].next(&mut RendezvousBuffers::default()) {
-            Received::Frame(_, Kind::Moved, ..) => {
+            Received::Frame(_, FrameKind::Moved, ..) => {
                 assert!(self.links[at].moved(number), "it may have moved");
                 None
             }

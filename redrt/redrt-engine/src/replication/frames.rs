@@ -5,7 +5,7 @@ use crate::link::Links;
 use crate::payload::EAGER_BYTES_MAX;
 use crate::refusal::Fault;
 use quiesce::Frame;
-use redrt_transport::frame::{FLAG_DIGEST, Header, Kind, NO_CORE};
+use redrt_transport::frame::{FLAG_DIGEST, FrameKind, Header, NO_CORE};
 use redrt_types::{ContextId, Envelope, ProcessIndex, SeqNum, Tag};
 use rustc_hash::FxHashMap;
 use sdc_detect::digest;
@@ -25,7 +25,7 @@ pub(super) fn set_sequence(header: &mut Header, sequence: SeqNum) {
 /// Header of an eager message; a rendezvous changes its kind.
 #[inline(always)]
 pub(crate) fn offer_header(context: ContextId, sequence: SeqNum, envelope: Envelope, core: u16) -> Header {
-    let mut header = Header::new(Kind::Eager, context.0);
+    let mut header = Header::new(FrameKind::Eager, context.0);
     (header.flags, header.core) = (FLAG_DIGEST, core);
     (header.tag, header.source) = (envelope.tag.0, envelope.source);
     set_sequence(&mut header, sequence);
@@ -34,7 +34,7 @@ pub(crate) fn offer_header(context: ContextId, sequence: SeqNum, envelope: Envel
 
 #[inline(always)]
 pub(crate) fn digest_header(context: ContextId, sequence: SeqNum, core: u16) -> Header {
-    let mut header = Header::new(Kind::Digest, context.0);
+    let mut header = Header::new(FrameKind::Digest, context.0);
     (header.flags, header.core) = (FLAG_DIGEST, core);
     set_sequence(&mut header, sequence);
     header
@@ -42,7 +42,7 @@ pub(crate) fn digest_header(context: ContextId, sequence: SeqNum, core: u16) -> 
 
 /// Header of an acknowledgement of one message, or of all up to one.
 #[inline(always)]
-pub(super) fn acknowledgement(kind: Kind, context: ContextId, sequence: SeqNum) -> Header {
+pub(super) fn acknowledgement(kind: FrameKind, context: ContextId, sequence: SeqNum) -> Header {
     let mut header = Header::new(kind, context.0);
     set_sequence(&mut header, sequence);
     header
@@ -136,7 +136,7 @@ impl Parts {
         let mut sent_bytes = 0;
         let mut parts = bytes.chunks(PART_BYTES).peekable();
         while let Some(part) = parts.next() {
-            let mut header = Header::new(Kind::Protocol, 0);
+            let mut header = Header::new(FrameKind::Protocol, 0);
             header.flags = FLAG_DIGEST;
             header.tag = if parts.peek().is_some() { MORE } else { 0 };
             let digest = digest(self.seed, Tag(header.tag), part);
@@ -165,7 +165,7 @@ mod tests {
             redrt_types::ReplicaIndex(0),
         );
         let body = postcard::to_stdvec(&Frame::Decisions { first: 3, items: vec![item] }).unwrap();
-        let mut header = Header::new(Kind::Protocol, 0);
+        let mut header = Header::new(FrameKind::Protocol, 0);
         let checksum = digest(7, Tag(header.tag), &body).0;
         assert_eq!(check_part(7, &header, checksum, &body), Ok(()));
         for bit in 0..body.len() * 8 {

@@ -14,7 +14,7 @@ use crate::refusal::Fault;
 use crate::verdict::Verdict;
 use quiesce::matching::{Arrived, Match, Order};
 use quiesce::{Arrival, Frame, MessageId, MismatchReport, Output, PayloadKey, StreamId};
-use redrt_transport::frame::{Header, Kind, Rendezvous};
+use redrt_transport::frame::{FrameKind, Header, Rendezvous};
 use redrt_types::{ContextId, Digest, Envelope, ProcessIndex, ReplicaId, Tag, View};
 use redrt_wire::control::FromAgent;
 use redrt_wire::event::Event;
@@ -57,10 +57,10 @@ impl Engine {
             Act::Send(message) => self.runtime.report(message),
             Act::Abort(why) => self.runtime.abort(1, why),
             Act::Ask(sibling, thread) => {
-                self.links.send(self.world.process(sibling), Header::new(Kind::Whereabouts, thread), None, &[]);
+                self.links.send(self.world.process(sibling), Header::new(FrameKind::Whereabouts, thread), None, &[]);
             }
             Act::Answer(sibling, thread, whereabouts) => {
-                let header = Header::new(Kind::Whereabouts, thread);
+                let header = Header::new(FrameKind::Whereabouts, thread);
                 self.links.send(self.world.process(sibling), header, None, &whereabouts.to_bytes());
             }
             Act::Alarm(at_ns) => crate::cell().set_alarm(self, at_ns),
@@ -81,10 +81,10 @@ impl Engine {
                 self.links.send(process, header, Some(digest.0), &[]);
             }
             Frame::Ack { context, upto } => {
-                self.links.send(process, acknowledgement(Kind::Ack, context, upto), None, &[]);
+                self.links.send(process, acknowledgement(FrameKind::Ack, context, upto), None, &[]);
             }
             Frame::AckOne { context, sequence } => {
-                self.links.send(process, acknowledgement(Kind::AckOne, context, sequence), None, &[]);
+                self.links.send(process, acknowledgement(FrameKind::AckOne, context, sequence), None, &[]);
             }
             other => {
                 let injection = self.outgoing.injection().filter(|_| matches!(other, Frame::Decisions { .. }));
@@ -217,7 +217,7 @@ impl Engine {
     pub(crate) fn handle_replicated(
         &mut self,
         from: ProcessIndex,
-        kind: Kind,
+        kind: FrameKind,
         header: &Header,
         digest: u128,
         body: &[u8],
@@ -225,18 +225,18 @@ impl Engine {
         let replica = self.world.replica(from);
         let (context, sequence) = (ContextId(header.context), sequence_of(header));
         match kind {
-            Kind::Eager => self.handle_offer(from, header, digest, Offered::Eager(body)),
-            Kind::Offer => {
+            FrameKind::Eager => self.handle_offer(from, header, digest, Offered::Eager(body)),
+            FrameKind::Offer => {
                 let rendezvous = Rendezvous::from_bytes(body).ok_or(Fault::Undecodable)?;
                 self.handle_offer(from, header, digest, Offered::Remote(rendezvous))
             }
-            Kind::Digest => {
+            FrameKind::Digest => {
                 let core = core_of(header);
                 self.follow(replica, Frame::Digest { context, sequence, digest: Digest(digest), core })
             }
-            Kind::Ack => self.follow(replica, Frame::Ack { context, upto: sequence }),
-            Kind::AckOne => self.follow(replica, Frame::AckOne { context, sequence }),
-            Kind::Protocol => match self.replication().parts.collect(from, header, digest, body)? {
+            FrameKind::Ack => self.follow(replica, Frame::Ack { context, upto: sequence }),
+            FrameKind::AckOne => self.follow(replica, Frame::AckOne { context, sequence }),
+            FrameKind::Protocol => match self.replication().parts.collect(from, header, digest, body)? {
                 Some(frame) => {
                     let heeded = self.follow(replica, frame);
                     self.agree(|sphere| {
@@ -247,9 +247,9 @@ impl Engine {
                 }
                 None => Ok(()),
             },
-            Kind::Whereabouts => self.agree(|sphere| sphere.handle_whereabouts(replica, header.context, body)),
-            Kind::Moved => Err(Fault::Misplaced(kind)),
-            Kind::ClearToSend | Kind::Data | Kind::Done => unreachable!("these are the engine's own"),
+            FrameKind::Whereabouts => self.agree(|sphere| sphere.handle_whereabouts(replica, header.context, body)),
+            FrameKind::Moved => Err(Fault::Misplaced(kind)),
+            FrameKind::ClearToSend | FrameKind::Data | FrameKind::Done => unreachable!("these are the engine's own"),
         }
     }
 

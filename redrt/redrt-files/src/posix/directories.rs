@@ -5,7 +5,7 @@
 
 use super::agree::{Found, errno, observe};
 use super::identity::Identity;
-use super::listing::{Entry, Listing, Record};
+use super::listing::{DirectoryEntry, Listing, Record};
 use super::open::{close_here, open_here, own_prefix};
 use super::table::{self, Description, Shared, find};
 use super::{Done, Outcome};
@@ -113,22 +113,22 @@ pub fn forget(call: &Call) -> Outcome {
 }
 
 /// An open directory with a listing, its description locked.
-struct Known<'a> {
+struct LockedDirectory<'a> {
     shared: &'a Shared,
     fd: RawFd,
     description: RefCell<MutexGuard<'a, Description>>,
 }
 
-fn with_listing(fd: RawFd, act: impl FnOnce(&Known<'_>) -> Outcome) -> Outcome {
+fn with_listing(fd: RawFd, act: impl FnOnce(&LockedDirectory<'_>) -> Outcome) -> Outcome {
     let Some(shared) = find(fd) else { return Ok(Done::Left) };
     let description = lock(&shared);
     if description.listing.is_none() {
         return Ok(Done::Left);
     }
-    act(&Known { shared: &shared, fd, description: RefCell::new(description) })
+    act(&LockedDirectory { shared: &shared, fd, description: RefCell::new(description) })
 }
 
-impl Known<'_> {
+impl LockedDirectory<'_> {
     fn listing<T>(&self, act: impl FnOnce(&mut Listing) -> T) -> T {
         act(self.description.borrow_mut().listing.get_or_insert_default())
     }
@@ -161,7 +161,7 @@ impl Known<'_> {
 }
 
 /// All entries of a directory, except files of redrt's own.
-fn read(fd: RawFd) -> Result<Vec<Entry>, c_int> {
+fn read(fd: RawFd) -> Result<Vec<DirectoryEntry>, c_int> {
     let mut buffer = vec![0_u8; READ_BYTES];
     let mut entries = Vec::new();
     let hidden = own_prefix();
@@ -179,7 +179,7 @@ fn read(fd: RawFd) -> Result<Vec<Entry>, c_int> {
             _ if count < 0 => return Err(errno()),
             _ => {}
         }
-        let found = Entry::decode_all(&buffer[..count as usize]).ok_or(libc::EIO)?;
+        let found = DirectoryEntry::decode_all(&buffer[..count as usize]).ok_or(libc::EIO)?;
         entries.extend(found.into_iter().filter(|entry| !entry.name.starts_with(hidden.as_bytes())));
     }
 }

@@ -25,7 +25,7 @@ const NAME_ROOM_BYTES: usize = 256;
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Name, without NUL.
     pub name: Vec<u8>,
     pub inode: u64,
@@ -33,7 +33,7 @@ pub struct Entry {
     pub kind: u8,
 }
 
-impl Entry {
+impl DirectoryEntry {
     /// Appends the record to `into`. `position` is that of the next entry.
     fn encode(&self, position: usize, into: &mut Vec<u8>) {
         let length = (NAME_AT + self.name.len() + 1).next_multiple_of(8);
@@ -89,7 +89,7 @@ pub struct Listing {
     /// True once the last piece has come.
     is_whole: bool,
     /// Entries that this process has read as the leader, and that are not agreed on yet.
-    ahead: VecDeque<Entry>,
+    ahead: VecDeque<DirectoryEntry>,
 }
 
 impl Listing {
@@ -127,8 +127,11 @@ impl Listing {
 
     /// Makes the next piece, in the leader; `read` reads the directory. Returns the records, and true with the last
     /// ones.
-    pub fn make_piece(&mut self, read: impl FnOnce() -> Result<Vec<Entry>, c_int>) -> Result<(bool, Vec<u8>), c_int> {
-        let is_new = |entry: &Entry, last: &[u8]| last.is_empty() || *entry.name > *last;
+    pub fn make_piece(
+        &mut self,
+        read: impl FnOnce() -> Result<Vec<DirectoryEntry>, c_int>,
+    ) -> Result<(bool, Vec<u8>), c_int> {
+        let is_new = |entry: &DirectoryEntry, last: &[u8]| last.is_empty() || *entry.name > *last;
         self.ahead.retain(|entry| is_new(entry, &self.last));
         if self.ahead.is_empty() {
             let mut entries = read()?;
@@ -150,12 +153,12 @@ impl Listing {
 
     /// Adds an agreed piece. Returns false if it is damaged.
     pub fn take(&mut self, is_last: bool, records: &[u8]) -> bool {
-        let Some(entries) = Entry::decode_all(records) else { return false };
+        let Some(entries) = DirectoryEntry::decode_all(records) else { return false };
         if let Some(entry) = entries.last() {
             self.last.clone_from(&entry.name);
         }
         let mut from = 0;
-        while let Some((_, length)) = Entry::decode(&records[from..]) {
+        while let Some((_, length)) = DirectoryEntry::decode(&records[from..]) {
             self.records.push((self.pieces.len(), from, length));
             from += length;
         }
@@ -178,12 +181,12 @@ impl Listing {
 mod tests {
     use super::*;
 
-    fn entry(name: &str) -> Entry {
-        Entry { name: name.into(), inode: name.len() as u64, kind: libc::DT_REG }
+    fn entry(name: &str) -> DirectoryEntry {
+        DirectoryEntry { name: name.into(), inode: name.len() as u64, kind: libc::DT_REG }
     }
 
     /// The remaining names of a listing whose pieces are read by `read`.
-    fn rest(listing: &mut Listing, read: impl Fn() -> Vec<Entry>) -> Vec<String> {
+    fn rest(listing: &mut Listing, read: impl Fn() -> Vec<DirectoryEntry>) -> Vec<String> {
         let mut names = Vec::new();
         loop {
             let Some(record) = listing.peek() else {
@@ -197,7 +200,7 @@ mod tests {
             listing.advance();
             // SAFETY: - valid for reads of its length: a record of the listing, which is not rewound meanwhile.
             let bytes = unsafe { std::slice::from_raw_parts(record.address, record.length) };
-            names.push(String::from_utf8(Entry::decode(bytes).unwrap().0.name).unwrap());
+            names.push(String::from_utf8(DirectoryEntry::decode(bytes).unwrap().0.name).unwrap());
         }
     }
 
@@ -251,8 +254,8 @@ mod tests {
     fn what_is_no_record_is_refused() {
         let mut records = Vec::new();
         entry("name").encode(1, &mut records);
-        assert_eq!(Entry::decode_all(&records), Some(vec![entry("name")]));
-        assert_eq!(Entry::decode_all(&records[..records.len() - 1]), None);
+        assert_eq!(DirectoryEntry::decode_all(&records), Some(vec![entry("name")]));
+        assert_eq!(DirectoryEntry::decode_all(&records[..records.len() - 1]), None);
         for length in [0_u16, 7, 18, 4000] {
             let mut wrong = records.clone();
             wrong[LENGTH_AT..LENGTH_AT + 2].copy_from_slice(&length.to_ne_bytes());

@@ -118,13 +118,13 @@ impl Identity {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownPaths {
     directories: HashMap<PathBuf, bool>,
     file_systems: HashMap<(String, u64), bool>,
 }
 
 process_local! {
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    static KNOWN: Mutex<Option<KnownPaths>> = Mutex::new(None);
 }
 
 /// Returns true if replicas agree on the file of this path.

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Output};
 /// Makes the Fortran modules mpi and mpi_f08 for a compiler, where mpifort looks for them.
 #[derive(Parser, Debug)]
 #[command(name = "redrt-fortran-modules", version)]
-struct Arguments {
+struct ModulesArguments {
     /// The Fortran compiler: a command, with arguments if it has any
     #[arg(long, value_name = "FC", env = "REDRT_FC", default_value = "gfortran")]
     compiler: String,
@@ -56,7 +56,7 @@ fn file<T>(done: io::Result<T>, doing: &'static str, path: &Path) -> Result<T> {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    match run(&ModulesArguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("redrt-fortran-modules: {error}");
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<()> {
+fn run(arguments: &ModulesArguments) -> Result<()> {
     if let Some(directory) = &arguments.sources {
         return write_sources(directory);
     }

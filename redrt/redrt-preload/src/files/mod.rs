@@ -105,14 +105,14 @@ pub fn is_known(fd: c_int) -> bool {
 }
 
 /// An argument for the C library: paths of the process itself have its real id.
-trait Told: Sized {
-    fn told(self) -> Self {
+trait LibraryArgument: Sized {
+    fn for_library(self) -> Self {
         self
     }
 }
 
-impl<T: 'static> Told for *const T {
-    fn told(self) -> Self {
+impl<T: 'static> LibraryArgument for *const T {
+    fn for_library(self) -> Self {
         if TypeId::of::<T>() != TypeId::of::<c_char>() {
             return self;
         }
@@ -121,13 +121,13 @@ impl<T: 'static> Told for *const T {
     }
 }
 
-impl<T> Told for *mut T {}
-impl Told for c_int {}
-impl Told for u32 {}
-impl Told for i64 {}
-impl Told for u64 {}
-impl Told for usize {}
-impl Told for isize {}
+impl<T> LibraryArgument for *mut T {}
+impl LibraryArgument for c_int {}
+impl LibraryArgument for u32 {}
+impl LibraryArgument for i64 {}
+impl LibraryArgument for u64 {}
+impl LibraryArgument for usize {}
+impl LibraryArgument for isize {}
 
 /// Interposes a function: its name, arguments and result, the question, and the result when the C library lacks the
 /// function.
@@ -143,7 +143,7 @@ macro_rules! interpose {
         /// As for the function of the C library.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            $(let $argument = $crate::files::Told::told($argument);)*
+            $(let $argument = $crate::files::LibraryArgument::for_library($argument);)*
             #[allow(clippy::needless_update, reason = "some calls say everything")]
             let mut call = $crate::files::call::Call {
                 $($field $(: $value)?,)*

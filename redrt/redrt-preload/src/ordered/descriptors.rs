@@ -14,7 +14,7 @@ const END: usize = 4096;
 
 /// A kind of descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum DescriptorKind {
     /// Either end of a pipe.
     Pipe,
     /// Either end of a pair of stream sockets.
@@ -32,11 +32,11 @@ fn place(fd: c_int) -> Option<&'static AtomicU8> {
 
 /// The kind of a descriptor; `None` for files, other sockets and all else.
 #[inline]
-pub fn kind(fd: c_int) -> Option<Kind> {
+pub fn kind(fd: c_int) -> Option<DescriptorKind> {
     match place(fd)?.load(Ordering::Relaxed) {
-        1 => Some(Kind::Pipe),
-        2 => Some(Kind::Socket),
-        3 => Some(Kind::Event),
+        1 => Some(DescriptorKind::Pipe),
+        2 => Some(DescriptorKind::Socket),
+        3 => Some(DescriptorKind::Event),
         _ => None,
     }
 }
@@ -46,12 +46,12 @@ pub(super) fn is_program() -> bool {
     state::job().is_some_and(|job| job.is_first_process())
 }
 
-fn record(fd: c_int, kind: Kind) {
+fn record(fd: c_int, kind: DescriptorKind) {
     if let Some(place) = place(fd).filter(|_| is_program()) {
         let number = match kind {
-            Kind::Pipe => 1,
-            Kind::Socket => 2,
-            Kind::Event => 3,
+            DescriptorKind::Pipe => 1,
+            DescriptorKind::Socket => 2,
+            DescriptorKind::Event => 3,
         };
         place.store(number, Ordering::Relaxed);
     }
@@ -113,7 +113,7 @@ unsafe extern "C" fn make_pipe(ends: *mut c_int, flags: c_int, caller: *const c_
     let result = next!(pipe2(ends => *mut c_int, flags => c_int) -> c_int, -1);
     if result == 0 && !runtimes::is_one(caller) {
         // SAFETY: - the C library has filled in two descriptors.
-        [0, 1].iter().for_each(|end| record(unsafe { *ends.add(*end) }, Kind::Pipe));
+        [0, 1].iter().for_each(|end| record(unsafe { *ends.add(*end) }, DescriptorKind::Pipe));
     }
     result
 }
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int,
     ) -> c_int, -1);
     if result == 0 && kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == libc::SOCK_STREAM {
         // SAFETY: - the C library has filled in two descriptors.
-        [0, 1].iter().for_each(|end| record(unsafe { *ends.add(*end) }, Kind::Socket));
+        [0, 1].iter().for_each(|end| record(unsafe { *ends.add(*end) }, DescriptorKind::Socket));
     }
     result
 }
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn socketpair(domain: c_int, kind: c_int, protocol: c_int,
 pub extern "C" fn eventfd(value: c_uint, flags: c_int) -> c_int {
     let fd = next!(eventfd(value => c_uint, flags => c_int) -> c_int, -1);
     if fd >= 0 {
-        record(fd, Kind::Event);
+        record(fd, DescriptorKind::Event);
     }
     fd
 }

@@ -1,7 +1,7 @@
 //! Reads and writes of descriptors by which threads reach each other.
 
 use super::Caller;
-use super::descriptors::{Kind, LOOK_NS, await_events, kind, never_waits};
+use super::descriptors::{DescriptorKind, LOOK_NS, await_events, kind, never_waits};
 use super::exchange::{Exchange, Outcome, WOULD_BLOCK, current, returned};
 use crate::lock_events::Found;
 use crate::real;
@@ -70,7 +70,7 @@ impl Pieces {
 #[derive(Clone, Copy)]
 struct Transfer {
     fd: c_int,
-    kind: Kind,
+    kind: DescriptorKind,
     way: Way,
     pieces: Pieces,
     /// Flags of calls on sockets.
@@ -81,7 +81,7 @@ impl Transfer {
     /// Moves bytes from `begin` on, at most `bytes_max`. A socket does not wait; others must be ready, or never wait.
     fn attempt(&self, begin: usize, bytes_max: usize) -> Outcome {
         let (mut part, count) = self.pieces.part(begin, bytes_max);
-        if self.kind == Kind::Socket {
+        if self.kind == DescriptorKind::Socket {
             // SAFETY: - a header of zeros is one without an address and control data.
             let mut header: msghdr = unsafe { std::mem::zeroed() };
             (header.msg_iov, header.msg_iovlen) = (part.as_mut_ptr(), count as _);
@@ -100,13 +100,13 @@ impl Transfer {
     /// Maximum number of bytes of one attempt. `waits`: the call may wait.
     fn chunk(&self, waits: bool) -> usize {
         // A pipe that has room for a page may not have room for more.
-        if waits && self.kind == Kind::Pipe && self.way == Way::Writes { PIPE_BYTES } else { usize::MAX }
+        if waits && self.kind == DescriptorKind::Pipe && self.way == Way::Writes { PIPE_BYTES } else { usize::MAX }
     }
 
     /// Attempts the call from `begin` on. `waits`: the call may wait.
     fn attempt_or_wait(&self, begin: usize, waits: bool) -> Option<Outcome> {
         let is_ready = || await_events(self.fd, self.way.events(), 0) > 0;
-        if waits && self.kind != Kind::Socket && !is_ready() {
+        if waits && self.kind != DescriptorKind::Socket && !is_ready() {
             return WOULD_BLOCK;
         }
         Some(self.attempt(begin, self.chunk(waits))).filter(|outcome| !waits || *outcome != AGAIN)
@@ -127,7 +127,7 @@ impl Transfer {
             self.attempt(begin, 1);
         }
         while moved < wanted {
-            let is_ready = self.kind == Kind::Socket || await_events(self.fd, self.way.events(), 0) > 0;
+            let is_ready = self.kind == DescriptorKind::Socket || await_events(self.fd, self.way.events(), 0) > 0;
             match if is_ready { self.attempt(begin + moved, wanted - moved) } else { AGAIN } {
                 AGAIN if self.way == Way::Writes && self.grow() => {}
                 AGAIN => _ = await_events(self.fd, self.way.events(), -1),
@@ -145,7 +145,7 @@ impl Transfer {
     /// The trap: how much a pipe takes depends on how the bytes in it were written, and a follower writes only what its
     /// leader could. In a copy they lie in another way again.
     fn grow(&self) -> bool {
-        if self.kind == Kind::Pipe {
+        if self.kind == DescriptorKind::Pipe {
             let control = |command: c_int, argument: c_long| {
                 // SAFETY: - both commands take and return numbers.
                 unsafe { real::system_call(libc::SYS_fcntl, [self.fd.into(), command.into(), argument, 0, 0, 0]) }
@@ -223,7 +223,7 @@ const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CMSG_CL
 
 /// Makes a call on a socket in its turn; `None` if it is not ordered.
 fn on_socket(fd: c_int, way: Way, pieces: Pieces, flags: c_int) -> Option<isize> {
-    let kind = kind(fd).filter(|kind| *kind == Kind::Socket && flags & !FLAGS == 0)?;
+    let kind = kind(fd).filter(|kind| *kind == DescriptorKind::Socket && flags & !FLAGS == 0)?;
     let caller = current()?;
     let transfer = Transfer { fd, kind, way, pieces, flags };
     Some(returned(transfer.perform(caller)) as isize)

@@ -30,7 +30,7 @@ pub const ELEMENT_BYTES: usize = size_of::<i64>();
 /// A type of events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub enum Kind {
+pub enum EventKind {
     /// A replica is gone.
     ReplicaLost,
     /// A copy, or another newcomer, takes part.
@@ -43,7 +43,7 @@ pub enum Kind {
     LinkRestored,
 }
 
-impl Kind {
+impl EventKind {
     /// All kinds, by their indices.
     pub const ALL: [Self; 5] =
         [Self::ReplicaLost, Self::ReplicaJoined, Self::MismatchFound, Self::PathsParted, Self::LinkRestored];
@@ -53,7 +53,7 @@ impl Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
     /// Type of the event.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Time of the event, by this host's monotonic clock, in nanoseconds.
     pub at_ns: u64,
     /// Elements of the event.
@@ -64,7 +64,7 @@ pub struct Event {
 struct Waiting {
     events: VecDeque<Event>,
     /// Number of events of each kind that were dropped.
-    dropped: [u64; Kind::ALL.len()],
+    dropped: [u64; EventKind::ALL.len()],
 }
 
 process_local! {
@@ -82,14 +82,14 @@ impl Waiting {
 }
 
 /// Records an event, if there is a registration for its kind.
-fn raise(kind: Kind, elements: Vec<i64>) {
+fn raise(kind: EventKind, elements: Vec<i64>) {
     if registry::is_wanted(kind) {
         lock(&WAITING).get_or_insert_default().push(Event { kind, at_ns: monotonic_ns(), elements });
     }
 }
 
 /// Takes the waiting events, and the numbers of dropped ones by kind.
-fn take() -> (VecDeque<Event>, [u64; Kind::ALL.len()]) {
+fn take() -> (VecDeque<Event>, [u64; EventKind::ALL.len()]) {
     let waiting = lock(&WAITING).take().unwrap_or_default();
     (waiting.events, waiting.dropped)
 }
@@ -104,10 +104,10 @@ pub fn view_changed(world: &World, before: &View, after: &View) {
         let (old, new) = (before.member(replica), after.member(replica));
         let elements = || [&of_replica(replica)[..], &[after.number.0.cast_signed()]].concat();
         if old.is_some() && old != new {
-            raise(Kind::ReplicaLost, elements());
+            raise(EventKind::ReplicaLost, elements());
         }
         if new.is_some() && old != new {
-            raise(Kind::ReplicaJoined, elements());
+            raise(EventKind::ReplicaJoined, elements());
         }
     }
 }
@@ -128,17 +128,17 @@ pub fn mismatch_found(mismatch: &Mismatch) {
         mismatch.sequence.0.cast_signed(),
         mismatch.length_bytes.cast_signed(),
     ];
-    raise(Kind::MismatchFound, elements.to_vec());
+    raise(EventKind::MismatchFound, elements.to_vec());
 }
 
 /// Records that this replica's path differs from its siblings'.
 pub fn paths_parted(own: ReplicaId) {
-    raise(Kind::PathsParted, of_replica(own).to_vec());
+    raise(EventKind::PathsParted, of_replica(own).to_vec());
 }
 
 /// Records that a connection with this peer was restored.
 pub fn link_restored(peer: ReplicaId) {
-    raise(Kind::LinkRestored, of_replica(peer).to_vec());
+    raise(EventKind::LinkRestored, of_replica(peer).to_vec());
 }
 
 #[cfg(test)]
@@ -149,10 +149,10 @@ mod tests {
     fn what_finds_no_room_is_counted() {
         let mut waiting = Waiting::default();
         for at_ns in 0..WAITING_MAX as u64 + 3 {
-            waiting.push(Event { kind: Kind::PathsParted, at_ns, elements: vec![1, 0] });
+            waiting.push(Event { kind: EventKind::PathsParted, at_ns, elements: vec![1, 0] });
         }
-        waiting.push(Event { kind: Kind::ReplicaLost, at_ns: 0, elements: vec![] });
+        waiting.push(Event { kind: EventKind::ReplicaLost, at_ns: 0, elements: vec![] });
         assert_eq!((waiting.events.len(), waiting.dropped), (WAITING_MAX, [1, 0, 0, 3, 0]));
-        assert!(Kind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
+        assert!(EventKind::ALL.iter().enumerate().all(|(index, kind)| *kind as usize == index));
     }
 }

@@ -1,6 +1,6 @@
 //! Registrations for events, and delivery to their callbacks.
 
-use super::{Event, Kind};
+use super::{Event, EventKind};
 use crate::callbacks;
 use crate::threads;
 use redrt_abi::handle::HandleTable;
@@ -40,7 +40,7 @@ pub struct Handler {
 /// A registration for events of a kind.
 pub struct Registration {
     /// Kind of the events.
-    pub kind: Kind,
+    pub kind: EventKind,
     /// Callbacks by level of safety. The numbers of the levels are in the order of their restrictions.
     callbacks: Mutex<BTreeMap<c_int, Handler>>,
     dropped: Mutex<Option<Callback>>,
@@ -49,7 +49,7 @@ pub struct Registration {
 process_local! {
     static REGISTRATIONS: HandleTable<Registration> = HandleTable::new();
     /// Number of registrations of each kind.
-    static COUNTS: [AtomicU32; Kind::ALL.len()] = [const { AtomicU32::new(0) }; Kind::ALL.len()];
+    static COUNTS: [AtomicU32; EventKind::ALL.len()] = [const { AtomicU32::new(0) }; EventKind::ALL.len()];
     /// Events whose callbacks run now.
     static INSTANCES: HandleTable<Event> = HandleTable::new();
     /// Freed registrations, each with the function to call once no callback of it runs.
@@ -57,7 +57,7 @@ process_local! {
 }
 
 /// Returns true if there is a registration for events of this kind.
-pub fn is_wanted(kind: Kind) -> bool {
+pub fn is_wanted(kind: EventKind) -> bool {
     COUNTS[kind as usize].load(Ordering::Relaxed) > 0
 }
 
@@ -68,7 +68,7 @@ pub fn registration(handle: ToolHandle) -> Option<Arc<Registration>> {
 
 impl Registration {
     /// Makes a registration without a callback. Returns its handle.
-    pub fn add(kind: Kind) -> ToolHandle {
+    pub fn add(kind: EventKind) -> ToolHandle {
         let registration = Self { kind, callbacks: Mutex::default(), dropped: Mutex::default() };
         let handle = ToolHandle(REGISTRATIONS.insert(Arc::new(registration)));
         COUNTS[kind as usize].fetch_add(1, Ordering::Relaxed);
@@ -132,7 +132,7 @@ pub fn deliver() {
         for event in events {
             notify(Arc::new(event));
         }
-        for (kind, count) in Kind::ALL.into_iter().zip(dropped).filter(|(_, count)| *count > 0) {
+        for (kind, count) in EventKind::ALL.into_iter().zip(dropped).filter(|(_, count)| *count > 0) {
             for (handle, registration) in of_kind(kind) {
                 let Some(function) = *lock(&registration.dropped) else { continue };
                 let user_data = registration.callback().map_or(0, |handler| handler.user_data);
@@ -154,7 +154,7 @@ pub fn deliver() {
     IS_DELIVERING.store(false, Ordering::Release);
 }
 
-fn of_kind(kind: Kind) -> impl Iterator<Item = (ToolHandle, Arc<Registration>)> {
+fn of_kind(kind: EventKind) -> impl Iterator<Item = (ToolHandle, Arc<Registration>)> {
     let all = REGISTRATIONS.snapshot().into_iter();
     all.filter(move |(_, registration)| registration.kind == kind).map(|(handle, it)| (ToolHandle(handle), it))
 }

@@ -178,7 +178,7 @@ fn be_sick(job: &Job, payload: &[u8], number: u64) {
 /// Flips a bit of the program's memory, in a word that is not zero, since memory that was never used is of no interest.
 /// `drawn` chooses the word and the bit. Returns the word's address, the bit's number in it and the kind of memory;
 /// `None` if there is no such word.
-fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::Kind)> {
+fn flip_memory(drawn: u64) -> Option<(u64, u32, program_memory::RegionKind)> {
     let regions = program_memory::small_regions();
     let words = || regions.iter().flat_map(|region| (region.start..region.end).step_by(8).map(move |at| (at, region)));
     // SAFETY: - readable: mapped a moment ago; mappings of the heap and of static data stay while the program is in a

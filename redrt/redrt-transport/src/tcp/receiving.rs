@@ -1,7 +1,7 @@
 //! The receiving end of a link.
 
 use super::{AHEAD_BYTES, BUFFER_BYTES, DATA_FRAME_BYTES_MAX, FRAME_BYTES_MAX, Wire, disconnect};
-use crate::frame::{FLAG_DIGEST, Fragment, FrameError, HEADER_BYTES, Header, Kind};
+use crate::frame::{FLAG_DIGEST, Fragment, FrameError, FrameKind, HEADER_BYTES, Header};
 use crate::network::{Inlet, Received, Rubbish};
 use crate::rendezvous_buffer::RendezvousBufferError;
 use crate::{Body, RendezvousBufferId, RendezvousBuffers};
@@ -154,11 +154,11 @@ impl Receiver {
         let Some(head) = pending.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::from_bytes(head);
         let kind = header.check()?;
-        let max = if kind == Kind::Data { DATA_FRAME_BYTES_MAX } else { FRAME_BYTES_MAX };
+        let max = if kind == FrameKind::Data { DATA_FRAME_BYTES_MAX } else { FRAME_BYTES_MAX };
         if header.size as usize > max {
             return Err(FrameError::TooLong { size: header.size, max }.into());
         }
-        if kind == Kind::Data {
+        if kind == FrameKind::Data {
             let body = HEADER_BYTES + header.digest_bytes();
             let Some(fragment) = pending.get(body..).and_then(Fragment::from_bytes) else { return Ok(None) };
             let left = header.body_bytes() - Fragment::BYTES;

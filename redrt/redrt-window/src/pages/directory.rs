@@ -14,11 +14,11 @@ pub const ALIGNMENT: u64 = 2 << 20;
 
 /// Maximum number of windows of a root at a time.
 pub const ENTRIES: usize = 4096;
-const DIRECTORY_BYTES: usize = ENTRIES * size_of::<Entry>();
+const DIRECTORY_BYTES: usize = ENTRIES * size_of::<WindowEntry>();
 
 /// Entry of a directory: a window and its offset in the region; free if the offset is 0.
 #[repr(C)]
-struct Entry {
+struct WindowEntry {
     context: AtomicU64,
     offset: AtomicU64,
 }
@@ -30,7 +30,7 @@ pub fn region(job: &Job, root: VirtualRank) -> Option<u64> {
 }
 
 /// Maps the directory of a root's region, and runs `act` on it. Fails if the job has no such memory or region.
-fn with_directory<T>(job: &Job, root: VirtualRank, act: impl FnOnce(&[Entry]) -> T) -> io::Result<T> {
+fn with_directory<T>(job: &Job, root: VirtualRank, act: impl FnOnce(&[WindowEntry]) -> T) -> io::Result<T> {
     let (Some(fd), Some(region)) = (job.welcome.windows, region(job, root)) else {
         return Err(io::ErrorKind::NotFound.into());
     };

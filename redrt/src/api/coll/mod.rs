@@ -217,7 +217,7 @@ async fn in_turn(
 }
 
 /// State that the rounds of a persistent collective share.
-struct Kept<P> {
+struct PersistentState<P> {
     comm: Arc<Comm>,
     /// Number among the communicator's persistent collectives.
     number: u64,
@@ -225,7 +225,7 @@ struct Kept<P> {
     plan: P,
 }
 
-impl<P: Plan> Kept<P> {
+impl<P: Plan> PersistentState<P> {
     fn peers(&self) -> Peers {
         self.comm.persistent_peers(self.number)
     }
@@ -233,7 +233,7 @@ impl<P: Plan> Kept<P> {
 
 fn keep(comm: &Arc<Comm>, request: Output<RequestHandle>, plan: impl Plan, call: Option<Call>) -> Result {
     let check = call.map(|call| check::Later::new(comm, call));
-    let kept = Kept { comm: comm.clone(), number: comm.next_persistent(), queue: Queue::default(), plan };
+    let kept = PersistentState { comm: comm.clone(), number: comm.next_persistent(), queue: Queue::default(), plan };
     let (kept, rounds) = (Arc::new(kept), AtomicU64::new(0));
     p2p::persistent::create(comm, request, move || {
         let kept = kept.clone();

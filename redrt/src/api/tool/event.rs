@@ -8,7 +8,7 @@ use redrt_abi::handle::{DatatypeHandle, InfoHandle};
 use redrt_abi::*;
 use redrt_comm::objects::info::{self, Info};
 use redrt_process::clock::monotonic_ns;
-use redrt_runtime::events::{self, ELEMENT_BYTES, Event, Kind, Registration, SOURCE};
+use redrt_runtime::events::{self, ELEMENT_BYTES, Event, EventKind, Registration, SOURCE};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ const fn of(name: &'static str, category: Category, description: &'static str, i
     Type { name, category, description, elements: Enumeration { name, items } }
 }
 
-/// All types, by index, in the order of [`Kind::ALL`].
-pub(super) static TYPES: [Type; Kind::ALL.len()] = [
+/// All types, by index, in the order of [`EventKind::ALL`].
+pub(super) static TYPES: [Type; EventKind::ALL.len()] = [
     of(
         "redrt_replica_lost",
         Category::Replication,
@@ -156,7 +156,7 @@ pub unsafe fn t_event_handle_alloc(
     if event_registration.is_null() {
         return Err(Error::new(MPI_T_ERR_INVALID, "there is no place for the handle"));
     }
-    event_registration.set(Registration::add(Kind::ALL[event_index as usize]))
+    event_registration.set(Registration::add(EventKind::ALL[event_index as usize]))
 }
 
 /// `MPI_T_event_handle_set_info`.

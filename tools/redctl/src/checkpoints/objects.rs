@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use checkpoint_files::remote::{Access, Jobs, jobs};
 use checkpoint_store::{Store, objects};
 use redrt_wire::checkpoint::Generation;
-use redrt_wire::object::Entry;
+use redrt_wire::object::ObjectEntry;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -55,7 +55,7 @@ impl Remote {
     /// When a file is missing, or is not as it was put.
     pub fn get(&self, store: &Store, generation: Generation) -> Result<()> {
         let kept = store.open(generation)?;
-        let entry = |stored: &redrt_wire::object::Stored| Entry {
+        let entry = |stored: &redrt_wire::object::Stored| ObjectEntry {
             key: objects::key(generation, &stored.key),
             path: kept.directory.join(&stored.key),
             facts: Some(stored.facts.clone()),

@@ -7,7 +7,7 @@ use redrt_wire::checkpoint::Step;
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::{Abi, Application};
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::no_image::Told;
+use redrt_wire::no_image::ReportedFailure;
 use redrt_wire::object::{Facts, Stored};
 use redrt_wire::secret::Secret;
 use serde::de::DeserializeOwned;
@@ -46,7 +46,7 @@ fn messages() -> [Vec<Vec<u8>>; 3] {
         Reply::Fetched,
         Reply::Warned("a piece is torn".into()),
         Reply::Flipped { what: "bit 3 of rax".into(), steps: 4, place: "app+0x10".into() },
-        Reply::Failed(Told { sentence: "why".into(), is_lasting: true }),
+        Reply::Failed(ReportedFailure { sentence: "why".into(), is_lasting: true }),
     ];
     [
         tasks.iter().map(encode).collect(),

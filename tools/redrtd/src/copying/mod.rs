@@ -45,8 +45,8 @@ use redrt_wire::checkpoint::{Building, Compression, Generation, Outlet, Step, Un
 use redrt_wire::clone::{Cost, Progress};
 use redrt_wire::daemon::Application;
 use redrt_wire::frame::{FrameReader, encode};
-use redrt_wire::no_image::Told;
-use redrt_wire::object::{Entry, Stored};
+use redrt_wire::no_image::ReportedFailure;
+use redrt_wire::object::{ObjectEntry, Stored};
 use redrt_wire::secret::Secret;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
@@ -202,7 +202,7 @@ pub enum Task {
         /// Access to the store.
         access: Access,
         /// Objects, and paths to write them to.
-        wanted: Vec<Entry>,
+        wanted: Vec<ObjectEntry>,
     },
     /// Flip a bit of the registers or the stack of a thread.
     Flip {
@@ -291,7 +291,7 @@ pub enum Reply {
         place: String,
     },
     /// The task failed.
-    Failed(Told),
+    Failed(ReportedFailure),
 }
 
 /// Takes all replies of a helper. True if no more follow: it has closed its connection, or its words cannot be read.
@@ -396,12 +396,12 @@ fn cost(report: &Report) -> Cost {
 }
 
 /// An error for the daemon: all causes in one sentence, and whether one of them is lasting.
-fn told(error: &anyhow::Error) -> Told {
+fn told(error: &anyhow::Error) -> ReportedFailure {
     let is_lasting = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<cloner::Error>() {
         Some(error) => error.is_lasting(),
         None => cause.downcast_ref::<std::io::Error>().is_some_and(|error| cloner::told_of(error).is_lasting),
     };
-    Told { sentence: format!("{error:#}"), is_lasting: error.chain().any(is_lasting) }
+    ReportedFailure { sentence: format!("{error:#}"), is_lasting: error.chain().any(is_lasting) }
 }
 
 /// Carries out the daemon's task. Returns the helper's exit code.

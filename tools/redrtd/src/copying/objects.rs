@@ -3,7 +3,7 @@
 use super::{Daemon, Reply};
 use anyhow::Result;
 use checkpoint_files::remote::{Access, check_scratch};
-use redrt_wire::object::{Entry, Stored};
+use redrt_wire::object::{ObjectEntry, Stored};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -29,7 +29,8 @@ pub fn store(access: &Access, directory: &Path, files: &[String], prefix: &str, 
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     // The scratch directory of all jobs is three levels up: checkpoint, host, job.
     directory.ancestors().nth(3).map(check_scratch).transpose()?;
-    let entry = |name: &String| Entry { key: format!("{prefix}/{name}"), path: directory.join(name), facts: None };
+    let entry =
+        |name: &String| ObjectEntry { key: format!("{prefix}/{name}"), path: directory.join(name), facts: None };
     let entries: Vec<_> = files.iter().map(entry).collect();
     let stored = access.put(&entries, &mut teller(daemon))?;
     let named = files.iter().zip(stored).map(|(name, stored)| Stored { key: name.clone(), ..stored }).collect();
@@ -37,7 +38,7 @@ pub fn store(access: &Access, directory: &Path, files: &[String], prefix: &str, 
 }
 
 /// Downloads these files, except those that are here unchanged.
-pub fn fetch(access: &Access, wanted: &[Entry], daemon: &mut Daemon) -> Result<()> {
+pub fn fetch(access: &Access, wanted: &[ObjectEntry], daemon: &mut Daemon) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     if let Some(place) = wanted.first().and_then(|entry| entry.path.ancestors().nth(4)) {
         DirBuilder::new().recursive(true).mode(0o700).create(place)?;

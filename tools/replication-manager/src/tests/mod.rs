@@ -19,7 +19,7 @@ use redrt_wire::card::Card;
 use redrt_wire::clone::{CloneOrder, CloneStep, Cost, Position};
 use redrt_wire::control::{FromAgent, OnSdc, Passive};
 use redrt_wire::event::{Action, Event, Statistics};
-use redrt_wire::no_image::{NoImage, Told};
+use redrt_wire::no_image::{NoImage, ReportedFailure};
 use redrt_wire::scrub::Scrub;
 use spare_pool::{JobId, Request};
 use spare_pool::{PlaceNews, Places};
@@ -119,7 +119,7 @@ impl StepTable {
             "stopped" => CloneStep::Stopped(Position { output_bytes: 7, ..Position::default() }),
             "running" => CloneStep::Running { pid: 3 },
             "sent" => CloneStep::Sent(Cost { stopped_ns: 5, ..Cost::default() }),
-            "failed" | "refused" => CloneStep::Failed(NoImage::Helper(Told {
+            "failed" | "refused" => CloneStep::Failed(NoImage::Helper(ReportedFailure {
                 sentence: format!("no copy of {}", newcomer.source),
                 is_lasting: verb == "refused",
             })),
