@@ -33,4 +33,4 @@ mod store;
 
 pub use level::Level;
 pub use manifest::{Homeless, Manifest, ManifestError, Member};
-pub use store::{Error, Kept, Store, archived_manifest, create, is_own, reader, writer};
+pub use store::{Error, Store, StoredCheckpoint, archived_manifest, create, is_own, reader, writer};

@@ -185,7 +185,7 @@ impl<T> Doing<T> for io::Result<T> {
 
 /// A complete checkpoint in the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredCheckpoint {
     /// Directory of its manifest; at [`Level::Shared`](crate::Level::Shared) also of its images.
     #[serde(with = "redrt_types::path_bytes")]
     pub directory: PathBuf,
@@ -350,7 +350,7 @@ impl Store {
     ///
     /// # Errors
     /// If the disk refuses. Then the checkpoint does not count, and older ones are kept.
-    pub fn commit(&self, manifest: Manifest) -> Result<Kept, Error> {
+    pub fn commit(&self, manifest: Manifest) -> Result<StoredCheckpoint, Error> {
         self.commit_published(manifest, |_| Ok(()))
     }
 
@@ -363,7 +363,7 @@ impl Store {
         &self,
         mut manifest: Manifest,
         publish: impl FnOnce(&Path) -> io::Result<()>,
-    ) -> Result<Kept, Error> {
+    ) -> Result<StoredCheckpoint, Error> {
         let generation = manifest.generation;
         if self.path(Name::whole(generation)).exists() {
             return self.open(generation);
@@ -394,7 +394,7 @@ impl Store {
         }
         // A failed deletion does not invalidate the new checkpoint.
         let _ = self.collect(None);
-        Ok(Kept { directory, manifest })
+        Ok(StoredCheckpoint { directory, manifest })
     }
 
     /// Deletes incomplete checkpoints, except `current`, and complete ones that are not needed.
@@ -542,7 +542,7 @@ impl Store {
     ///
     /// # Errors
     /// If something is missing or cannot be read.
-    pub fn open(&self, generation: Generation) -> Result<Kept, Error> {
+    pub fn open(&self, generation: Generation) -> Result<StoredCheckpoint, Error> {
         let kept = self.open_alone(generation)?;
         self.check_chain(&kept.manifest)?;
         Ok(kept)
@@ -568,7 +568,7 @@ impl Store {
         Manifest::from_bytes(&bytes).map_err(|cause| Error::Manifest { path: path.to_owned(), cause })
     }
 
-    fn open_alone(&self, generation: Generation) -> Result<Kept, Error> {
+    fn open_alone(&self, generation: Generation) -> Result<StoredCheckpoint, Error> {
         let (directory, manifest) = (self.path(Name::whole(generation)), self.manifest(generation)?);
         for (name, len) in &manifest.files {
             let path = directory.join(name);
@@ -577,14 +577,14 @@ impl Store {
                 return Err(Error::Torn { path, bytes: *len, found_bytes: found });
             }
         }
-        Ok(Kept { directory, manifest })
+        Ok(StoredCheckpoint { directory, manifest })
     }
 
     /// Opens the newest usable checkpoint, before `bound` if given. Also returns why newer ones are not usable.
     ///
     /// # Errors
     /// If none exists: the reason for the newest.
-    pub fn newest(&self, bound: Option<Generation>) -> Result<(Kept, Vec<Error>), Error> {
+    pub fn newest(&self, bound: Option<Generation>) -> Result<(StoredCheckpoint, Vec<Error>), Error> {
         let mut unfit = Vec::new();
         let is_meant = |generation: &Generation| bound.is_none_or(|bound| *generation < bound);
         for generation in self.generations()?.into_iter().filter(is_meant) {

@@ -3,7 +3,7 @@
 //! The file uses the frames of an image: one `Object` for each stretch that is not a hole, then a `Commit`. Address and
 //! argument of the `Commit` are the digest of all headers before it, which covers the content by their hashes.
 
-use crate::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};
+use crate::image::frame::{Encoding, FrameContent, Header, PAGES_BYTES_MAX};
 use crate::image::stream::{FrameReader, FrameWriter};
 use crate::sparse;
 use std::io::{self, Read, Write};
@@ -34,10 +34,10 @@ impl SharedMemory {
     pub fn write(&self, output: impl Write) -> io::Result<()> {
         let mut writer = FrameWriter::new(output);
         for (at, bytes) in &self.stretches {
-            writer.send(&Header::new(Kind::Object, *at, 0, bytes), bytes)?;
+            writer.send(&Header::new(FrameContent::Object, *at, 0, bytes), bytes)?;
         }
         let digest = writer.digest();
-        writer.send_mark(Kind::Commit, (digest >> 64) as u64, digest as u64)?;
+        writer.send_mark(FrameContent::Commit, (digest >> 64) as u64, digest as u64)?;
         writer.flush()
     }
 
@@ -62,20 +62,20 @@ impl SharedMemory {
             let digest = reader.digest();
             let header = reader.header()?;
             match header.kind {
-                Kind::Object if header.encoding != Encoding::Plain || header.address >= len => {
+                FrameContent::Object if header.encoding != Encoding::Plain || header.address >= len => {
                     return Err(wrong("it has memory where there is none"));
                 }
-                Kind::Object => {
+                FrameContent::Object => {
                     let bytes = &mut bytes[..header.wire_len as usize];
                     reader.payload(&header, bytes)?;
                     // Bytes past the end of the memfd were read as zeros.
                     let count = (len - header.address).min(bytes.len() as u64) as usize;
                     put(header.address, &bytes[..count])?;
                 }
-                Kind::Commit if digest == u128::from(header.address) << 64 | u128::from(header.argument) => {
+                FrameContent::Commit if digest == u128::from(header.address) << 64 | u128::from(header.argument) => {
                     return Ok(());
                 }
-                Kind::Commit => return Err(wrong("it is not what was written")),
+                FrameContent::Commit => return Err(wrong("it is not what was written")),
                 _ => return Err(wrong("it has a frame that does not belong there")),
             }
         }

@@ -132,7 +132,7 @@ struct Ballot {
 
 /// The knowledge of an outcome that a thread asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Known {
+pub(crate) enum OutcomeAnswer {
     /// The outcome, which is taken.
     Outcome(Outcome),
     /// The outcome was decided for another question.
@@ -207,16 +207,21 @@ impl Decisions {
     }
 
     /// Looks an outcome up, and takes it if it was decided for the same question.
-    pub(crate) fn ask(&mut self, key: DecisionKey, question: &Question, outputs: &mut VecDeque<Output>) -> Known {
-        let Some(stream) = self.streams.get_mut(key.stream) else { return Known::Nothing };
-        let Some(item) = stream.known(key.index) else { return Known::Nothing };
+    pub(crate) fn ask(
+        &mut self,
+        key: DecisionKey,
+        question: &Question,
+        outputs: &mut VecDeque<Output>,
+    ) -> OutcomeAnswer {
+        let Some(stream) = self.streams.get_mut(key.stream) else { return OutcomeAnswer::Nothing };
+        let Some(item) = stream.known(key.index) else { return OutcomeAnswer::Nothing };
         let decided = item.question_at(key.index);
         if decided != item.compared(question) {
-            return Known::Other(Decided { by: item.by, question: decided });
+            return OutcomeAnswer::Other(Decided { by: item.by, question: decided });
         }
-        let Some(outcome) = stream.take(key.index) else { return Known::Nothing };
+        let Some(outcome) = stream.take(key.index) else { return OutcomeAnswer::Nothing };
         self.taken(key, outputs);
-        Known::Outcome(outcome)
+        OutcomeAnswer::Outcome(outcome)
     }
 
     /// Takes a known outcome, for whatever question it was decided.

@@ -21,7 +21,7 @@ pub struct Words {
 
 /// A simulator that a command line can name.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub struct NamedSimulator {
     /// The name.
     pub name: &'static str,
     /// A line of help.
@@ -32,7 +32,7 @@ pub struct Entry {
 /// The command that shows a seed.
 pub type Commands = Box<dyn Fn(u64) -> String>;
 
-impl Entry {
+impl NamedSimulator {
     /// The entry of a simulator.
     #[must_use]
     pub const fn of<S: Simulator>() -> Self {
@@ -77,13 +77,13 @@ mod tests {
     }
 
     fn refusal(words: &Words) -> String {
-        Entry::of::<Counter>().prepare(words).err().expect("it is refused").to_string()
+        NamedSimulator::of::<Counter>().prepare(words).err().expect("it is refused").to_string()
     }
 
     #[test]
     fn words_and_a_seed_make_a_run() {
         let words = Words { shape: vec![("from", "2".into())], ..words("slow", "OneTooFew") };
-        let (run, command) = Entry::of::<Counter>().prepare(&words).expect("they mean something");
+        let (run, command) = NamedSimulator::of::<Counter>().prepare(&words).expect("they mean something");
         assert_eq!((run(3), run(4)), (Ok("6 of 6".into()), Err(Violation::of("6 of 7"))));
         assert_eq!(command(4), "redrt sim counter 4 --faults slow --plant one-too-few --from 2 --trace");
     }

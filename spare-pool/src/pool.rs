@@ -20,7 +20,7 @@
 //! learns of their consequences.
 
 mod choice;
-mod entry;
+mod pooled_host;
 #[cfg(test)]
 mod properties;
 mod status;
@@ -35,7 +35,7 @@ use crate::host::{Admission, Facts, Spare, Unseen};
 use crate::lease::{JobId, Lease, LeaseId, Request, Ticket};
 use crate::stored::{Change, HostRecord, Stored};
 use choice::{cost, unfit};
-use entry::Entry;
+use pooled_host::PooledHost;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -135,7 +135,7 @@ struct Waiting {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Pool {
     settings: Settings,
-    hosts: BTreeMap<String, Entry>,
+    hosts: BTreeMap<String, PooledHost>,
     /// Host of each lease.
     leases: BTreeMap<LeaseId, String>,
     /// Last sign of life of each job with leases.
@@ -170,7 +170,7 @@ impl Pool {
         };
         for (name, record) in hosts {
             let health = Health::restored(record.strikes, pool.settings.back_off(), now);
-            let entry = Entry::new(record, health, pool.settings.watch.is_some(), now);
+            let entry = PooledHost::new(record, health, pool.settings.watch.is_some(), now);
             pool.hosts.insert(name, entry);
         }
         for (id, lease) in leases {
@@ -241,7 +241,7 @@ impl Pool {
     pub fn add(&mut self, spare: Spare, now: Duration) {
         let record = HostRecord { spare, admission: Admission::Open, strikes: 0 };
         let name = record.spare.name.clone();
-        let mut entry = Entry::new(record, Health::default(), self.settings.watch.is_some(), now);
+        let mut entry = PooledHost::new(record, Health::default(), self.settings.watch.is_some(), now);
         if let Some(before) = self.hosts.remove(&name) {
             entry.sight.asked_at = before.sight.asked_at;
             entry.leases = before.leases;

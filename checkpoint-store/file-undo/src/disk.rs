@@ -1,7 +1,7 @@
 //! Recording and undo on a real file system.
 
 use crate::attributes;
-use crate::files::{Files, Kind, Seen, Step, Subject, Target};
+use crate::files::{FileKind, Files, Seen, Step, Subject, Target};
 use crate::frame;
 use crate::mounts::Mounts;
 use crate::record::{About, Attribute, Data, FileKey, Record};
@@ -304,14 +304,14 @@ impl Files for Disk {
         let kind = match subject {
             // A file without a name cannot be brought back.
             _ if kind.is_file() && status.nlink() == 0 => return Ok(None),
-            _ if kind.is_file() => Kind::File,
-            _ if kind.is_dir() => Kind::Directory,
+            _ if kind.is_file() => FileKind::File,
+            _ if kind.is_dir() => FileKind::Directory,
             Subject::Named(path) if kind.is_symlink() => {
-                Kind::Link(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
+                FileKind::Link(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
             }
             _ => {
                 debug_assert!(kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device());
-                Kind::Other
+                FileKind::Other
             }
         };
         Ok(Some(Seen { key: self.key_of(&status), kind, about: about_of(&status) }))

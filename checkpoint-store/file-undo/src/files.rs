@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Type of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file, with bytes.
     File,
     /// A directory, whose entries are undone by name.
@@ -24,7 +24,7 @@ pub struct Seen {
     /// Identity of the file.
     pub key: FileKey,
     /// Type of the file.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Size, permissions, owner and times.
     pub about: About,
 }

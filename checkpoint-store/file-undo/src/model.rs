@@ -1,6 +1,6 @@
 //! A file system in memory for tests. Any number of processes record and change files, and may die at any step.
 
-use crate::files::{Files, Kind, Seen, Step, Subject, Target};
+use crate::files::{FileKind, Files, Seen, Step, Subject, Target};
 use crate::record::{About, Attribute, Data, FileKey, Record};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -144,9 +144,9 @@ impl World {
     fn seen(&self, number: u64) -> Seen {
         let node = &self.nodes[&number];
         let (kind, size) = match &node.content {
-            Content::File(bytes) => (Kind::File, bytes.len() as u64),
-            Content::Directory(_) => (Kind::Directory, 0),
-            Content::Link(target) => (Kind::Link(target.clone()), 0),
+            Content::File(bytes) => (FileKind::File, bytes.len() as u64),
+            Content::Directory(_) => (FileKind::Directory, 0),
+            Content::Link(target) => (FileKind::Link(target.clone()), 0),
         };
         let about = About { size, mode: node.mode, owner: 0, group: 0, accessed: (0, 0), modified: (0, 0) };
         Seen { key: FileKey { device: 1, inode: number, birth: (node.birth, 0) }, kind, about }

@@ -1,8 +1,8 @@
 //! Recording of pre-images before changes, by one process.
 
-use crate::files::{Files, Kind, Seen, Subject};
-use crate::known::{BLOCK_BYTES, Entry, Known, KnownFile, Saved};
+use crate::files::{FileKind, Files, Seen, Subject};
 use crate::record::{Copy, FileKey, Held, Record, Was};
+use crate::recorded_changes::{BLOCK_BYTES, KnownFile, NameKey, RecordedChanges, Saved};
 use std::collections::{HashSet, hash_map};
 use std::ffi::OsStr;
 use std::io;
@@ -35,7 +35,7 @@ pub enum Change<'a> {
 /// Records pre-images of changes, each once since a cut.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recorder {
-    known: Known,
+    known: RecordedChanges,
     block_bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl Recorder {
     /// processes with another log change other bytes of the same block.
     #[must_use]
     pub fn new(block_bytes: u64) -> Self {
-        Self { known: Known::default(), block_bytes }
+        Self { known: RecordedChanges::default(), block_bytes }
     }
 
     /// Records the pre-image of a change. A change that must fail because its subject does not exist needs none.
@@ -69,7 +69,7 @@ impl Recorder {
             Change::Rename(from, to) => self.rename(files, from, to),
             Change::Exchange(one, other) => {
                 for path in [one, other] {
-                    if let Some(Seen { kind: Kind::Directory, .. }) = files.inspect(Subject::Named(path))? {
+                    if let Some(Seen { kind: FileKind::Directory, .. }) = files.inspect(Subject::Named(path))? {
                         return Err(io::Error::other("directories that are exchanged are not put back"));
                     }
                     self.name(files, path)?;
@@ -93,9 +93,9 @@ impl Recorder {
 
     fn file(&mut self, files: &mut impl Files, subject: Subject<'_>, range: Option<Range<u64>>) -> io::Result<()> {
         let Some(seen) = files.inspect(subject)? else { return Ok(()) };
-        let is_file = seen.kind == Kind::File;
+        let is_file = seen.kind == FileKind::File;
         let is_new = self.known.made.contains(&seen.key);
-        let is_described = range.is_none() && matches!(seen.kind, Kind::Directory | Kind::Link(_));
+        let is_described = range.is_none() && matches!(seen.kind, FileKind::Directory | FileKind::Link(_));
         if is_new || !(is_file || is_described) {
             return Ok(());
         }
@@ -136,7 +136,7 @@ impl Recorder {
     }
 
     /// The name, with the identity of its directory. `None` if the directory does not exist.
-    fn entry(files: &impl Files, path: &Path) -> io::Result<Option<Entry>> {
+    fn entry(files: &impl Files, path: &Path) -> io::Result<Option<NameKey>> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
         let parent = files.inspect(Subject::Named(parent))?;
         Ok(parent.map(|parent| (parent.key, name.as_bytes().to_vec())))
@@ -157,7 +157,7 @@ impl Recorder {
         // Another process may create the directory at this moment.
         let entry = Self::entry(files, path)?;
         let seen = files.inspect(Subject::Named(path))?;
-        let is_directory = seen.as_ref().is_some_and(|seen| seen.kind == Kind::Directory);
+        let is_directory = seen.as_ref().is_some_and(|seen| seen.kind == FileKind::Directory);
         let is_known = entry.as_ref().is_some_and(|entry| self.known.names.contains(entry));
         // A directory at a known name may have been moved there by another process; undo must move it back.
         if !is_known || is_directory {
@@ -180,7 +180,7 @@ impl Recorder {
 
     fn what_was(files: &mut impl Files, path: &Path, seen: Seen) -> io::Result<Was> {
         Ok(match seen.kind {
-            Kind::File => {
+            FileKind::File => {
                 let subject = Subject::Named(path);
                 let link = files.hold(subject, seen.key)?;
                 let copy = match link {
@@ -193,14 +193,14 @@ impl Recorder {
                 };
                 Was::File(Held { key: Some(seen.key), link, path: path.as_os_str().as_bytes().to_vec() }, copy)
             }
-            Kind::Directory => Was::Directory(seen.about, files.attributes(Subject::Named(path))?),
-            Kind::Link(target) => Was::Link(target),
-            Kind::Other => Was::Other,
+            FileKind::Directory => Was::Directory(seen.about, files.attributes(Subject::Named(path))?),
+            FileKind::Link(target) => Was::Link(target),
+            FileKind::Other => Was::Other,
         })
     }
 
     fn rename(&mut self, files: &mut impl Files, from: &Path, to: &Path) -> io::Result<()> {
-        let moved = files.inspect(Subject::Named(from))?.filter(|seen| seen.kind == Kind::Directory);
+        let moved = files.inspect(Subject::Named(from))?.filter(|seen| seen.kind == FileKind::Directory);
         let Some(seen) = moved else {
             self.name(files, from)?;
             return self.name(files, to);

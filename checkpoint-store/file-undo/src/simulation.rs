@@ -1,7 +1,7 @@
 //! Random changes by several processes, with a cut at any moment and deaths at any step of a change or of undo.
 //! Afterwards the files must be as they were at the cut.
 
-use crate::files::{Files, Kind, Subject};
+use crate::files::{FileKind, Files, Subject};
 use crate::model::{Content, Model, World};
 use crate::record::Attribute;
 use crate::recorder::{Change, Recorder};
@@ -210,7 +210,7 @@ impl Job {
     fn parts_from_directories(&self, operation: Operation) -> bool {
         let is_directory = |path: &str| {
             let seen = self.model.inspect(Subject::Named(Path::new(path))).unwrap_or(None);
-            seen.is_none_or(|seen| seen.kind == Kind::Directory)
+            seen.is_none_or(|seen| seen.kind == FileKind::Directory)
         };
         match operation.what {
             What::Rename => is_directory(operation.path),

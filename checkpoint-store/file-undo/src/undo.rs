@@ -2,7 +2,7 @@
 //!
 //! A step that was already done is detected. So a record may be undone again after a crash.
 
-use crate::files::{Files, Kind, Seen, Step, Subject, Target};
+use crate::files::{FileKind, Files, Seen, Step, Subject, Target};
 use crate::record::{Attribute, Copy, Data, FileKey, Held, Record, Was};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -39,7 +39,7 @@ fn find<'a>(files: &impl Files, held: &'a Held, replaced: &Replaced) -> io::Resu
     }
     let path = path_of(&held.path);
     match files.inspect(Subject::Named(path))? {
-        Some(seen) if held.key.is_none() && matches!(seen.kind, Kind::Directory | Kind::Link(_)) => {
+        Some(seen) if held.key.is_none() && matches!(seen.kind, FileKind::Directory | FileKind::Link(_)) => {
             Ok(Target::Named(path))
         }
         Some(seen) if held.key.is_some_and(|key| is_now(&seen, key, replaced)) => Ok(Target::Named(path)),
@@ -121,7 +121,7 @@ fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) ->
                 return Ok(());
             }
             // If the directory was removed after its rename, another one now stands in for it.
-            let stands_for_it = |seen: &Seen| there.is_none() && seen.kind == Kind::Directory;
+            let stands_for_it = |seen: &Seen| there.is_none() && seen.kind == FileKind::Directory;
             if !moved.is_some_and(|seen| is_it(&seen) || stands_for_it(&seen)) {
                 return if there.is_some() { Ok(()) } else { Err(missing("the directory is not there")) };
             }
@@ -135,7 +135,7 @@ fn put_back(files: &mut impl Files, record: &Record, replaced: &mut Replaced) ->
 fn clear(files: &mut impl Files, path: &Path, there: Option<Seen>) -> io::Result<()> {
     match there {
         None => Ok(()),
-        Some(Seen { kind: Kind::Directory, .. }) => files.put(Step::RemoveDirectory(path)),
+        Some(Seen { kind: FileKind::Directory, .. }) => files.put(Step::RemoveDirectory(path)),
         Some(_) => files.put(Step::Unlink(path)),
     }
 }
@@ -162,7 +162,7 @@ fn put_name_back(files: &mut impl Files, path: &Path, was: &Was, replaced: &mut 
             Ok(())
         }
         Was::Directory(about, attributes) => {
-            if there.as_ref().is_none_or(|seen| seen.kind != Kind::Directory) {
+            if there.as_ref().is_none_or(|seen| seen.kind != FileKind::Directory) {
                 clear(files, path, there)?;
                 files.put(Step::MakeDirectory(path))?;
             }
@@ -170,7 +170,7 @@ fn put_name_back(files: &mut impl Files, path: &Path, was: &Was, replaced: &mut 
             files.put(Step::Describe(Target::Named(path), about))
         }
         Was::Link(target) => {
-            if there.as_ref().is_some_and(|seen| seen.kind == Kind::Link(target.clone())) {
+            if there.as_ref().is_some_and(|seen| seen.kind == FileKind::Link(target.clone())) {
                 return Ok(());
             }
             clear(files, path, there)?;

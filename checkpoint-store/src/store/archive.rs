@@ -7,7 +7,7 @@
 //! A checkpoint with a marker stays on hosts after newer ones were kept: its parts while they are being copied, and
 //! later its files' state, to which a return from the archive takes files back. Of archived ones only the newest stays.
 
-use super::{Doing, Error, Kept, Store, create, sync, writer};
+use super::{Doing, Error, Store, StoredCheckpoint, create, sync, writer};
 use crate::level::Level;
 use crate::manifest::Manifest;
 use crate::names::{MANIFEST, Name};
@@ -61,7 +61,11 @@ impl Store {
     ///
     /// # Errors
     /// If the disk refuses, or `publish` fails. Then the copy does not count.
-    pub fn archive(&self, manifest: Manifest, publish: impl FnOnce(&Path) -> io::Result<()>) -> Result<Kept, Error> {
+    pub fn archive(
+        &self,
+        manifest: Manifest,
+        publish: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<StoredCheckpoint, Error> {
         let directory = self.path(Name::whole(manifest.generation));
         let (path, unfinished) = (directory.join(ARCHIVED), directory.join(format!("{ARCHIVED}.partial")));
         let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
@@ -80,7 +84,7 @@ impl Store {
         sync(&directory)?;
         // A failed deletion does not invalidate the copy.
         let _ = self.collect_whole();
-        Ok(Kept { directory, manifest })
+        Ok(StoredCheckpoint { directory, manifest })
     }
 
     /// Marks a checkpoint as archived whose manifest came from the archive.

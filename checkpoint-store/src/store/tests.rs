@@ -57,7 +57,7 @@ fn manifest(generation: u64) -> Manifest {
     }
 }
 
-fn taken(store: &Store, generation: u64) -> Kept {
+fn taken(store: &Store, generation: u64) -> StoredCheckpoint {
     let directory = store.begin(Generation(generation)).unwrap();
     fs::write(directory.join("0.image"), vec![7; 100]).unwrap();
     store.commit(manifest(generation)).unwrap()
@@ -156,7 +156,7 @@ fn two_checkpoints_are_kept_and_torn_ones_are_cleaned() {
 }
 
 /// Commits a checkpoint of this size that is built on others.
-fn built(store: &Store, generation: u64, chain: &[u64], bytes: u64) -> Result<Kept, Error> {
+fn built(store: &Store, generation: u64, chain: &[u64], bytes: u64) -> Result<StoredCheckpoint, Error> {
     let directory = store.begin(Generation(generation))?;
     fs::write(directory.join("0.image"), vec![7; 100]).unwrap();
     let chain = chain.iter().map(|link| Generation(*link)).collect();

@@ -1,7 +1,7 @@
 //! Failures of any kind, at any moment: the source runs on to its correct end, nothing stays on the destination, and
 //! the next attempt works.
 
-use cloner::image::frame::Kind;
+use cloner::image::frame::FrameContent;
 use cloner::image::state::{Prologue, Reply};
 use cloner::image::stream::{FrameReader, FrameWriter};
 use cloner_tests::{Fault, Host, Link, Push, Random, Source, compile, workshop};
@@ -205,7 +205,7 @@ fn each_phase_can_fail_and_is_named() {
 
 fn answer_bytes(reply: &Reply) -> u64 {
     let mut writer = FrameWriter::new(Vec::new());
-    writer.send_record(Kind::Reply, reply).expect("memory is enough");
+    writer.send_record(FrameContent::Reply, reply).expect("memory is enough");
     writer.sent_bytes()
 }
 
@@ -307,11 +307,11 @@ fn an_image_of_another_version_is_refused() {
     let good = std::fs::read(&file).expect("it was written");
     let mut rest = &good[..];
     let mut reader = FrameReader::new(&mut rest);
-    let header = reader.expect(Kind::Prologue).expect("it is an image");
+    let header = reader.expect(FrameContent::Prologue).expect("it is an image");
     let mut prologue: Prologue = reader.record(&header).expect("it is an image");
     prologue.version += 1;
     let mut writer = FrameWriter::new(Vec::new());
-    writer.send_record(Kind::Prologue, &prologue).expect("memory is enough");
+    writer.send_record(FrameContent::Prologue, &prologue).expect("memory is enough");
     let bad = [writer.get_mut(), rest].concat();
     std::fs::write(&file, bad).expect("the disk has room");
     let load = Push::redclone(&["load".as_ref(), file.as_os_str()]);

@@ -128,7 +128,7 @@ fn fits(area: &SystemArea, layout: &Layout, own: &[SystemArea]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{self, Kept, Situation};
+    use super::super::plan::{self, MemoryPiece, Situation};
     use super::*;
     use crate::image::state::tests::state;
     use crate::image::state::{Area, Backing, Descriptor};
@@ -170,8 +170,10 @@ mod tests {
     /// Makes the list of a state that was accepted: all steps must fit, and all addresses must be valid.
     fn plan_of(state: &ProcessState) {
         let areas = layout().areas;
-        let kept: Vec<_> =
-            areas.iter().map(|area| Kept { start: area.start, len: area.end - area.start, at: area.start }).collect();
+        let kept: Vec<_> = areas
+            .iter()
+            .map(|area| MemoryPiece { start: area.start, len: area.end - area.start, at: area.start })
+            .collect();
         let room = plan::PlanCapacity::new(kept.len(), areas.len(), state);
         let situation = Situation {
             kept: &kept,

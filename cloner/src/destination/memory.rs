@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::plan::Kept;
+use super::plan::MemoryPiece;
 
 mod unite;
 
@@ -77,10 +77,10 @@ impl Memory {
 
     /// Final and current address of each piece.
     #[must_use]
-    pub fn kept(&self) -> Vec<Kept> {
+    pub fn kept(&self) -> Vec<MemoryPiece> {
         self.pieces
             .iter()
-            .map(|piece| Kept { start: piece.start, len: piece.end - piece.start, at: piece.at })
+            .map(|piece| MemoryPiece { start: piece.start, len: piece.end - piece.start, at: piece.at })
             .collect()
     }
 

@@ -18,7 +18,7 @@ use crate::dirty::Watched;
 use crate::error::told_of;
 use crate::host;
 use crate::image::digest::{object_page_hash, page_hash};
-use crate::image::frame::Kind;
+use crate::image::frame::FrameContent;
 use crate::image::state::{Backing, Final, IMAGE_VERSION, MappedFile, ProcessState, Prologue, Reply, SystemArea};
 use crate::image::stream::{FrameReader, FrameWriter};
 use crate::sparse;
@@ -143,7 +143,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     let (mut first, mut digests) = receive::rounds(inputs, &memory)?;
     digests.insert(0, first.digest());
     let memory = memory.into_inner().expect("no thread panics");
-    let header = first.expect(Kind::Final)?;
+    let header = first.expect(FrameContent::Final)?;
     let end: Final = first.record(&header)?;
     if end.stream_hashes != digests {
         return Err(io::Error::other("the image is not the one that was sent"));
@@ -162,10 +162,10 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
     // Everything that can fail happens before the source learns that the image is good. The restorer's steps hardly
     // can.
     if let Some(answers) = &mut answers {
-        answers.send_record(Kind::Reply, &Reply::Staged)?;
+        answers.send_record(FrameContent::Reply, &Reply::Staged)?;
         answers.flush()?;
     }
-    first.expect(Kind::Commit)?;
+    first.expect(FrameContent::Commit)?;
     let present = files::Present { standard, given, succeeds, locks, listener: listener.try_clone()? };
     let kept = [complaints, listener];
     become_copy(&end.state, &memory, prologue.extended_state, kept, &present, drop_capabilities, oom_score)
@@ -174,7 +174,7 @@ fn try_receive(receiver: Receiver) -> io::Result<std::convert::Infallible> {
 /// Reads the prologue, compares both hosts, and replies. Without a reply channel, differing files are reasons to
 /// refuse.
 fn begin(inputs: &mut [Input], answers: &mut Option<FrameWriter<Box<dyn Write>>>) -> io::Result<Prologue> {
-    let header = inputs[0].expect(Kind::Prologue)?;
+    let header = inputs[0].expect(FrameContent::Prologue)?;
     let prologue: Prologue = inputs[0].record(&header)?;
     let mut reasons = differences(&prologue, inputs.len())?;
     let identical: Vec<bool> = prologue.files.iter().map(is_identical).collect();
@@ -187,7 +187,7 @@ fn begin(inputs: &mut [Input], answers: &mut Option<FrameWriter<Box<dyn Write>>>
         true => Reply::Accepted { identical },
         false => Reply::Refused(reasons.clone()),
     };
-    answers.send_record(Kind::Reply, &reply)?;
+    answers.send_record(FrameContent::Reply, &reply)?;
     answers.flush()?;
     if reasons.is_empty() { Ok(prologue) } else { Err(unfit(&reasons)) }
 }

@@ -14,7 +14,7 @@ const MM_MAP_WORDS: usize = 13;
 
 /// A piece of the copy's memory, with its final and its current address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct MemoryPiece {
     /// Final address; a multiple of the page size.
     pub start: u64,
     /// Length in bytes, whole pages.
@@ -26,7 +26,7 @@ pub struct Kept {
 /// Input for the list.
 pub struct Situation<'a> {
     /// All memory of the copy.
-    pub kept: &'a [Kept],
+    pub kept: &'a [MemoryPiece],
     /// Areas of the copy, for protection and advice.
     pub areas: &'a [Area],
     /// Areas that the kernel maps in the receiver.
@@ -234,7 +234,8 @@ mod tests {
 
     fn unmapped(kept: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let state = crate::image::state::tests::state();
-        let kept: Vec<_> = kept.iter().map(|(start, len)| Kept { start: *start, len: *len, at: *start }).collect();
+        let kept: Vec<_> =
+            kept.iter().map(|(start, len)| MemoryPiece { start: *start, len: *len, at: *start }).collect();
         let situation = Situation {
             kept: &kept,
             areas: &[],

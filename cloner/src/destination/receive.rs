@@ -6,7 +6,7 @@
 use super::memory::Memory;
 use crate::error::told_of;
 use crate::image::digests::Below;
-use crate::image::frame::{Encoding, Header, Kind};
+use crate::image::frame::{Encoding, FrameContent, Header};
 use crate::image::known::{PAGE, page_digest, range_digest};
 use crate::image::state::{Final, IMAGE_VERSION, Layout, Prologue};
 use crate::image::stream::FrameReader;
@@ -43,7 +43,7 @@ pub fn rounds(mut inputs: Vec<Input>, memory: &RwLock<Memory>) -> io::Result<(In
 pub fn images_below(inputs: Vec<Input>, wanted: Option<Below>, memory: &RwLock<Memory>) -> io::Result<()> {
     let mut lower: Option<u128> = None;
     for mut input in inputs {
-        let header = input.expect(Kind::Prologue)?;
+        let header = input.expect(FrameContent::Prologue)?;
         let prologue: Prologue = input.record(&header)?;
         if prologue.version != IMAGE_VERSION || prologue.stream_count != 1 {
             return Err(invalid("an image that it is built on was written by another version"));
@@ -51,16 +51,16 @@ pub fn images_below(inputs: Vec<Input>, wanted: Option<Below>, memory: &RwLock<M
         check_below(prologue.below, lower)?;
         let mut is_last = false;
         while !is_last {
-            let header = input.expect(Kind::Layout)?;
+            let header = input.expect(FrameContent::Layout)?;
             let layout: Layout = input.record(&header)?;
             let anonymous = Layout::anonymous(&layout.anonymous_ranges());
             memory.write().expect("no thread panics").apply(anonymous)?;
             is_last = round(&mut input, memory, Scope::Anonymous)?;
         }
         let digest = input.digest();
-        let header = input.expect(Kind::Final)?;
+        let header = input.expect(FrameContent::Final)?;
         let end: Final = input.record(&header)?;
-        input.expect(Kind::Commit)?;
+        input.expect(FrameContent::Commit)?;
         if end.stream_hashes != [digest] {
             return Err(invalid("an image that it is built on is not the one that was written"));
         }
@@ -96,7 +96,7 @@ fn reason(error: &io::Error) -> ReportedFailure {
 
 fn first_stream(input: &mut Input, memory: &RwLock<Memory>, barrier: &Barrier) -> io::Result<()> {
     loop {
-        let header = input.expect(Kind::Layout)?;
+        let header = input.expect(FrameContent::Layout)?;
         let layout: Layout = input.record(&header)?;
         memory.write().expect("no thread panics").apply(layout)?;
         barrier.wait();
@@ -137,16 +137,16 @@ fn round(input: &mut Input, memory: &RwLock<Memory>, scope: Scope) -> io::Result
             continue;
         }
         match header.kind {
-            Kind::RoundEnd => return Ok(header.argument == 1),
-            Kind::Kept => {
+            FrameContent::RoundEnd => return Ok(header.argument == 1),
+            FrameContent::Kept => {
                 let digest = input.kept_digest(&header)?;
                 let memory = memory.read().expect("no thread panics");
                 if digest_of(&place(&memory, header.address, header.argument)?) != digest {
                     return Err(invalid("a page is not as the image that was built on it has kept it"));
                 }
             }
-            Kind::Pages => pages(input, &header, memory, &mut buffer)?,
-            Kind::Fresh => {
+            FrameContent::Pages => pages(input, &header, memory, &mut buffer)?,
+            FrameContent::Fresh => {
                 let memory = memory.read().expect("no thread panics");
                 for (at, len) in place(&memory, header.address, header.argument)? {
                     // SAFETY: - the range is a part of a piece, mapped by `memory`.
@@ -156,13 +156,13 @@ fn round(input: &mut Input, memory: &RwLock<Memory>, scope: Scope) -> io::Result
                     }
                 }
             }
-            Kind::Expect => {
+            FrameContent::Expect => {
                 let memory = memory.read().expect("no thread panics");
                 for (at, len) in place(&memory, header.address, header.argument)? {
                     crate::sys::memory::make_ready(at, len);
                 }
             }
-            Kind::Object => {
+            FrameContent::Object => {
                 let bytes = input.memory(&header, &mut buffer)?;
                 let memory = memory.read().expect("no thread panics");
                 let object = memory.object(header.argument).ok_or_else(|| invalid("contents of an unknown object"))?;
@@ -181,9 +181,9 @@ fn round(input: &mut Input, memory: &RwLock<Memory>, scope: Scope) -> io::Result
 /// Returns true if the frame is not for memory, or its memory is mapped.
 fn is_there(header: &Header, memory: &RwLock<Memory>) -> bool {
     let len = match header.kind {
-        Kind::Pages => u64::from(header.raw_len),
-        Kind::Fresh | Kind::Expect | Kind::Kept => header.argument,
-        Kind::Object => return false,
+        FrameContent::Pages => u64::from(header.raw_len),
+        FrameContent::Fresh | FrameContent::Expect | FrameContent::Kept => header.argument,
+        FrameContent::Object => return false,
         _ => return true,
     };
     memory.read().expect("no thread panics").locate(header.address, len).is_some()

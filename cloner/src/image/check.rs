@@ -1,7 +1,7 @@
 //! Verifies an image by reading it through, without becoming its process.
 
 use super::digests::{Base, Beside, Contents};
-use super::frame::Kind;
+use super::frame::FrameContent;
 use super::known::{Comparing, PAGE, page_digest};
 use super::state::{Final, IMAGE_VERSION, Layout, Prologue};
 use super::stream::FrameReader;
@@ -35,7 +35,7 @@ pub enum NotAnImage {
     Changed,
     /// A frame that belongs to replies, to the file beside an image, or to another place in the stream.
     #[error("a frame of {0:?} does not belong into an image")]
-    Misplaced(Kind),
+    Misplaced(FrameContent),
     /// The image below is not the one that this image was built on, or is missing.
     #[error("the image below is another than the one that it was built on")]
     OtherBelow,
@@ -56,7 +56,7 @@ impl From<NotAnImage> for io::Error {
 /// If the input cannot be read, `base` fails, or the image is invalid ([`NotAnImage`] or a frame error).
 pub fn check(input: impl Read, base: impl FnOnce(u64) -> io::Result<Base>) -> io::Result<Facts> {
     let mut reader = FrameReader::new(input);
-    let header = reader.expect(Kind::Prologue)?;
+    let header = reader.expect(FrameContent::Prologue)?;
     let prologue: Prologue = reader.record(&header)?;
     if prologue.version != IMAGE_VERSION {
         return Err(NotAnImage::Version { there: prologue.version }.into());
@@ -69,12 +69,12 @@ pub fn check(input: impl Read, base: impl FnOnce(u64) -> io::Result<Base>) -> io
     let mut memory = Walk { layout: Layout::anonymous(&areas), anonymous: areas, pages: Comparing::on(pages) };
     memory.rounds(&mut reader)?;
     let digest = reader.digest();
-    let header = reader.expect(Kind::Final)?;
+    let header = reader.expect(FrameContent::Final)?;
     let end: Final = reader.record(&header)?;
     if end.stream_hashes != [digest] {
         return Err(NotAnImage::Changed.into());
     }
-    reader.expect(Kind::Commit)?;
+    reader.expect(FrameContent::Commit)?;
     let (own, kept) = memory.pages.into_parts();
     let areas = memory.anonymous.iter().collect();
     let beside = Beside { version: IMAGE_VERSION, digest: reader.digest(), below: prologue.below, areas };
@@ -96,8 +96,8 @@ impl Walk {
             let header = reader.header()?;
             let (address, end) = (header.address, header.address.saturating_add(header.argument));
             match header.kind {
-                Kind::Layout => self.apply(reader.record(&header)?),
-                Kind::Pages => {
+                FrameContent::Layout => self.apply(reader.record(&header)?),
+                FrameContent::Pages => {
                     let bytes = reader.memory(&header, &mut buffer)?;
                     for (page, bytes) in (address..).step_by(PAGE as usize).zip(bytes.chunks(PAGE as usize)) {
                         if self.anonymous.contains(page) {
@@ -105,19 +105,19 @@ impl Walk {
                         }
                     }
                 }
-                Kind::Kept => {
+                FrameContent::Kept => {
                     let digest = reader.kept_digest(&header)?;
                     if self.pages.keep(address, end) != Some(digest) {
                         return Err(NotAnImage::NotBelow(address).into());
                     }
                 }
-                Kind::Fresh => self.pages.fresh(address, end),
-                Kind::Object => {
+                FrameContent::Fresh => self.pages.fresh(address, end),
+                FrameContent::Object => {
                     reader.memory(&header, &mut buffer)?;
                 }
-                Kind::Expect => {}
-                Kind::RoundEnd if header.argument == 1 => return Ok(()),
-                Kind::RoundEnd => self.pages.all_seen(),
+                FrameContent::Expect => {}
+                FrameContent::RoundEnd if header.argument == 1 => return Ok(()),
+                FrameContent::RoundEnd => self.pages.all_seen(),
                 other => return Err(NotAnImage::Misplaced(other).into()),
             }
         }

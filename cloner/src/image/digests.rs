@@ -7,7 +7,7 @@
 //! It consists of the frames of images. It ends with a `Commit` whose address and argument are the digest of all
 //! headers before it. Digests of kept pages are not repeated: the file beside the image below has them.
 
-use super::frame::{Header, KEPT_BYTES_MAX, Kind, PAGES_BYTES_MAX};
+use super::frame::{FrameContent, Header, KEPT_BYTES_MAX, PAGES_BYTES_MAX};
 use super::known::{PAGE, PageDigests, range_digest};
 use super::state::IMAGE_VERSION;
 use super::stream::{FrameReader, FrameWriter};
@@ -91,18 +91,18 @@ impl Contents {
     /// When `output` does not take it.
     pub fn write(&self, output: impl Write) -> io::Result<u64> {
         let mut writer = FrameWriter::new(output);
-        writer.send_record(Kind::Beside, &self.beside)?;
+        writer.send_record(FrameContent::Beside, &self.beside)?;
         for (start, end) in self.own.ranges().pieces(KEPT_BYTES_MAX) {
             let pages = self.own.of_range(start, end).expect("a range of pages that are known");
             let bytes: Vec<u8> = pages.into_iter().flat_map(u128::to_le_bytes).collect();
-            writer.send(&Header::new(Kind::Digests, start, end - start, &bytes), &bytes)?;
+            writer.send(&Header::new(FrameContent::Digests, start, end - start, &bytes), &bytes)?;
         }
         for (start, end, digest) in &self.kept {
             let digest = digest.to_le_bytes();
-            writer.send(&Header::new(Kind::Kept, *start, end - start, &digest), &digest)?;
+            writer.send(&Header::new(FrameContent::Kept, *start, end - start, &digest), &digest)?;
         }
         let digest = writer.digest();
-        writer.send_mark(Kind::Commit, (digest >> 64) as u64, digest as u64)?;
+        writer.send_mark(FrameContent::Commit, (digest >> 64) as u64, digest as u64)?;
         writer.flush()?;
         Ok(writer.sent_bytes())
     }
@@ -113,7 +113,7 @@ impl Contents {
     /// If the input cannot be read, has another version, or is not what was written.
     pub fn read(input: impl Read) -> io::Result<Self> {
         let mut reader = FrameReader::new(input);
-        let header = reader.expect(Kind::Beside)?;
+        let header = reader.expect(FrameContent::Beside)?;
         let beside: Beside = reader.record(&header)?;
         if beside.version != IMAGE_VERSION {
             return Err(wrong("it was written by another version"));
@@ -125,7 +125,7 @@ impl Contents {
             let header = reader.header()?;
             let (start, end) = (header.address, header.address.saturating_add(header.argument));
             match header.kind {
-                Kind::Digests => {
+                FrameContent::Digests => {
                     let bytes = &mut bytes[..header.wire_len as usize];
                     reader.payload(&header, bytes)?;
                     let (pages, _) = bytes.as_chunks::<DIGEST_BYTES>();
@@ -133,12 +133,12 @@ impl Contents {
                         own.set(address, u128::from_le_bytes(*page));
                     }
                 }
-                Kind::Kept => kept.push((start, end, reader.kept_digest(&header)?)),
-                Kind::Commit if digest == u128::from(header.address) << 64 | u128::from(header.argument) => {
+                FrameContent::Kept => kept.push((start, end, reader.kept_digest(&header)?)),
+                FrameContent::Commit if digest == u128::from(header.address) << 64 | u128::from(header.argument) => {
                     reader.payload(&header, &mut [])?;
                     return Ok(Self { beside, own, kept });
                 }
-                Kind::Commit => return Err(wrong("it is not what was written")),
+                FrameContent::Commit => return Err(wrong("it is not what was written")),
                 _ => return Err(wrong("it has a frame that does not belong there")),
             }
         }

@@ -10,15 +10,15 @@ use twox_hash::XxHash3_64;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 40;
-/// Longest payload of [`Kind::Pages`] and [`Kind::Object`], before and after compression.
+/// Longest payload of [`FrameContent::Pages`] and [`FrameContent::Object`], before and after compression.
 pub const PAGES_BYTES_MAX: u32 = 1 << 20;
-/// Longest range of [`Kind::Expect`]: one huge page.
+/// Longest range of [`FrameContent::Expect`]: one huge page.
 pub const EXPECT_BYTES_MAX: u64 = 2 << 20;
-/// Longest range of [`Kind::Kept`] and [`Kind::Digests`].
+/// Longest range of [`FrameContent::Kept`] and [`FrameContent::Digests`].
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
-/// Bytes of a digest: the payload of [`Kind::Kept`], and of [`Kind::Digests`] for each page.
+/// Bytes of a digest: the payload of [`FrameContent::Kept`], and of [`FrameContent::Digests`] for each page.
 const DIGEST_BYTES: u32 = 16;
-/// Longest payload of [`Kind::GivenUp`].
+/// Longest payload of [`FrameContent::GivenUp`].
 pub const GIVEN_UP_BYTES_MAX: u32 = 4 << 10;
 /// Longest payload of other frames.
 pub const RECORD_BYTES_MAX: u32 = 64 << 20;
@@ -27,7 +27,7 @@ const MAGIC: [u8; 4] = *b"RCL1";
 /// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameContent {
     /// Identity of the process, and the requirements on the host of the copy. First frame of an image.
     Prologue = 1,
     /// Areas of memory, at the beginning of each round.
@@ -76,7 +76,7 @@ pub enum Encoding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Content of the payload, and meaning of the other fields.
-    pub kind: Kind,
+    pub kind: FrameContent,
     /// Encoding of the payload: always plain, except for memory.
     pub encoding: Encoding,
     /// Bytes of the payload that follows.
@@ -85,7 +85,7 @@ pub struct Header {
     pub raw_len: u32,
     /// Address, or offset in a shared object; depends on the kind.
     pub address: u64,
-    /// Length, object or flag; see [`Kind`].
+    /// Length, object or flag; see [`FrameContent`].
     pub argument: u64,
     /// xxh3 of the payload as it travels.
     pub hash: u64,
@@ -102,19 +102,19 @@ pub enum FrameError {
     Unknown(u8, u8),
     /// A length beyond the limit of its kind.
     #[error("frame of {0:?} states {1} bytes, which is too many")]
-    TooLong(Kind, u32),
+    TooLong(FrameContent, u32),
     /// A range that wraps around, is too long, or is not made of pages.
     #[error("frame of {0:?} names an impossible range: {1:#x}, {2} bytes")]
-    Range(Kind, u64, u64),
+    Range(FrameContent, u64, u64),
     /// The payload differs from its hash.
     #[error("a frame of {0:?} was corrupted on the way")]
-    Corrupt(Kind),
+    Corrupt(FrameContent),
 }
 
 impl Header {
     /// Makes a header for an uncompressed `payload`.
     #[must_use]
-    pub fn new(kind: Kind, address: u64, argument: u64, payload: &[u8]) -> Self {
+    pub fn new(kind: FrameContent, address: u64, argument: u64, payload: &[u8]) -> Self {
         let len = u32::try_from(payload.len()).expect("payloads are far below 4 GiB");
         Self {
             kind,
@@ -144,7 +144,7 @@ impl Header {
 
     /// Decodes a header and checks it against all limits.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
-        use Kind::*;
+        use FrameContent::*;
         if bytes[..4] != MAGIC {
             return Err(FrameError::Magic);
         }
@@ -178,12 +178,12 @@ impl Header {
     }
 
     fn check(&self) -> Result<(), FrameError> {
-        let carries_memory = matches!(self.kind, Kind::Pages | Kind::Object);
+        let carries_memory = matches!(self.kind, FrameContent::Pages | FrameContent::Object);
         let limit = match self.kind {
-            Kind::Pages | Kind::Object | Kind::Digests => PAGES_BYTES_MAX,
-            Kind::Kept => DIGEST_BYTES,
-            Kind::Fresh | Kind::Expect | Kind::RoundEnd | Kind::Commit => 0,
-            Kind::GivenUp => GIVEN_UP_BYTES_MAX,
+            FrameContent::Pages | FrameContent::Object | FrameContent::Digests => PAGES_BYTES_MAX,
+            FrameContent::Kept => DIGEST_BYTES,
+            FrameContent::Fresh | FrameContent::Expect | FrameContent::RoundEnd | FrameContent::Commit => 0,
+            FrameContent::GivenUp => GIVEN_UP_BYTES_MAX,
             _ => RECORD_BYTES_MAX,
         };
         let longest = self.wire_len.max(self.raw_len);
@@ -191,26 +191,28 @@ impl Header {
             return Err(FrameError::TooLong(self.kind, longest));
         }
         let (address, len) = match self.kind {
-            Kind::Fresh | Kind::Expect | Kind::Kept | Kind::Digests => (self.address, self.argument),
+            FrameContent::Fresh | FrameContent::Expect | FrameContent::Kept | FrameContent::Digests => {
+                (self.address, self.argument)
+            }
             _ if carries_memory => (self.address, u64::from(self.raw_len)),
             _ => return Ok(()),
         };
         let fits = address.checked_add(len).is_some_and(|end| end < 1 << 47)
             && match self.kind {
-                Kind::Expect => len <= EXPECT_BYTES_MAX,
-                Kind::Kept | Kind::Digests => len <= KEPT_BYTES_MAX,
+                FrameContent::Expect => len <= EXPECT_BYTES_MAX,
+                FrameContent::Kept | FrameContent::Digests => len <= KEPT_BYTES_MAX,
                 _ => true,
             };
         if !fits
             || len == 0
             || !address.is_multiple_of(4096)
-            || (self.kind != Kind::Object && !len.is_multiple_of(4096))
+            || (self.kind != FrameContent::Object && !len.is_multiple_of(4096))
         {
             return Err(FrameError::Range(self.kind, address, len));
         }
         let has_digests = match self.kind {
-            Kind::Kept => self.wire_len == DIGEST_BYTES,
-            Kind::Digests => u64::from(self.wire_len) == len / 4096 * u64::from(DIGEST_BYTES),
+            FrameContent::Kept => self.wire_len == DIGEST_BYTES,
+            FrameContent::Digests => u64::from(self.wire_len) == len / 4096 * u64::from(DIGEST_BYTES),
             _ => true,
         };
         if has_digests { Ok(()) } else { Err(FrameError::Range(self.kind, address, len)) }
@@ -253,12 +255,12 @@ mod tests {
 
         #[test]
         fn one_flipped_bit_in_a_payload_is_noticed(payload in prop::collection::vec(any::<u8>(), 1..300), at: usize, bit in 0..8) {
-            let header = Header::new(Kind::Final, 0, 0, &payload);
+            let header = Header::new(FrameContent::Final, 0, 0, &payload);
             prop_assert_eq!(header.verify(&payload), Ok(()));
             let mut wrong = payload.clone();
             let at = at % wrong.len();
             wrong[at] ^= 1_u8 << bit;
-            prop_assert_eq!(header.verify(&wrong), Err(FrameError::Corrupt(Kind::Final)));
+            prop_assert_eq!(header.verify(&wrong), Err(FrameError::Corrupt(FrameContent::Final)));
         }
     }
 
@@ -266,12 +268,12 @@ mod tests {
     fn impossible_ranges_are_refused() {
         let page = vec![7; 4096];
         for address in [1, u64::MAX - 4095, 1 << 47] {
-            let header = Header::new(Kind::Pages, address, 0, &page);
+            let header = Header::new(FrameContent::Pages, address, 0, &page);
             assert!(matches!(Header::decode(&header.encode()), Err(FrameError::Range(..))), "{address:#x}");
         }
-        let header = Header::new(Kind::Expect, 0x20_0000, EXPECT_BYTES_MAX + 4096, &[]);
+        let header = Header::new(FrameContent::Expect, 0x20_0000, EXPECT_BYTES_MAX + 4096, &[]);
         assert!(matches!(Header::decode(&header.encode()), Err(FrameError::Range(..))));
-        let header = Header::new(Kind::Pages, 4096, 0, &vec![0; (PAGES_BYTES_MAX + 4096) as usize]);
+        let header = Header::new(FrameContent::Pages, 4096, 0, &vec![0; (PAGES_BYTES_MAX + 4096) as usize]);
         assert!(matches!(Header::decode(&header.encode()), Err(FrameError::TooLong(..))));
     }
 }

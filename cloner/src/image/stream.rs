@@ -1,7 +1,7 @@
 //! Frames over a byte stream, with a running digest of all headers.
 
 use super::compress;
-use super::frame::{Encoding, FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, Kind, PAGES_BYTES_MAX};
+use super::frame::{Encoding, FrameContent, FrameError, GIVEN_UP_BYTES_MAX, HEADER_BYTES, Header, PAGES_BYTES_MAX};
 use redrt_wire::no_image::ReportedFailure;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,13 +61,13 @@ impl<W: Write> FrameWriter<W> {
     }
 
     /// Encodes a record and writes it as a frame.
-    pub fn send_record(&mut self, kind: Kind, record: &impl Serialize) -> io::Result<()> {
+    pub fn send_record(&mut self, kind: FrameContent, record: &impl Serialize) -> io::Result<()> {
         let payload = postcard::to_stdvec(record).map_err(io::Error::other)?;
         self.send(&Header::new(kind, 0, 0, &payload), &payload)
     }
 
     /// Writes a frame without payload.
-    pub fn send_mark(&mut self, kind: Kind, address: u64, argument: u64) -> io::Result<()> {
+    pub fn send_mark(&mut self, kind: FrameContent, address: u64, argument: u64) -> io::Result<()> {
         self.send(&Header::new(kind, address, argument, &[]), &[])
     }
 
@@ -75,7 +75,7 @@ impl<W: Write> FrameWriter<W> {
     pub fn give_up(&mut self, told: &ReportedFailure) -> io::Result<()> {
         let mut told = told.clone();
         told.sentence.truncate(told.sentence.floor_char_boundary(GIVEN_UP_BYTES_MAX as usize - 16));
-        self.send_record(Kind::GivenUp, &told)?;
+        self.send_record(FrameContent::GivenUp, &told)?;
         self.flush()
     }
 
@@ -122,7 +122,7 @@ impl<R: Read> FrameReader<R> {
         let header = Header::decode(&head)?;
         self.digest.write(&head);
         self.received_bytes += (head.len() as u64) + u64::from(header.wire_len);
-        if header.kind == Kind::GivenUp {
+        if header.kind == FrameContent::GivenUp {
             let told: ReportedFailure = self.record(&header)?;
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, told.heard_from("the source")));
         }
@@ -161,7 +161,7 @@ impl<R: Read> FrameReader<R> {
         Err(io::Error::new(io::ErrorKind::InvalidData, "a compressed frame has another length than it states"))
     }
 
-    /// Reads the digest of a [`Kind::Kept`] frame.
+    /// Reads the digest of a [`FrameContent::Kept`] frame.
     pub fn kept_digest(&mut self, header: &Header) -> io::Result<u128> {
         let mut digest = [0; 16];
         self.payload(header, &mut digest)?;
@@ -169,7 +169,7 @@ impl<R: Read> FrameReader<R> {
     }
 
     /// Reads a header, which must be of `kind`.
-    pub fn expect(&mut self, kind: Kind) -> io::Result<Header> {
+    pub fn expect(&mut self, kind: FrameContent) -> io::Result<Header> {
         let header = self.header()?;
         if header.kind == kind {
             Ok(header)
@@ -204,10 +204,10 @@ mod tests {
         loop {
             let header = reader.header()?;
             match header.kind {
-                Kind::Prologue => drop(reader.record::<Prologue>(&header)?),
-                Kind::Layout => drop(reader.record::<Layout>(&header)?),
-                Kind::Final => drop(reader.record::<Final>(&header)?),
-                Kind::Reply => drop(reader.record::<Reply>(&header)?),
+                FrameContent::Prologue => drop(reader.record::<Prologue>(&header)?),
+                FrameContent::Layout => drop(reader.record::<Layout>(&header)?),
+                FrameContent::Final => drop(reader.record::<Final>(&header)?),
+                FrameContent::Reply => drop(reader.record::<Reply>(&header)?),
                 _ => reader.payload(&header, &mut page[..header.wire_len as usize])?,
             }
         }
@@ -215,11 +215,11 @@ mod tests {
 
     fn sample() -> Vec<u8> {
         let mut writer = FrameWriter::new(Vec::new());
-        writer.send_record(Kind::Layout, &Layout::default()).unwrap();
-        writer.send(&Header::new(Kind::Pages, 4096, 0, &[3; 4096]), &[3; 4096]).unwrap();
-        writer.send_mark(Kind::Fresh, 8192, 4096).unwrap();
-        writer.send_record(Kind::Reply, &Reply::Refused(vec![Difference::ProcessId(7)])).unwrap();
-        writer.send_mark(Kind::RoundEnd, 0, 1).unwrap();
+        writer.send_record(FrameContent::Layout, &Layout::default()).unwrap();
+        writer.send(&Header::new(FrameContent::Pages, 4096, 0, &[3; 4096]), &[3; 4096]).unwrap();
+        writer.send_mark(FrameContent::Fresh, 8192, 4096).unwrap();
+        writer.send_record(FrameContent::Reply, &Reply::Refused(vec![Difference::ProcessId(7)])).unwrap();
+        writer.send_mark(FrameContent::RoundEnd, 0, 1).unwrap();
         writer.inner
     }
 
@@ -228,7 +228,7 @@ mod tests {
         let bytes = sample();
         assert_eq!(drain(&bytes).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         let mut reader = FrameReader::new(&bytes[..]);
-        let header = reader.expect(Kind::Layout).unwrap();
+        let header = reader.expect(FrameContent::Layout).unwrap();
         assert_eq!(reader.record::<Layout>(&header).unwrap(), Layout::default());
     }
 
@@ -236,11 +236,11 @@ mod tests {
     fn the_destination_fails_with_its_sources_reason() {
         let told = |why: &str| {
             let mut writer = FrameWriter::new(Vec::new());
-            writer.send_mark(Kind::RoundEnd, 0, 0).unwrap();
+            writer.send_mark(FrameContent::RoundEnd, 0, 0).unwrap();
             writer.give_up(&ReportedFailure { sentence: why.into(), is_lasting: true }).unwrap();
             let mut reader = FrameReader::new(&writer.inner[..]);
-            reader.expect(Kind::RoundEnd).unwrap();
-            let told = told_of(&reader.expect(Kind::Layout).unwrap_err());
+            reader.expect(FrameContent::RoundEnd).unwrap();
+            let told = told_of(&reader.expect(FrameContent::Layout).unwrap_err());
             assert!(told.is_lasting);
             told.sentence
         };

@@ -25,7 +25,7 @@ use crate::dirty::{self, DirtyTracker, Method, Scan, Watched};
 use crate::error::{During, Error, Operation, Phase};
 use crate::host;
 use crate::image::digests::{Base, Below, Beside, Contents};
-use crate::image::frame::{Encoding, Kind};
+use crate::image::frame::{Encoding, FrameContent};
 use crate::image::known::Comparing;
 use crate::image::state::{Final, IMAGE_VERSION, Layout, MappedFile, ProcessState, Prologue, Reply};
 use crate::image::stream::{FrameReader, FrameWriter};
@@ -350,7 +350,7 @@ impl<'a> Source<'a> {
             files,
         };
         outputs[0]
-            .send_record(Kind::Prologue, &prologue)
+            .send_record(FrameContent::Prologue, &prologue)
             .and_then(|()| outputs[0].flush())
             .during(phase, Operation::Send)?;
         let identical = match &mut answers {
@@ -441,14 +441,14 @@ impl<'a> Source<'a> {
         self.layout.clone_from(&picture.plan.layout);
         let output = &mut self.outputs[0];
         let mut send = || {
-            output.send_record(Kind::Layout, &picture.plan.layout)?;
+            output.send_record(FrameContent::Layout, &picture.plan.layout)?;
             for area in &picture.plan.watched {
                 let area: RangeSet = [(area.start, area.end)].into_iter().collect();
                 for (start, end) in fresh.intersection(&area).iter() {
                     if let Some(pages) = &mut pages {
                         pages.fresh(start, end);
                     }
-                    output.send_mark(Kind::Fresh, start, end - start)?;
+                    output.send_mark(FrameContent::Fresh, start, end - start)?;
                 }
             }
             Ok::<(), std::io::Error>(())
@@ -459,7 +459,7 @@ impl<'a> Source<'a> {
     fn end_round(&mut self, last: bool, phase: Phase) -> Result<(), Error> {
         for output in self.outputs.iter_mut() {
             output
-                .send_mark(Kind::RoundEnd, 0, u64::from(last))
+                .send_mark(FrameContent::RoundEnd, 0, u64::from(last))
                 .and_then(|()| output.flush())
                 .during(phase, Operation::Send)?;
         }
@@ -623,7 +623,7 @@ impl<'a> Source<'a> {
         let stream_hashes = self.outputs.iter().map(FrameWriter::digest).collect();
         let output = &mut self.outputs[0];
         output
-            .send_record(Kind::Final, &Final { state, stream_hashes })
+            .send_record(FrameContent::Final, &Final { state, stream_hashes })
             .and_then(|()| output.flush())
             .during(phase, Operation::Send)
     }
@@ -638,7 +638,7 @@ impl<'a> Source<'a> {
             }
         }
         let output = &mut self.outputs[0];
-        output.send_mark(Kind::Commit, 0, 0).and_then(|()| output.flush()).during(phase, Operation::Send)?;
+        output.send_mark(FrameContent::Commit, 0, 0).and_then(|()| output.flush()).during(phase, Operation::Send)?;
         let Some(answers) = &mut self.answers else { return Ok(None) };
         let phase = Phase::Finish;
         events(Event::Phase(phase));
@@ -660,7 +660,7 @@ fn reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Resul
 }
 
 fn take_reply(answers: &mut FrameReader<Box<dyn Read + Send>>, phase: Phase) -> Result<Reply, Error> {
-    let header = answers.expect(Kind::Reply);
+    let header = answers.expect(FrameContent::Reply);
     header.and_then(|header| answers.record(&header)).during(phase, Operation::Hear)
 }
 

@@ -8,7 +8,7 @@ use super::layout::Plan;
 use super::send::{self, Output, PIECE_BYTES};
 use crate::control::Control;
 use crate::image::digest::object_page_hash;
-use crate::image::frame::{Header, Kind};
+use crate::image::frame::{FrameContent, Header};
 use crate::image::state::SharedObject;
 use crate::refusal::{OfMemory, Refusal};
 use crate::sparse;
@@ -171,7 +171,7 @@ impl Changes {
         let mut rest = &self.bytes[..];
         for (id, at, len) in &self.runs {
             let (now, behind) = rest.split_at(*len);
-            output.send(&Header::new(Kind::Object, *at, *id, now), now)?;
+            output.send(&Header::new(FrameContent::Object, *at, *id, now), now)?;
             rest = behind;
         }
         Ok(())
@@ -199,7 +199,7 @@ impl Objects {
     /// Sends the pages that the destination lacks.
     pub fn send(&mut self, control: &Control, parts: &[Part], open: &Open, output: &mut Output) -> io::Result<()> {
         self.each_change(control, parts, open, &mut |id, at, bytes| {
-            output.send(&Header::new(Kind::Object, at, id, bytes), bytes)
+            output.send(&Header::new(FrameContent::Object, at, id, bytes), bytes)
         })
     }
 

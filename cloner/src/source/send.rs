@@ -2,7 +2,7 @@
 
 use crate::image::compress;
 use crate::image::digest::page_hash;
-use crate::image::frame::{EXPECT_BYTES_MAX, Encoding, Header, KEPT_BYTES_MAX, Kind};
+use crate::image::frame::{EXPECT_BYTES_MAX, Encoding, FrameContent, Header, KEPT_BYTES_MAX};
 use crate::image::known::{Comparing, Decision, range_digest};
 use crate::image::stream::FrameWriter;
 use crate::ranges::RangeSet;
@@ -236,11 +236,11 @@ fn worker(
     let cost = job.cost;
     let mut buffer = vec![0; PIECE_BYTES as usize];
     let mut packed = Vec::new();
-    let mut kept = Kept::default();
+    let mut kept = UnchangedRun::default();
     loop {
         let Some(stretch) = stretches.get(next.fetch_add(1, Ordering::Relaxed)) else { return kept.flush(output) };
         if let Some(block) = whole_block(&job.pieces[stretch.clone()]).filter(|block| (job.huge)(*block)) {
-            output.send_mark(Kind::Expect, block, EXPECT_BYTES_MAX)?;
+            output.send_mark(FrameContent::Expect, block, EXPECT_BYTES_MAX)?;
         }
         for index in stretch.clone() {
             let piece = &job.pieces[index];
@@ -263,12 +263,12 @@ fn worker(
 
 /// A run of pages that equal the image below. It grows until something else is sent, so that one digest covers it.
 #[derive(Default)]
-struct Kept {
+struct UnchangedRun {
     start: u64,
     digests: Vec<u128>,
 }
 
-impl Kept {
+impl UnchangedRun {
     fn end(&self) -> u64 {
         self.start + (self.digests.len() * PAGE) as u64
     }
@@ -290,7 +290,7 @@ impl Kept {
         }
         let (start, len) = (self.start, self.end() - self.start);
         let digest = range_digest(self.digests.drain(..)).to_le_bytes();
-        output.send(&Header::new(Kind::Kept, start, len, &digest), &digest)
+        output.send(&Header::new(FrameContent::Kept, start, len, &digest), &digest)
     }
 }
 
@@ -308,7 +308,7 @@ fn send_piece(
     bytes: &[u8],
     output: &mut Output,
     job: &Sending<'_>,
-    (packed, kept): (&mut Vec<u8>, &mut Kept),
+    (packed, kept): (&mut Vec<u8>, &mut UnchangedRun),
 ) -> io::Result<()> {
     let mut pages = job.pages().filter(|_| !piece.file_backed);
     let mut digests = Vec::new();
@@ -338,7 +338,7 @@ fn send_piece(
                 if let Some(pages) = &mut pages {
                     pages.fresh(address, address + bytes.len() as u64);
                 }
-                output.send_mark(Kind::Fresh, address, bytes.len() as u64)?;
+                output.send_mark(FrameContent::Fresh, address, bytes.len() as u64)?;
             }
             Content::OfImageBelow => {
                 kept.add(address, &digests[kept_count..kept_count + run.len()], output)?;
@@ -353,9 +353,9 @@ fn send_piece(
 
 fn send_run(address: u64, run: &[u8], output: &mut Output, encoding: Encoding, packed: &mut Vec<u8>) -> io::Result<()> {
     let Some(count) = compress::pack(encoding, run, packed) else {
-        return output.send(&Header::new(Kind::Pages, address, 0, run), run);
+        return output.send(&Header::new(FrameContent::Pages, address, 0, run), run);
     };
-    let mut header = Header::new(Kind::Pages, address, 0, &packed[..count]);
+    let mut header = Header::new(FrameContent::Pages, address, 0, &packed[..count]);
     (header.encoding, header.raw_len) = (encoding, run.len() as u32);
     output.send(&header, &packed[..count])
 }
@@ -415,10 +415,10 @@ mod tests {
         let mut below = PageDigests::default();
         below.set(0x12000, page_digest(&[5; PAGE]));
         let cases = [
-            (false, None, vec![Kind::Fresh, Kind::Pages, Kind::Fresh]),
-            (true, None, vec![Kind::Pages]),
-            (false, Some(&below), vec![Kind::Fresh, Kind::Fresh, Kind::Kept]),
-            (true, Some(&below), vec![Kind::Pages]),
+            (false, None, vec![FrameContent::Fresh, FrameContent::Pages, FrameContent::Fresh]),
+            (true, None, vec![FrameContent::Pages]),
+            (false, Some(&below), vec![FrameContent::Fresh, FrameContent::Fresh, FrameContent::Kept]),
+            (true, Some(&below), vec![FrameContent::Pages]),
         ];
         for (file_backed, below, kinds) in cases {
             let pages = below.map(|below| Mutex::new(Comparing::on(below.clone())));
@@ -427,7 +427,7 @@ mod tests {
             let mut all = Vec::new();
             {
                 let mut output = FrameWriter::new(Box::new(Shared(&raw mut all)) as Box<dyn Write + Send>);
-                let mut kept = Kept::default();
+                let mut kept = UnchangedRun::default();
                 let process = File::open("/dev/null").unwrap();
                 let job = Sending {
                     memory: Memory::Live(&process),

@@ -38,7 +38,7 @@ struct Links {
 }
 
 #[derive(Clone, Debug)]
-struct Entry<T, const LISTS: usize> {
+struct LinkedEntry<T, const LISTS: usize> {
     value: T,
     links: [Links; LISTS],
 }
@@ -46,7 +46,7 @@ struct Entry<T, const LISTS: usize> {
 /// The entries. `LISTS` is the number of kinds of lists that each can be a member of.
 #[derive(Clone, Debug)]
 pub(super) struct Arena<T, const LISTS: usize> {
-    entries: Slab<Entry<T, LISTS>>,
+    entries: Slab<LinkedEntry<T, LISTS>>,
 }
 
 impl<T, const LISTS: usize> Arena<T, LISTS> {
@@ -70,7 +70,7 @@ impl<T, const LISTS: usize> Arena<T, LISTS> {
     /// Stores a value that is in no list yet.
     #[inline]
     pub(super) fn insert(&mut self, value: T) -> u32 {
-        let key = self.entries.insert(Entry { value, links: [Links { before: END, after: END }; LISTS] });
+        let key = self.entries.insert(LinkedEntry { value, links: [Links { before: END, after: END }; LISTS] });
         assert!(key < END as usize, "more than {END} entries in one matching queue");
         key as u32
     }

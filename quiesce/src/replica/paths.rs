@@ -17,7 +17,7 @@
 //! either is known. No timeout is involved.
 
 use super::Replica;
-use crate::decision::{Known, Lookup};
+use crate::decision::{Lookup, OutcomeAnswer};
 use crate::error::{Breach, ProtocolError};
 use crate::frame::{Frame, Output};
 use crate::mutation::Mutation;
@@ -160,15 +160,15 @@ impl Replica {
             return outcome.map_or_else(|| self.unknown(), Lookup::Decided);
         }
         match self.decisions.ask(key, &question, &mut self.outputs) {
-            Known::Outcome(outcome) => {
+            OutcomeAnswer::Outcome(outcome) => {
                 self.outcome_passed(key);
                 Lookup::Decided(outcome)
             }
-            Known::Nothing => {
+            OutcomeAnswer::Nothing => {
                 self.claim_unknown(key, question);
                 self.unknown()
             }
-            Known::Other(decided) => self.contradict(key, question, decided),
+            OutcomeAnswer::Other(decided) => self.contradict(key, question, decided),
         }
     }
 

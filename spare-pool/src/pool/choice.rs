@@ -1,6 +1,6 @@
 //! Choice of a host for a request: reasons that exclude one, and the ranking of the others.
 
-use super::entry::Entry;
+use super::pooled_host::PooledHost;
 use crate::host::{Admission, Facts, Unseen};
 use crate::lease::{JobId, Request};
 use redrt_types::is_same_host;
@@ -69,7 +69,7 @@ pub enum Unfit {
 }
 
 /// Returns the reason why a host cannot be granted for a request; `None` if it can.
-pub(crate) fn unfit(entry: &Entry, request: &Request, now: Duration) -> Option<Unfit> {
+pub(crate) fn unfit(entry: &PooledHost, request: &Request, now: Duration) -> Option<Unfit> {
     match &entry.admission {
         Admission::Bad { why } => return Some(Unfit::Bad { why: why.clone() }),
         Admission::Draining => return Some(Unfit::Draining),
@@ -97,7 +97,7 @@ pub(crate) fn unfit(entry: &Entry, request: &Request, now: Duration) -> Option<U
     }
 }
 
-fn short_of(entry: &Entry, facts: &Facts, request: &Request) -> Option<Unfit> {
+fn short_of(entry: &PooledHost, facts: &Facts, request: &Request) -> Option<Unfit> {
     if let Some(wanted) = request.version.as_ref().filter(|wanted| **wanted != facts.version) {
         return Some(Unfit::Version { there: facts.version.clone(), wanted: wanted.clone() });
     }
@@ -112,7 +112,7 @@ fn short_of(entry: &Entry, facts: &Facts, request: &Request) -> Option<Unfit> {
 /// Ranking of a host; the least is the best. In order of importance: apart from siblings; few strikes; a host that the
 /// job uses already, which leaves whole hosts for others; low load; few superfluous features, and little superfluous
 /// memory.
-pub(crate) fn cost(entry: &Entry, request: &Request) -> impl Ord + use<> {
+pub(crate) fn cost(entry: &PooledHost, request: &Request) -> impl Ord + use<> {
     let name = entry.spare.name.clone();
     let beside_sibling = request.apart_from_hosts.contains(&name);
     let in_rack = entry.spare.rack.as_ref().is_some_and(|rack| request.apart_from_racks.contains(rack));

@@ -16,7 +16,7 @@
 use crate::quorum::mirror::{Mirror, has_peer};
 use crate::quorum::{Peers, REPLACED_CODE};
 use anyhow::{Context, Result};
-use checkpoint_store::Kept;
+use checkpoint_store::StoredCheckpoint;
 use control_network::identity::{Machine, ProcessIdentity};
 use control_network::launcher::Starting;
 use coordinator_journal::file::{
@@ -567,7 +567,7 @@ fn begun(job: u64) -> Result<Begun> {
 ///
 /// # Errors
 /// When the job has left no journal, was not resumed, or its coordinator lives.
-pub fn resumed(job: u64) -> Result<Kept> {
+pub fn resumed(job: u64) -> Result<StoredCheckpoint> {
     let kept = begun(job)?.settings.life.from;
     kept.map(|kept| *kept).with_context(|| format!("job {job:016x} was not resumed from a checkpoint"))
 }

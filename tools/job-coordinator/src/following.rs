@@ -5,7 +5,7 @@ use super::ending::OutputLoss;
 use super::returning::{self, Returns, Seen};
 use super::spawned::{self, JobOrder, OtherJobs};
 use super::{Coordinator, Input, Output};
-use checkpoint_store::Kept;
+use checkpoint_store::StoredCheckpoint;
 use redrt_wire::daemon::ToDaemon;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Coordinator {
     }
 
     /// The store has looked for an older checkpoint.
-    pub(super) fn older_found(&mut self, kept: Option<Box<Kept>>, passed_over: Vec<String>) {
+    pub(super) fn older_found(&mut self, kept: Option<Box<StoredCheckpoint>>, passed_over: Vec<String>) {
         self.with_returns(|returns, seen| returns.found(kept, passed_over, seen));
     }
 

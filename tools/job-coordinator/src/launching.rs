@@ -5,7 +5,7 @@
 //! had (`placement::homes`), another one where there is room ([`layout`](super::layout)).
 
 use super::layout::{HostFacts, Layout, LayoutError, lay_out};
-use checkpoint_store::Kept;
+use checkpoint_store::StoredCheckpoint;
 use placement::homes::{self, RestorePlace};
 use placement::plan::{HostPlan, PlannedHost};
 use redrt_types::{View, VirtualRank, World};
@@ -101,7 +101,7 @@ impl Launching {
     }
 
     /// The place at which each process of a view goes on from a checkpoint.
-    pub fn restore_places(&self, kept: &Kept, view: &View) -> Vec<Option<RestorePlace>> {
+    pub fn restore_places(&self, kept: &StoredCheckpoint, view: &View) -> Vec<Option<RestorePlace>> {
         let of_all = &kept.directory;
         homes::restore_places(&kept.manifest, &self.plan, view, of_all.parent().unwrap_or(of_all), of_all)
     }

@@ -61,7 +61,7 @@ pub use spawned::{JobNews, JobNumber, JobOrder};
 pub use times::ReturnTimes;
 pub use waiting_for_hosts::HostWait;
 
-use checkpoint_store::Kept;
+use checkpoint_store::StoredCheckpoint;
 use checkpoints::Checkpoints;
 use ending::Ending;
 use gathering::Gathering;
@@ -233,13 +233,13 @@ impl Coordinator {
 
     /// The newest checkpoint that is kept: of this life, or the one that this life began from.
     #[must_use]
-    pub fn newest_checkpoint(&self) -> Option<&Kept> {
+    pub fn newest_checkpoint(&self) -> Option<&StoredCheckpoint> {
         self.checkpoints.newest()
     }
 
     /// The checkpoint that this life goes on from, with the place at which each process does. None without one.
     #[must_use]
-    pub fn restore_places(&self) -> Option<(&Kept, Vec<Option<RestorePlace>>)> {
+    pub fn restore_places(&self) -> Option<(&StoredCheckpoint, Vec<Option<RestorePlace>>)> {
         let kept = self.newest_checkpoint()?;
         Some((kept, self.launching.restore_places(kept, self.manager.view())))
     }

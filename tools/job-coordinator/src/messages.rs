@@ -10,7 +10,7 @@ use super::returning::Return;
 use super::spawned::{JobNews, JobOrder};
 use super::times::ReturnTimes;
 use super::waiting_for_hosts::HostWait;
-use checkpoint_store::Kept;
+use checkpoint_store::StoredCheckpoint;
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::checkpoint::Generation;
 use redrt_wire::clone::{Newcomer, Progress};
@@ -59,7 +59,7 @@ pub struct Life {
     /// Bytes of standard input that these images contain.
     pub input_bytes: u64,
     /// The checkpoint that has these images. None at a start.
-    pub from: Option<Box<Kept>>,
+    pub from: Option<Box<StoredCheckpoint>>,
 }
 
 /// An event for the coordinator.

@@ -16,7 +16,7 @@
 
 use super::mutation::{self, Mutation};
 use super::waiting_for_hosts::HostWait;
-use checkpoint_store::Kept;
+use checkpoint_store::StoredCheckpoint;
 use placement::homes::{self, NoHome};
 use placement::plan::{HostPlan, PlannedHost};
 use redrt_wire::checkpoint::Generation;
@@ -27,7 +27,7 @@ use std::collections::{BTreeSet, VecDeque};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Return {
     /// The checkpoint.
-    pub kept: Box<Kept>,
+    pub kept: Box<StoredCheckpoint>,
     /// The hosts of the life that begins, by number.
     pub hosts: Vec<PlannedHost>,
     /// Number of starts from the checkpoint because processes ended, this one included.
@@ -47,7 +47,7 @@ pub(super) struct Seen<'a> {
     /// True if processes that have had so much standard input can be given all that was read since.
     pub has_input: &'a dyn Fn(u64) -> bool,
     /// The newest checkpoint in the archive, as it is loaded from there.
-    pub archived: Option<&'a Kept>,
+    pub archived: Option<&'a StoredCheckpoint>,
     /// The fewest CPUs of a host.
     pub cpus: u32,
 }
@@ -113,7 +113,7 @@ impl Returns {
 
     /// All processes are gone. `count`: as in [`Return`], and None if the newest checkpoint cannot be loaded; `newest`:
     /// that checkpoint.
-    pub fn begin(&mut self, newest: Box<Kept>, count: Option<u32>, seen: Seen<'_>) {
+    pub fn begin(&mut self, newest: Box<StoredCheckpoint>, count: Option<u32>, seen: Seen<'_>) {
         match count {
             None => self.search(newest.manifest.generation),
             Some(count) => self.choose(newest, (count, false), seen),
@@ -121,7 +121,7 @@ impl Returns {
     }
 
     /// The store has an older checkpoint. `passed_over`: why newer ones are not usable.
-    pub fn found(&mut self, kept: Option<Box<Kept>>, passed_over: Vec<String>, seen: Seen<'_>) {
+    pub fn found(&mut self, kept: Option<Box<StoredCheckpoint>>, passed_over: Vec<String>, seen: Seen<'_>) {
         let Stage::Searching { below } = self.stage else { return };
         let notes = passed_over.into_iter().map(|why| Effect::Note(format!("a checkpoint is passed over: {why}")));
         self.effects.extend(notes);
@@ -182,7 +182,7 @@ impl Returns {
     ///
     /// The trap: standard input is kept since the newest checkpoint only. A job that went back to an older one would go
     /// on without what lies between, and its result would be wrong.
-    fn choose(&mut self, kept: Box<Kept>, (count, is_older): (u32, bool), seen: Seen<'_>) {
+    fn choose(&mut self, kept: Box<StoredCheckpoint>, (count, is_older): (u32, bool), seen: Seen<'_>) {
         let generation = kept.manifest.generation;
         if !(seen.has_input)(kept.manifest.input_bytes) && !mutation::is(Mutation::InputBetweenForgotten) {
             let why = format!("the job cannot go back to checkpoint {generation}: standard input since it is not kept");
@@ -196,7 +196,7 @@ impl Returns {
             Err(why @ NoHome::NoHost) => return self.effects.push_back(Effect::Fail(why.to_string())),
             Err(why) => {
                 self.effects.push_back(Effect::Note(format!("checkpoint {generation} cannot be loaded: {why}")));
-                let is_other = |archived: &&Kept| {
+                let is_other = |archived: &&StoredCheckpoint| {
                     archived.manifest.generation == generation && kept.manifest.level != archived.manifest.level
                 };
                 return match seen.archived.filter(is_other) {

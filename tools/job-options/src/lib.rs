@@ -31,7 +31,7 @@ pub use spawned::{assemble_spawned, options_for_spawned};
 
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
 use audit_log::heads;
-use checkpoint_store::{Kept, Manifest};
+use checkpoint_store::{Manifest, StoredCheckpoint};
 use command_line::{UsageError, generate_for};
 use placement::plan::HostPlan;
 use pool_client::access;
@@ -65,7 +65,7 @@ pub struct Job {
     /// Schedule and place of checkpoints. `None` if none are taken.
     pub checkpoint: Option<checkpoint::Checkpoint>,
     /// The checkpoint to resume from.
-    pub resume: Option<Kept>,
+    pub resume: Option<StoredCheckpoint>,
     /// Lock that keeps others from resuming the job while it runs.
     pub lock: Option<File>,
     /// The site's pool of spares, if it is used.

@@ -3,7 +3,7 @@
 use super::arguments::{Load, Run};
 use anyhow::{Context, bail};
 use cloner::destination::{Receiver, receive, standard};
-use cloner::image::frame::Kind;
+use cloner::image::frame::FrameContent;
 use cloner::image::state::Prologue;
 use cloner::image::stream::FrameReader;
 use cloner::launch::{self, Inside, Running};
@@ -95,7 +95,7 @@ pub fn load(options: &Load, console: &Console) -> anyhow::Result<i32> {
     let name = options.file.display();
     let file = File::open(&options.file).with_context(|| format!("cannot open {name}"))?;
     let mut reader = FrameReader::new(BufReader::new(&file));
-    let read = reader.expect(Kind::Prologue).and_then(|header| reader.record::<Prologue>(&header));
+    let read = reader.expect(FrameContent::Prologue).and_then(|header| reader.record::<Prologue>(&header));
     let prologue = read.with_context(|| format!("{name} is not an image"))?;
     drop(reader);
     let mut from_begin = file.try_clone()?;

@@ -4,7 +4,7 @@ use super::arguments::{Receive, Serve};
 use super::secret;
 use anyhow::Context;
 use cloner::destination::{Receiver, receive as receive_image, standard};
-use cloner::image::frame::Kind;
+use cloner::image::frame::FrameContent;
 use cloner::image::state::Reply;
 use cloner::image::stream::FrameWriter;
 use cloner::launch::{self, Inside, Running};
@@ -223,7 +223,7 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
         Ok(running) => running,
         Err(error) => {
             // The source itself may be gone.
-            let told = answers.send_record(Kind::Reply, &Reply::Failed(cloner::told_of(&error)));
+            let told = answers.send_record(FrameContent::Reply, &Reply::Failed(cloner::told_of(&error)));
             let _ = told.and_then(|()| answers.flush());
             first.shut_down();
             console.warning(&format!("no copy: {error}"));
@@ -231,7 +231,8 @@ pub fn receive(options: &Receive) -> anyhow::Result<i32> {
         }
     };
     console.plain(&format!("process {}", running.pid));
-    let told = answers.send_record(Kind::Reply, &Reply::Running { pid: running.pid }).and_then(|()| answers.flush());
+    let told =
+        answers.send_record(FrameContent::Reply, &Reply::Running { pid: running.pid }).and_then(|()| answers.flush());
     told.or_else(ignore_lost_source)?;
     drop((answers, first));
     Ok(running.wait()?)

@@ -6,7 +6,7 @@ mod parts;
 use anyhow::{Context, Result, bail};
 use checkpoint_files::{remote, undo};
 use checkpoint_store::pieces::{check_piece, parse_piece};
-use checkpoint_store::{Kept, Level, Manifest, Store, names, place};
+use checkpoint_store::{Level, Manifest, Store, StoredCheckpoint, names, place};
 use clap::{Args, Subcommand};
 use cloner::image::check::check;
 use cloner::image::digests::{Base, Contents};
@@ -150,17 +150,17 @@ struct Found {
     remote: Option<Remote>,
 }
 
-fn age(kept: &Kept) -> Duration {
+fn age(kept: &StoredCheckpoint) -> Duration {
     let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
     SystemTime::now().duration_since(taken_at).unwrap_or_default()
 }
 
 /// Number of replicas that lived. One of each rank was saved.
-fn process_count(kept: &Kept) -> usize {
+fn process_count(kept: &StoredCheckpoint) -> usize {
     kept.manifest.placement.iter().flatten().count()
 }
 
-fn bytes(kept: &Kept) -> u64 {
+fn bytes(kept: &StoredCheckpoint) -> u64 {
     kept.manifest.image_bytes
 }
 
@@ -173,7 +173,7 @@ fn as_json(
     place: &str,
     store: &Store,
     generation: Generation,
-    opened: &Result<Kept, checkpoint_store::Error>,
+    opened: &Result<StoredCheckpoint, checkpoint_store::Error>,
 ) -> Value {
     let directory = place;
     match opened {
@@ -189,7 +189,7 @@ fn as_json(
     }
 }
 
-fn program(kept: &Kept) -> String {
+fn program(kept: &StoredCheckpoint) -> String {
     let words = kept.manifest.applications.first().map(|application| &application.arguments);
     let words = words.into_iter().flatten().map(|word| word.to_string_lossy().into_owned());
     words.collect::<Vec<_>>().join(" ")
@@ -315,7 +315,7 @@ pub fn work(work: &Work) -> Result<()> {
 }
 
 /// The files of a line that this host can see.
-fn files(store: &Store, kept: &Kept) -> Result<Vec<PathBuf>> {
+fn files(store: &Store, kept: &StoredCheckpoint) -> Result<Vec<PathBuf>> {
     if kept.manifest.level == Level::Object {
         return Ok(kept.manifest.objects.iter().map(|stored| kept.directory.join(&stored.key)).collect());
     }

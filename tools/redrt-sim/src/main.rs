@@ -10,25 +10,25 @@ use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
 use redrt_runtime::turns::TurnsSimulator;
 use replication_manager::simulation::{CheckpointsSimulator, PaceSimulator, PacesSimulator};
-use simulation_kit::replay::{Entry, Words};
+use simulation_kit::replay::{NamedSimulator, Words};
 use simulation_kit::{Simulator, Trace};
 use std::process::ExitCode;
 use thread_order::sim::ThreadOrderSimulator;
 
 /// All simulators.
-const ENTRIES: &[Entry] = &[
-    Entry::of::<ProtocolSimulator>(),
-    Entry::of::<LibrarySimulator>(),
-    Entry::of::<ThreadOrderSimulator>(),
-    Entry::of::<TurnsSimulator>(),
-    Entry::of::<PaceSimulator>(),
-    Entry::of::<PacesSimulator>(),
-    Entry::of::<CheckpointsSimulator>(),
-    Entry::of::<FileUndoSimulator>(),
-    Entry::of::<HostWatchSimulator>(),
-    Entry::of::<FollowerSimulator>(),
-    Entry::of::<TreeSimulator>(),
-    Entry::of::<QuorumSimulator>(),
+const ENTRIES: &[NamedSimulator] = &[
+    NamedSimulator::of::<ProtocolSimulator>(),
+    NamedSimulator::of::<LibrarySimulator>(),
+    NamedSimulator::of::<ThreadOrderSimulator>(),
+    NamedSimulator::of::<TurnsSimulator>(),
+    NamedSimulator::of::<PaceSimulator>(),
+    NamedSimulator::of::<PacesSimulator>(),
+    NamedSimulator::of::<CheckpointsSimulator>(),
+    NamedSimulator::of::<FileUndoSimulator>(),
+    NamedSimulator::of::<HostWatchSimulator>(),
+    NamedSimulator::of::<FollowerSimulator>(),
+    NamedSimulator::of::<TreeSimulator>(),
+    NamedSimulator::of::<QuorumSimulator>(),
 ];
 
 /// Plays a part of redrt with faults, from a seed, and checks that all ends right.
@@ -93,13 +93,13 @@ struct Arguments {
 /// The list of simulators, for help.
 fn simulators() -> String {
     let width = ENTRIES.iter().map(|entry| entry.name.len()).max().unwrap_or(0);
-    let line = |Entry { name, about, .. }: &Entry| format!("  {name:width$}  {about}\n");
+    let line = |NamedSimulator { name, about, .. }: &NamedSimulator| format!("  {name:width$}  {about}\n");
     format!("Simulators:\n{}", ENTRIES.iter().map(line).collect::<String>())
 }
 
 impl Arguments {
     /// The simulator and the first seed. A number in place of a name is the earlier spelling.
-    fn entry(&self) -> Result<(&'static Entry, u64)> {
+    fn entry(&self) -> Result<(&'static NamedSimulator, u64)> {
         let (name, seed) = match (self.name.parse(), self.seed) {
             (Ok(seed), None) if self.library => (LibrarySimulator::NAME, seed),
             (Ok(seed), None) => (ProtocolSimulator::NAME, seed),

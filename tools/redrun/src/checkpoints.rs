@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use background_worker::{Bell, Worker};
 use checkpoint_files::remote::{self, Access};
 use checkpoint_files::undo;
-use checkpoint_store::{Kept, Level, Manifest, Store, objects, place};
+use checkpoint_store::{Level, Manifest, Store, StoredCheckpoint, objects, place};
 use file_undo::SharedLog;
 use job_coordinator::{
     CheckpointEvent, CheckpointSettings, Contents, Cut, Input, Opened, OrderNumber, ReturnTimes, ShownTexts,
@@ -152,7 +152,7 @@ impl CheckpointWork {
     /// from it. `has_input`: true if standard input from this byte on can be given again.
     pub fn settings(
         &self,
-        from: Option<&Kept>,
+        from: Option<&StoredCheckpoint>,
         count: u32,
         has_input: impl Fn(u64) -> bool,
     ) -> CheckpointWatchSettings {
@@ -522,7 +522,7 @@ impl CheckpointWork {
     }
 
     /// Manifests of the checkpoints that this one is built on.
-    fn below(&self, kept: &Kept) -> Result<Vec<Manifest>> {
+    fn below(&self, kept: &StoredCheckpoint) -> Result<Vec<Manifest>> {
         kept.manifest.chain.iter().map(|link| Ok(self.store.open(*link)?.manifest)).collect()
     }
 }
@@ -630,7 +630,7 @@ pub(super) fn missing_here(run: &Run<'_>) -> Option<String> {
 }
 
 /// For each live replica of a rank: position and output of the image that it starts from.
-pub(super) fn restored(kept: &Kept, view: &View, rank: VirtualRank) -> (VirtualRank, Vec<Restored>) {
+pub(super) fn restored(kept: &StoredCheckpoint, view: &View, rank: VirtualRank) -> (VirtualRank, Vec<Restored>) {
     let source = kept.manifest.image(rank);
     let of_source = |replica: ReplicaId| Restored {
         index: replica.index,

@@ -14,7 +14,7 @@ use super::contents::files_of;
 use super::{CheckpointEvent, CheckpointSettings, Effect, Seen, StoreAnswer};
 use crate::mutation::{self, Mutation};
 use checkpoint_store::names::Name;
-use checkpoint_store::{Kept, Manifest, archived_manifest, place};
+use checkpoint_store::{Manifest, StoredCheckpoint, archived_manifest, place};
 use redrt_wire::checkpoint::{Generation, PartOrder, PartStep};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::object::Stored;
@@ -70,16 +70,16 @@ pub(super) struct Archive {
     due: Duration,
     stage: Stage,
     /// The newest that is there, as it is loaded from there.
-    newest: Option<Box<Kept>>,
+    newest: Option<Box<StoredCheckpoint>>,
 }
 
 impl Archive {
     /// An archive that gets a checkpoint at this interval. `newest`: the one that is there.
-    pub fn new(interval: Duration, newest: Option<Box<Kept>>) -> Self {
+    pub fn new(interval: Duration, newest: Option<Box<StoredCheckpoint>>) -> Self {
         Self { interval, due: interval, stage: Stage::Resting, newest }
     }
 
-    pub fn newest(&self) -> Option<&Kept> {
+    pub fn newest(&self) -> Option<&StoredCheckpoint> {
         self.newest.as_deref()
     }
 
@@ -111,7 +111,7 @@ impl Archive {
     /// for that.
     pub fn kept(
         &mut self,
-        kept: &Kept,
+        kept: &StoredCheckpoint,
         (settings, sealed_access): (&CheckpointSettings, &[u8]),
         seen: Seen<'_>,
         out: &mut VecDeque<Effect>,

@@ -35,7 +35,7 @@ pub use settings::CheckpointSettings;
 use super::hosts::Hosts;
 use super::mutation::{self, Mutation};
 use archiving::{Archive, Next};
-use checkpoint_store::{Kept, Level, Manifest, place};
+use checkpoint_store::{Level, Manifest, StoredCheckpoint, place};
 use copying::Copying;
 use orders::Orders;
 use progress::Images;
@@ -71,7 +71,7 @@ pub(super) enum Effect {
     /// For the user.
     Note(CheckpointEvent),
     /// For a return: an older checkpoint was looked for, with the reasons why newer ones are not usable.
-    Found(Option<Box<Kept>>, Vec<String>),
+    Found(Option<Box<StoredCheckpoint>>, Vec<String>),
 }
 
 /// News of a checkpoint for the user and the audit log.
@@ -178,7 +178,7 @@ pub(super) struct Checkpoints {
     /// None where no checkpoints are taken.
     settings: Option<CheckpointSettings>,
     /// The newest that is kept: of this life, or the one that this life began from.
-    newest: Option<Box<Kept>>,
+    newest: Option<Box<StoredCheckpoint>>,
     attempt: Option<Attempt>,
     /// None where only one store is used.
     archive: Option<Archive>,
@@ -198,7 +198,7 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     /// Checkpoints of a job that begins from this one.
-    pub fn new(settings: Option<CheckpointSettings>, from: Option<Box<Kept>>) -> Self {
+    pub fn new(settings: Option<CheckpointSettings>, from: Option<Box<StoredCheckpoint>>) -> Self {
         let interval = settings.as_ref().and_then(|settings| settings.archive_interval);
         let archived = from.clone().filter(|from| from.manifest.level == Level::Object);
         Self {
@@ -215,12 +215,12 @@ impl Checkpoints {
         }
     }
 
-    pub fn newest(&self) -> Option<&Kept> {
+    pub fn newest(&self) -> Option<&StoredCheckpoint> {
         self.newest.as_deref()
     }
 
     /// The newest that the archive has, as it is loaded from there.
-    pub fn archived(&self) -> Option<&Kept> {
+    pub fn archived(&self) -> Option<&StoredCheckpoint> {
         self.archive.as_ref().and_then(Archive::newest)
     }
 
@@ -397,7 +397,7 @@ impl Checkpoints {
     }
 
     /// Begins another life from this checkpoint.
-    pub fn begin_life(&mut self, from: Option<Box<Kept>>) {
+    pub fn begin_life(&mut self, from: Option<Box<StoredCheckpoint>>) {
         if let Some(archive) = &mut self.archive {
             archive.begin_life(from.as_ref().map(|from| from.manifest.generation));
         }
@@ -471,7 +471,7 @@ impl Checkpoints {
     }
 
     /// The store has a checkpoint, perhaps one that was given up while the store did not answer.
-    fn kept(&mut self, kept: Box<Kept>, seen: Seen<'_>) {
+    fn kept(&mut self, kept: Box<StoredCheckpoint>, seen: Seen<'_>) {
         let generation = kept.manifest.generation;
         let is_awaited = self.attempt.take_if(|attempt| attempt.generation == generation).is_some();
         let access = self.sealed_access.as_deref().unwrap_or_default();

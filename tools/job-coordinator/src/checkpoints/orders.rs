@@ -8,7 +8,7 @@
 
 use super::contents::Contents;
 use crate::mutation::{self, Mutation};
-use checkpoint_store::{Kept, Manifest};
+use checkpoint_store::{Manifest, StoredCheckpoint};
 use redrt_wire::checkpoint::Generation;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -67,17 +67,17 @@ pub enum StoreAnswer {
     /// There is a place for the images.
     Opened(Box<Opened>),
     /// The checkpoint is kept.
-    Kept(Box<Kept>),
+    Kept(Box<StoredCheckpoint>),
     /// The archive has the checkpoint, which is loaded from there like this.
-    Archived(Box<Kept>),
+    Archived(Box<StoredCheckpoint>),
     /// The order to open, to commit or to archive failed, for this reason. The checkpoint is not kept, or not there.
     Failed(String),
     /// All earlier orders for the checkpoint are done. With it if it had been kept before.
-    Dropped(Option<Box<Kept>>),
+    Dropped(Option<Box<StoredCheckpoint>>),
     /// The checkpoint that was looked for.
     Found {
         /// None if there is none.
-        kept: Option<Box<Kept>>,
+        kept: Option<Box<StoredCheckpoint>>,
         /// The reasons why newer ones are not usable.
         passed_over: Vec<String>,
     },

@@ -69,7 +69,7 @@ struct Job {
     /// Hosts whose daemons were dismissed.
     dismissed: BTreeSet<u32>,
     /// The checkpoint that this life goes on from.
-    from: Option<Box<checkpoint_store::Kept>>,
+    from: Option<Box<checkpoint_store::StoredCheckpoint>>,
     /// The clones of which the source and the destination are known.
     clones: BTreeMap<u64, (ReplicaId, ReplicaId, u32)>,
     asker_count: u64,

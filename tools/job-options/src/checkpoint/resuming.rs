@@ -5,7 +5,7 @@ use super::super::arguments::Arguments;
 use super::super::{Job, assemble_with, hosts};
 use super::{Checkpoint, check_level, checkpoint, named_place, on_hosts};
 use checkpoint_files::remote;
-use checkpoint_store::{Homeless, Kept, Level, Manifest, Store};
+use checkpoint_store::{Homeless, Level, Manifest, Store, StoredCheckpoint};
 use command_line::UsageError;
 use coordinator_records::ledger;
 use placement::homes;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A checkpoint to resume from; why a newer one cannot be used; the lock of the job.
-type Found = (Kept, Option<String>, Option<File>);
+type Found = (StoredCheckpoint, Option<String>, Option<File>);
 
 /// Reason why a job cannot be resumed as requested.
 #[derive(Debug, thiserror::Error)]
@@ -320,12 +320,12 @@ fn remote_store(jobs: &remote::Jobs, directory: &Path) -> Result<Store, ResumeEr
 }
 
 /// Directory that holds the checkpoints of all jobs, this one's included.
-fn parent_of(kept: &Kept) -> PathBuf {
+fn parent_of(kept: &StoredCheckpoint) -> PathBuf {
     kept.directory.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_owned()
 }
 
 /// The newest checkpoint that a job can resume from on these hosts, and the reason why a newer one cannot be used.
-fn newest_at(store: &Store, plan: &HostPlan) -> Result<(Kept, Option<String>), ResumeError> {
+fn newest_at(store: &Store, plan: &HostPlan) -> Result<(StoredCheckpoint, Option<String>), ResumeError> {
     let (mut bound, mut why) = (None, None);
     loop {
         let (kept, unfit) = match store.newest(bound) {

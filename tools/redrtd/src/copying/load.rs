@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use checkpoint_store::names;
 use cloner::destination::{Receiver, receive as receive_image, standard};
 use cloner::image::digests::Below;
-use cloner::image::frame::Kind;
+use cloner::image::frame::FrameContent;
 use cloner::image::state::Prologue;
 use cloner::image::stream::FrameReader;
 use cloner::launch::{self, Inside};
@@ -66,6 +66,6 @@ fn images_below(path: &Path, mut next: Option<Below>, key: Option<&Secret>) -> R
 }
 
 fn prologue(reader: &mut FrameReader<impl Read>) -> io::Result<Prologue> {
-    let header = reader.expect(Kind::Prologue)?;
+    let header = reader.expect(FrameContent::Prologue)?;
     reader.record(&header)
 }

@@ -8,7 +8,7 @@ use super::{Daemon, Reply};
 use anyhow::{Context, Result, ensure};
 use checkpoint_store::memory_budget::MemoryBudget;
 use checkpoint_store::place;
-use cloner::image::frame::{Encoding, Header, Kind, PAGES_BYTES_MAX};
+use cloner::image::frame::{Encoding, FrameContent, Header, PAGES_BYTES_MAX};
 use cloner::image::stream::{FrameReader, FrameWriter};
 use cloner::net::{self, Greeting};
 use control_network::door::Door;
@@ -62,12 +62,12 @@ fn send(writer: &mut FrameWriter<impl Write>, directory: &Path, files: &[String]
             if count == 0 {
                 break;
             }
-            writer.send(&Header::new(Kind::Object, at, number as u64, &bytes[..count]), &bytes[..count])?;
+            writer.send(&Header::new(FrameContent::Object, at, number as u64, &bytes[..count]), &bytes[..count])?;
             at += count as u64;
         }
     }
     let digest = writer.digest();
-    writer.send_mark(Kind::Commit, (digest >> 64) as u64, digest as u64)?;
+    writer.send_mark(FrameContent::Commit, (digest >> 64) as u64, digest as u64)?;
     Ok(writer.flush()?)
 }
 
@@ -115,7 +115,7 @@ fn receive(input: impl Read, paths: &[PathBuf]) -> Result<u64> {
         let header = reader.header().context("Failed to receive a copy")?;
         let number = header.argument as usize;
         match header.kind {
-            Kind::Object if header.encoding == Encoding::Plain && number < files.len() => {
+            FrameContent::Object if header.encoding == Encoding::Plain && number < files.len() => {
                 let bytes = &mut bytes[..header.wire_len as usize];
                 reader.payload(&header, bytes).context("Failed to receive a copy")?;
                 let memory_budget = memory_budgets[number].take(bytes.len() as u64);
@@ -123,7 +123,7 @@ fn receive(input: impl Read, paths: &[PathBuf]) -> Result<u64> {
                 put.with_context(|| written(&paths[number]))?;
                 byte_count += bytes.len() as u64;
             }
-            Kind::Commit => {
+            FrameContent::Commit => {
                 reader.payload(&header, &mut [])?;
                 let sent = u128::from(header.address) << 64 | u128::from(header.argument);
                 ensure!(digest == sent, "the copy is not what was sent");

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use checkpoint_store::memory_budget::MemoryBudget;
 use checkpoint_store::pieces::{self, BLOCK_BYTES, Code, Header, PartFile, PieceSource, decode, encode, piece_path};
 use checkpoint_store::place;
-use cloner::image::frame::{Header as Frame, Kind, PAGES_BYTES_MAX};
+use cloner::image::frame::{FrameContent, Header as Frame, PAGES_BYTES_MAX};
 use cloner::image::stream::FrameWriter;
 use cloner::net::{self, Greeting, Stream};
 use control_network::door::{Door, Met, Opened};
@@ -66,7 +66,7 @@ struct Stretch {
 impl Stretch {
     fn send(&mut self, writer: &mut FrameWriter<impl Write>, number: usize) -> io::Result<()> {
         if !self.bytes.is_empty() {
-            let frame = Frame::new(Kind::Object, self.at, number as u64, &self.bytes);
+            let frame = Frame::new(FrameContent::Object, self.at, number as u64, &self.bytes);
             writer.send(&frame, &self.bytes).map_err(io::Error::other)?;
             self.at += self.bytes.len() as u64;
             self.bytes.clear();
@@ -176,7 +176,7 @@ fn end(mut writer: FrameWriter<impl Write>, mut stretches: Vec<Stretch>) -> io::
         stretch.send(&mut writer, number)?;
     }
     let digest = writer.digest();
-    writer.send_mark(Kind::Commit, (digest >> 64) as u64, digest as u64).map_err(io::Error::other)?;
+    writer.send_mark(FrameContent::Commit, (digest >> 64) as u64, digest as u64).map_err(io::Error::other)?;
     writer.flush().map_err(io::Error::other)
 }
 

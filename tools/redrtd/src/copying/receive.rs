@@ -4,7 +4,7 @@ use super::super::descriptors::{CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD};
 use super::{Daemon, Reply, hold};
 use anyhow::{Context, Result, ensure};
 use cloner::destination::{Receiver, receive as receive_image, standard};
-use cloner::image::frame::Kind;
+use cloner::image::frame::FrameContent;
 use cloner::image::state::Reply as Answer;
 use cloner::image::stream::FrameWriter;
 use cloner::launch::{self, Inside};
@@ -57,14 +57,14 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
         Ok(running) => running,
         Err(error) => {
             // The source itself may be gone.
-            let told = answers.send_record(Kind::Reply, &Answer::Failed(cloner::told_of(&error)));
+            let told = answers.send_record(FrameContent::Reply, &Answer::Failed(cloner::told_of(&error)));
             let _ = told.and_then(|()| answers.flush());
             first.shut_down();
             return Err(error).context("no copy");
         }
     };
     // If the source is gone, nothing changes here.
-    let told = answers.send_record(Kind::Reply, &Answer::Running { pid: running.pid });
+    let told = answers.send_record(FrameContent::Reply, &Answer::Running { pid: running.pid });
     let _ = told.and_then(|()| answers.flush());
     drop((answers, first));
     daemon.say(&Reply::Running { pid: running.pid as i32 })?;

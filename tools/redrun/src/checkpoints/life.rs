@@ -2,7 +2,7 @@
 
 use super::CheckpointWork;
 use anyhow::Result;
-use checkpoint_store::Kept;
+use checkpoint_store::StoredCheckpoint;
 use job_coordinator::{HostWait, LaunchSettings, Life, Settings};
 use job_options::{Fault, Job};
 use placement::plan::HostPlan;
@@ -54,7 +54,7 @@ pub(in super::super) fn life(
     job: &Job,
     since: Option<Duration>,
     view: View,
-    from: Option<Box<Kept>>,
+    from: Option<Box<StoredCheckpoint>>,
     checkpoints: Option<(&CheckpointWork, u32)>,
     has_input: impl Fn(u64) -> bool,
 ) -> Life {

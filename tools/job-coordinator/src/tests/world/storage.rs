@@ -4,7 +4,7 @@
 use super::Mistake;
 use crate::{Contents, OrderNumber, StoreAnswer, StoreOrder, StoreWork};
 use checkpoint_store::pieces::Code;
-use checkpoint_store::{Kept, Level, Manifest};
+use checkpoint_store::{Level, Manifest, StoredCheckpoint};
 use redrt_types::World;
 use redrt_wire::checkpoint::Generation;
 use redrt_wire::control::Options;
@@ -22,9 +22,9 @@ pub struct Storage {
     /// Places for images.
     places: BTreeSet<Generation>,
     /// Checkpoints that the store has kept.
-    kept: BTreeMap<Generation, Kept>,
+    kept: BTreeMap<Generation, StoredCheckpoint>,
     /// Checkpoints in the archive.
-    archived: BTreeMap<Generation, Kept>,
+    archived: BTreeMap<Generation, StoredCheckpoint>,
     /// Copies that are whole: checkpoint, host whose part it is, host that has the copy.
     copied: BTreeSet<(Generation, u32, u32)>,
     /// Parts in the object store.
@@ -38,7 +38,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    pub fn newest(&self) -> Option<&Kept> {
+    pub fn newest(&self) -> Option<&StoredCheckpoint> {
         self.kept.values().next_back()
     }
 
@@ -184,7 +184,7 @@ impl Storage {
                 StoreAnswer::Failed("the disk is full".into())
             }
             StoreWork::Archive(manifest) => {
-                let kept = Kept { directory: "job/line".into(), manifest: *manifest };
+                let kept = StoredCheckpoint { directory: "job/line".into(), manifest: *manifest };
                 self.archived.insert(kept.manifest.generation, kept.clone());
                 StoreAnswer::Archived(Box::new(kept))
             }
@@ -205,7 +205,7 @@ impl Storage {
             }
             StoreWork::Commit(contents) => {
                 let world = self.world.clone().expect("the job has begun");
-                let kept = Kept { directory: "job/line".into(), manifest: manifest(*contents, world) };
+                let kept = StoredCheckpoint { directory: "job/line".into(), manifest: manifest(*contents, world) };
                 // A checkpoint that is kept is not kept again.
                 let kept = self.kept.entry(kept.manifest.generation).or_insert(kept);
                 StoreAnswer::Kept(Box::new(kept.clone()))

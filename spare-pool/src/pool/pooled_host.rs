@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct PooledHost {
     pub spare: Spare,
     pub admission: Admission,
     pub health: Health,
@@ -33,7 +33,7 @@ pub(crate) struct Sight {
     pub asked_at: Option<Duration>,
 }
 
-impl Entry {
+impl PooledHost {
     pub(crate) fn new(record: HostRecord, health: Health, is_watched: bool, now: Duration) -> Self {
         Self {
             spare: record.spare,

@@ -71,17 +71,17 @@ impl KnownFile {
 }
 
 /// A name in a directory, identified independently of the directory's path.
-pub type Entry = (FileKey, Vec<u8>);
+pub type NameKey = (FileKey, Vec<u8>);
 
 /// All that a process has recorded since a cut.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Known {
+pub struct RecordedChanges {
     pub files: HashMap<FileKey, KnownFile>,
     /// Files created since the cut: undo does not put anything of them back.
     pub made: HashSet<FileKey>,
     /// Names whose first record exists. Cleared when a directory is removed or renamed: afterwards the same path may be
     /// in another directory.
-    pub names: HashSet<Entry>,
+    pub names: HashSet<NameKey>,
 }
 
 #[cfg(test)]
