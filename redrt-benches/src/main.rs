@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 /// report says so.
 #[derive(Parser, Debug)]
 #[command(name = "redrt-bench", version, max_term_width = 100)]
-struct Arguments {
+struct BenchArguments {
     /// Fewer and shorter runs: to see that everything works, not for figures
     #[arg(long)]
     quick: bool,
@@ -103,7 +103,7 @@ pub struct Effort {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = BenchArguments::parse();
     let runs = arguments.runs.unwrap_or(if arguments.quick { 1 } else { 5 }).max(1);
     let effort = Effort { runs, quick: arguments.quick };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the package is inside the workspace")?;
@@ -176,7 +176,7 @@ fn main() -> Result<()> {
 }
 
 /// Reports a part with a page of its own: its text stands between marks of this name in `comparing.md`.
-fn report_apart(arguments: &Arguments, mark: &str, text: &str, figures: &serde_json::Value) -> Result<()> {
+fn report_apart(arguments: &BenchArguments, mark: &str, text: &str, figures: &serde_json::Value) -> Result<()> {
     print!("{text}");
     if let Some(directory) = &arguments.markdown {
         let path = directory.join("comparing.md");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Injects faults in all places where a bit can flip, and prints the fate of each.
 #[derive(Parser)]
-struct Arguments {
+struct InjectionArguments {
     /// Number of faults.
     #[arg(long, default_value_t = 1200)]
     faults: usize,
@@ -63,7 +63,7 @@ fn program(name: &str) -> Result<Program, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = InjectionArguments::parse();
     let limit = Duration::from_secs_f64(arguments.limit);
     let given = arguments.places;
     let campaign = Campaign {

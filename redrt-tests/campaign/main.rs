@@ -3,14 +3,14 @@
 
 use clap::{Parser, ValueEnum};
 use redrt_tests::Program;
-use redrt_tests::campaign::{Kind, Plan};
+use redrt_tests::campaign::{FaultKind, Plan};
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Runs the test programs with a fault in every replica in turn, at moments drawn from a seed.
 #[derive(Parser)]
-struct Arguments {
+struct CampaignArguments {
     /// The faults to inject.
     campaign: Campaign,
 
@@ -69,12 +69,12 @@ fn program(name: &str) -> Result<Program, String> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = CampaignArguments::parse();
     let kinds = match arguments.campaign {
-        Campaign::Kill => vec![Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill],
-        Campaign::Flip => vec![Kind::Flip, Kind::Wire],
-        Campaign::Reset => vec![Kind::Reset],
-        Campaign::Conformance => vec![Kind::Kill, Kind::KillAtTime],
+        Campaign::Kill => vec![FaultKind::Kill, FaultKind::Kill, FaultKind::KillAtTime, FaultKind::Kill],
+        Campaign::Flip => vec![FaultKind::Flip, FaultKind::Wire],
+        Campaign::Reset => vec![FaultKind::Reset],
+        Campaign::Conformance => vec![FaultKind::Kill, FaultKind::KillAtTime],
     };
     let is_reset = matches!(arguments.campaign, Campaign::Reset);
     let is_conformance = matches!(arguments.campaign, Campaign::Conformance);

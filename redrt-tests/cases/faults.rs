@@ -1,11 +1,11 @@
 //! The test programs with faults: a sample of the jobs of `scripts/kill-campaign.sh` and `scripts/flip-campaign.sh`,
 //! and losses that come together.
 
-use redrt_tests::campaign::{Kind, Plan};
+use redrt_tests::campaign::{FaultKind, Plan};
 use redrt_tests::{Job, Program, Random, breadth, compile_source};
 use std::time::Duration;
 
-fn plan(kinds: &[Kind], sample: usize) -> Plan {
+fn plan(kinds: &[FaultKind], sample: usize) -> Plan {
     Plan {
         kinds: kinds.to_vec(),
         programs: Program::ALL.to_vec(),
@@ -23,7 +23,9 @@ fn plan(kinds: &[Kind], sample: usize) -> Plan {
 
 #[test]
 fn a_killed_replica_changes_nothing() {
-    plan(&[Kind::Kill, Kind::Kill, Kind::KillAtTime, Kind::Kill], breadth(4, 80)).run(&|_, _| {}).assert_right();
+    plan(&[FaultKind::Kill, FaultKind::Kill, FaultKind::KillAtTime, FaultKind::Kill], breadth(4, 80))
+        .run(&|_, _| {})
+        .assert_right();
 }
 
 /// A part of `scripts/chaos-conformance.sh --spare`, drawn from the seed.
@@ -33,18 +35,19 @@ fn conformance_tests_survive_a_loss_while_a_copy_is_made() {
     let first = Random::from_environment().draw() as usize % part;
     let programs = Program::CONFORMANCE.into_iter().skip(first).step_by(part).collect();
     let options = ["--spares", "1"].map(String::from).to_vec();
-    let plan = Plan { programs, options, degrees: vec![2], transports: vec!["shm".into()], ..plan(&[Kind::Kill], 5) };
+    let plan =
+        Plan { programs, options, degrees: vec![2], transports: vec!["shm".into()], ..plan(&[FaultKind::Kill], 5) };
     plan.run(&|_, _| {}).assert_right();
 }
 
 #[test]
 fn every_flip_is_reported_against_its_replica() {
-    plan(&[Kind::Flip, Kind::Wire], breadth(5, 60)).run(&|_, _| {}).assert_right();
+    plan(&[FaultKind::Flip, FaultKind::Wire], breadth(5, 60)).run(&|_, _| {}).assert_right();
 }
 
 #[test]
 fn a_reset_connection_costs_nobody() {
-    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[Kind::Reset], breadth(3, 40)) };
+    let plan = Plan { transports: vec!["tcp".into()], ..plan(&[FaultKind::Reset], breadth(3, 40)) };
     plan.run(&|_, _| {}).assert_right();
     for options in [["--protocol", "all-to-all"], ["--verify", "deferred"]] {
         let options = options.into_iter().map(String::from).collect();
@@ -75,7 +78,7 @@ fn other_protocols_survive_kills_and_see_flips() {
     for options in options {
         let options: Vec<_> = options.into_iter().map(String::from).collect();
         let programs: Vec<_> = ["heat", "polling"].into_iter().filter_map(Program::named).collect();
-        for kinds in [[Kind::Kill, Kind::Kill], [Kind::Flip, Kind::Flip]] {
+        for kinds in [[FaultKind::Kill, FaultKind::Kill], [FaultKind::Flip, FaultKind::Flip]] {
             let plan = Plan { options: options.clone(), programs: programs.clone(), ..plan(&kinds, breadth(2, 16)) };
             plan.run(&|_, _| {}).assert_right();
         }

@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
 
 /// Loads four hosts and stops daemons and processes for moments until the time is over.
 #[derive(Parser)]
-struct Arguments {
+struct CalmArguments {
     /// Running time in seconds.
     #[arg(long, default_value_t = 600)]
     seconds: u64,
@@ -63,7 +63,7 @@ fn victim(lab: &Lab, random: &mut Random) -> Option<i32> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = CalmArguments::parse();
     let Some(lab) = lab(4) else { return ExitCode::SUCCESS };
     let mut random = Random::new(arguments.seed);
     let cores = available_parallelism().map_or(1, |count| count.get() as u32);

@@ -2,7 +2,7 @@
 //! their peers and consoles are killed and stopped. Each job gets up to three such blows. The next host is lost only
 //! when there are three coordinators again and no rank has lost its last replica.
 
-use super::{HOSTS, HOSTS_AND_SPARE, Known, LONG, Outcome, SHORT};
+use super::{HOSTS, HOSTS_AND_SPARE, LONG, Outcome, SHORT, UndisturbedRuns};
 use redrt_tests::quorum::{OWN, Quorum, coordinators_on, peers_on};
 use redrt_tests::{Job, Lab, Program, Random, Running};
 use std::fmt::Write as _;
@@ -77,7 +77,7 @@ pub struct Trial {
 
 impl Trial {
     /// Draws a job.
-    pub fn draw(random: &mut Random, known: &mut Known) -> Self {
+    pub fn draw(random: &mut Random, known: &mut UndisturbedRuns) -> Self {
         let saves = random.draw().is_multiple_of(5);
         // After a return programs that read back their files could read later writes; `cg` takes minutes.
         let is_apt = |program: &Program| {
@@ -101,7 +101,7 @@ impl Trial {
     }
 
     /// Draws other moments for the blows.
-    pub fn draw_moments(&mut self, random: &mut Random, known: &mut Known) {
+    pub fn draw_moments(&mut self, random: &mut Random, known: &mut UndisturbedRuns) {
         // The last blow may come after the end of the job.
         let millis = 2 * known.of(&self.program).1.as_millis() as u64;
         self.blows.iter_mut().for_each(|(_, after)| *after = Duration::from_millis(random.from_one_to(millis)));

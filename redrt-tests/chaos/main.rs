@@ -59,7 +59,7 @@ const LONG: Duration = Duration::from_secs(2);
 
 /// Runs random programs with random faults on four hosts until the time is over.
 #[derive(Parser)]
-struct Arguments {
+struct ChaosArguments {
     /// Running time in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -177,9 +177,9 @@ impl Fault {
 
 /// Output and running time of undisturbed programs, by name and arguments.
 #[derive(Default)]
-struct Known(HashMap<(&'static str, &'static [&'static str]), (String, Duration)>);
+struct UndisturbedRuns(HashMap<(&'static str, &'static [&'static str]), (String, Duration)>);
 
-impl Known {
+impl UndisturbedRuns {
     fn of(&mut self, program: &Program) -> &(String, Duration) {
         self.0.entry((program.name, program.arguments)).or_insert_with(|| {
             let job = Job::new(program.rank_count, &dress::binary(program)).arguments(program.arguments);
@@ -208,7 +208,7 @@ struct Trial {
 }
 
 impl Trial {
-    fn draw(random: &mut Random, known: &mut Known) -> Self {
+    fn draw(random: &mut Random, known: &mut UndisturbedRuns) -> Self {
         let fault = *random.one_of(&Fault::ALL);
         let has_spare = fault.is_request() || random.draw().is_multiple_of(4);
         // Copies take a moment. `cg` would take minutes where twelve processes on four hosts share a few processors.
@@ -460,7 +460,7 @@ enum Drawn {
 }
 
 impl Drawn {
-    fn draw(random: &mut Random, known: &mut Known, has_three_coordinators: bool) -> Self {
+    fn draw(random: &mut Random, known: &mut UndisturbedRuns, has_three_coordinators: bool) -> Self {
         match has_three_coordinators {
             true => Self::ThreeCoordinators(coordinators::Trial::draw(random, known)),
             false => Self::OneCoordinator(Trial::draw(random, known)),
@@ -482,7 +482,7 @@ impl Drawn {
     }
 
     /// Draws other moments for the same faults.
-    fn draw_moments(&mut self, random: &mut Random, known: &mut Known) {
+    fn draw_moments(&mut self, random: &mut Random, known: &mut UndisturbedRuns) {
         match self {
             Self::OneCoordinator(trial) => {
                 let millis = known.of(&trial.program).1.as_millis() as u64;
@@ -492,7 +492,7 @@ impl Drawn {
         }
     }
 
-    fn run(&self, random: &mut Random, hosts: &Lab, disks: &mut Disks, known: &mut Known) -> Outcome {
+    fn run(&self, random: &mut Random, hosts: &Lab, disks: &mut Disks, known: &mut UndisturbedRuns) -> Outcome {
         match self {
             Self::OneCoordinator(trial) => {
                 let expected = known.of(&trial.program).0.clone();
@@ -514,10 +514,10 @@ fn take_descriptors(id: i32) {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = ChaosArguments::parse();
     let mut disks = Disks::new();
     let Some(mut hosts) = lab(5) else { return ExitCode::SUCCESS };
-    let mut known = Known::default();
+    let mut known = UndisturbedRuns::default();
     let begin = Instant::now();
     let (mut failed, mut copies, mut counts) = (0, 0, HashMap::<String, u32>::new());
     for number in 0.. {

@@ -26,7 +26,7 @@ const PROGRAMS: [(&str, usize); 6] =
 
 /// Loses replicas and hosts of each program at two and three replicas, each time after redundancy is back.
 #[derive(Parser)]
-struct Arguments {
+struct SustainArguments {
     /// Seconds that each job is to run; a trial run finds the number of steps for that.
     #[arg(long, default_value_t = 300)]
     seconds: u64,
@@ -170,7 +170,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SustainArguments::parse();
     let is_wanted = |name: &str| arguments.programs.is_empty() || arguments.programs.iter().any(|one| one == name);
     let wanted = PROGRAMS.into_iter().filter(|(name, _)| is_wanted(name));
     let mut subjects: Vec<_> = wanted.map(|(name, steps_at)| Subject::compiled(name, steps_at)).collect();

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Faults that campaigns inject.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Kind {
+pub enum FaultKind {
     /// A replica is killed before one of its sends.
     Kill,
     /// A replica is killed at a time.
@@ -30,7 +30,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Kinds of faults, in turn.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<FaultKind>,
     /// Programs, each run at every degree and over every transport.
     pub programs: Vec<Program>,
     /// Degrees of replication.
@@ -102,7 +102,7 @@ struct Trial {
     program: Program,
     degree: u16,
     transport: String,
-    kind: Kind,
+    kind: FaultKind,
     rank: u64,
     replica: u16,
     fault: String,
@@ -116,7 +116,7 @@ pub struct Row {
     /// The program.
     pub program: &'static str,
     /// Kind of the injected fault.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// The degree.
     pub degree: u16,
     /// The transport.
@@ -208,14 +208,14 @@ impl Plan {
         let kind = self.kinds[moment as usize % self.kinds.len()];
         let send = random.from_one_to(known.sends[rank as usize]);
         let fault = match kind {
-            Kind::Kill => format!("kill:{rank}.{replica}@#{send}"),
-            Kind::KillAtTime => {
+            FaultKind::Kill => format!("kill:{rank}.{replica}@#{send}"),
+            FaultKind::KillAtTime => {
                 let millis = random.from_one_to(known.took.as_millis() as u64);
                 format!("kill:{rank}.{replica}@{:.3}s", millis as f64 / 1000.0)
             }
-            Kind::Flip => format!("flip:{rank}.{replica}@#{send}"),
-            Kind::Wire => format!("wire:{rank}.{replica}@#{send}"),
-            Kind::Reset => resets(program.rank_count, degree, (rank, replica), known, random),
+            FaultKind::Flip => format!("flip:{rank}.{replica}@#{send}"),
+            FaultKind::Wire => format!("wire:{rank}.{replica}@#{send}"),
+            FaultKind::Reset => resets(program.rank_count, degree, (rank, replica), known, random),
         };
         let deferred = self.options.iter().any(|option| option == "deferred");
         Trial { program, degree, transport: transport.to_owned(), kind, rank: rank.into(), replica, fault, deferred }
@@ -260,12 +260,12 @@ fn judge(trial: &Trial, ended: &Ended, out: &str) -> (Outcome, String) {
         return (Outcome::LeftBehind, ended.left.join(", "));
     }
     let injected = ended.number("injected") > 0;
-    if trial.kind == Kind::Reset && ended.summary["lost"].as_array().is_none_or(|lost| !lost.is_empty()) {
+    if trial.kind == FaultKind::Reset && ended.summary["lost"].as_array().is_none_or(|lost| !lost.is_empty()) {
         return bad(Outcome::Wrong, "a replica was lost");
     }
     let outcome = match trial.kind {
-        Kind::Flip if injected => judge_flip(trial, ended),
-        Kind::Wire if injected => judge_wire(trial, ended),
+        FaultKind::Flip if injected => judge_flip(trial, ended),
+        FaultKind::Wire if injected => judge_wire(trial, ended),
         _ if ["mismatches", "output_mismatches", "divergences"].iter().any(|name| ended.number(name) > 0) => {
             Err((Outcome::FalseReport, "a report without a flip".into()))
         }
@@ -275,7 +275,7 @@ fn judge(trial: &Trial, ended: &Ended, out: &str) -> (Outcome, String) {
         return wrong;
     }
     // At r = 2 the wrong replica cannot be named: the program goes on with the message it has.
-    let decidable = trial.kind != Kind::Flip || trial.degree > 2 || !injected;
+    let decidable = trial.kind != FaultKind::Flip || trial.degree > 2 || !injected;
     if decidable && ended.code != Some(0) {
         return (Outcome::Wrong, format!("exit code {:?}", ended.code));
     }

@@ -1,6 +1,6 @@
 //! Checkpoints on hosts, of which some go to an archive besides.
 
-use crate::levels::{Kept, checkpoint};
+use crate::levels::{CheckpointedJob, checkpoint};
 use redrt_tests::lab::lab;
 use redrt_tests::{Job, Running};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn take_past_the_archive(job: &Running) -> u64 {
 fn a_job_whose_hosts_lost_a_part_goes_back_to_the_archive() {
     for (level, lost) in [("local", &["h2"][..]), ("erasure:2+1", &["h2", "h3"])] {
         let Some(lab) = lab(3) else { return };
-        let kept = Kept::new(&lab);
+        let kept = CheckpointedJob::new(&lab);
         let archive = |interval: &str| format!("{interval},{}", lab.path("archive").display());
         let job = kept.start(level, "h1,h2,h3", &["--checkpoint-archive", &archive("2s")]);
         let generation = take_past_the_archive(&job);

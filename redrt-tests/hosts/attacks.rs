@@ -2,7 +2,7 @@
 //! has the outcome that each must have.
 
 use crate::nothing_left;
-use crate::pool::{Daemon, program, redctl, wait};
+use crate::pool::{ChildGuard, program, redctl, wait};
 use redrt_tests::lab::{address, lab};
 use redrt_tests::{Job, Lab, Running, compile};
 use std::io::{BufRead, BufReader};
@@ -170,7 +170,7 @@ fn daemons_of_no_job_serve_while_they_are_attacked() {
     let Some(lab) = lab(4) else { return };
     let spawn = |command: &mut std::process::Command| {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Daemon(command.spawn().expect("it can be run"))
+        ChildGuard(command.spawn().expect("it can be run"))
     };
     let mut pool = lab.on("h1");
     pool.arg(program("redspared")).args(["--listen", "7480", "--state"]).arg(lab.path("pool"));
@@ -192,7 +192,7 @@ fn daemons_of_no_job_serve_while_they_are_attacked() {
     let mut source = source.stdin(Stdio::null()).spawn().expect("redclone can be run");
     let mut said = String::new();
     BufReader::new(source.stderr.take().expect("it has a pipe")).read_line(&mut said).expect("it says something");
-    let _source = Daemon(source);
+    let _source = ChildGuard(source);
     let process = said.trim().strip_prefix("redclone: process ").unwrap_or_else(|| panic!("{said}"));
 
     let mut attacks = Vec::new();

@@ -13,13 +13,13 @@ use std::time::Duration;
 const IN_MEMORY: &str = "/dev/shm/kept";
 
 /// A job on three hosts, with a process on each, that keeps its checkpoints on the hosts.
-pub struct Kept<'a> {
+pub struct CheckpointedJob<'a> {
     lab: &'a Lab,
     pub store: PathBuf,
     stop: PathBuf,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> CheckpointedJob<'a> {
     pub fn new(lab: &'a Lab) -> Self {
         Self { lab, store: lab.path("store"), stop: lab.path("stop") }
     }
@@ -82,7 +82,7 @@ pub fn checkpoint(job: &Running) {
 #[test]
 fn a_partner_has_what_a_lost_host_had_again_and_again() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let key = lab.path("key");
     std::fs::write(&key, "5a".repeat(32)).expect("it can be written");
     std::fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("it is ours");
@@ -118,7 +118,7 @@ fn a_partner_has_what_a_lost_host_had_again_and_again() {
 #[test]
 fn what_a_lost_host_had_is_in_the_memory_of_its_partner() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
+    let kept = CheckpointedJob { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
     let job = kept.start("memory", "h1,h2,h3", &[]);
     checkpoint(&job);
     checkpoint(&job);
@@ -147,7 +147,7 @@ fn what_is_to_be_in_memory_is_not_kept_on_a_disk() {
 #[test]
 fn parts_on_other_hosts_are_verified_and_removed_there() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
+    let kept = CheckpointedJob { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
     let job = kept.start("memory", "h1,h2,h3", &[]);
     checkpoint(&job);
     checkpoint(&job);
@@ -183,7 +183,7 @@ fn parts_on_other_hosts_are_verified_and_removed_there() {
 #[test]
 fn without_copies_a_job_survives_the_loss_of_processes_alone() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("local", "h1,h2,h3", &[]);
     checkpoint(&job);
     job.redctl(&["kill", "1.0"]).unwrap_or_else(|why| panic!("{why}"));
@@ -274,7 +274,7 @@ fn undone(level: &str, hosts: &str, lost: &[&str], options: &[&str]) {
 #[test]
 fn a_partner_that_cannot_keep_its_copy_is_reported() {
     let Some(lab) = lab(4) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("partner", "h1,h2,h3,h4", &["--spares", "1"]);
     checkpoint(&job);
     // h4 keeps the copies of h3.
@@ -298,7 +298,7 @@ fn a_partner_that_cannot_keep_its_copy_is_reported() {
 #[test]
 fn a_torn_part_is_passed_over_and_the_older_checkpoint_stays() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("partner", "h1,h2,h3", &[]);
     checkpoint(&job);
     checkpoint(&job);
@@ -317,7 +317,7 @@ fn a_torn_part_is_passed_over_and_the_older_checkpoint_stays() {
 #[test]
 fn a_partner_has_a_whole_chain() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("partner", "h1,h2,h3", &[]);
     (0..3).for_each(|_| checkpoint(&job));
     let built_on = |number: u64| {
@@ -346,7 +346,7 @@ fn a_partner_has_a_whole_chain() {
 #[test]
 fn the_loss_of_a_partner_during_a_copy_takes_no_job_back() {
     let Some(lab) = lab(4) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("partner", "h1,h2,h3,h4", &["--spares", "1"]);
     checkpoint(&job);
     std::thread::scope(|scope| {
@@ -366,7 +366,7 @@ fn the_loss_of_a_partner_during_a_copy_takes_no_job_back() {
 #[test]
 fn what_a_lost_host_had_is_made_of_pieces_on_a_spare_host() {
     let Some(lab) = lab(5) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("erasure:2+2", "h1,h2,h3,h4,h5", &["--spares", "2"]);
     (0..2).for_each(|_| checkpoint(&job));
     let is_in_pieces = |host: u32| {
@@ -404,7 +404,7 @@ fn a_job_on_disks_of_hosts_is_resumed_from_any_host() {
 
 fn resume_on_another_host(level: &str, hosts: &str) {
     let Some(lab) = lab(4) else { return };
-    let kept = Kept { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
+    let kept = CheckpointedJob { lab: &lab, store: IN_MEMORY.into(), stop: lab.path("stop") };
     let job = kept.start(level, hosts, &["--spares", "1"]);
     (0..3).for_each(|_| checkpoint(&job));
     let run = |host: &str, words: &[&str]| {
@@ -439,7 +439,7 @@ fn resume_on_another_host(level: &str, hosts: &str) {
 #[test]
 fn a_checkpoint_in_pieces_says_what_it_survives() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("erasure:2+1", "h1,h2,h3", &[]);
     checkpoint(&job);
     kept.lose_disk(1);
@@ -463,7 +463,7 @@ fn a_checkpoint_in_pieces_says_what_it_survives() {
 #[test]
 fn a_job_is_resumed_only_on_hosts_that_have_all_its_parts() {
     let Some(lab) = lab(3) else { return };
-    let kept = Kept::new(&lab);
+    let kept = CheckpointedJob::new(&lab);
     let job = kept.start("partner", "h1,h2,h3", &[]);
     checkpoint(&job);
     job.signal(libc::SIGKILL);

@@ -2,7 +2,7 @@
 
 use crate::failovers::kill_coordinator;
 use crate::nothing_left;
-use crate::pool::{Daemon, hosts_of, program, redctl, wait};
+use crate::pool::{ChildGuard, hosts_of, program, redctl, wait};
 use redrt_tests::lab::{lab, slurm_lab};
 use redrt_tests::{Ended, Job, Lab, Random, Running, compile};
 use serde_json::Value;
@@ -92,18 +92,18 @@ fn a_host_that_is_added_takes_what_was_lost() {
 }
 
 /// `redspared` on h1, with these further options.
-fn begin_pool(lab: &Lab, options: &[&str]) -> Daemon {
+fn begin_pool(lab: &Lab, options: &[&str]) -> ChildGuard {
     let mut command = lab.on("h1");
     command.arg(program("redspared")).args(["--listen", "7480", "--watch-interval", "0.2", "--watch-timeout", "2"]);
     command.args(["--launcher-exec", &lab.ssh(), "--lease-time", "3", "--state"]).arg(lab.path("pool")).args(options);
-    let daemon = Daemon(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("redspared can be run"));
+    let daemon = ChildGuard(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("redspared can be run"));
     let secret = lab.path("pool.secret");
     wait("the daemon listens", || redctl(lab, "h1", "h1", &secret, &["status"]).map(drop));
     daemon
 }
 
 /// A pool on h1 that keeps these hosts, and has probed them.
-fn pool(lab: &Lab, hosts: &[&str], options: &[&str]) -> Daemon {
+fn pool(lab: &Lab, hosts: &[&str], options: &[&str]) -> ChildGuard {
     let daemon = begin_pool(lab, options);
     let words: Vec<_> = ["add"].into_iter().chain(hosts.iter().copied()).collect();
     redctl(lab, "h1", "h1", &lab.path("pool.admin"), &words).expect("they are hosts");
@@ -114,7 +114,7 @@ fn pool(lab: &Lab, hosts: &[&str], options: &[&str]) -> Daemon {
     daemon
 }
 
-fn end_pool(lab: &Lab, daemon: Daemon) {
+fn end_pool(lab: &Lab, daemon: ChildGuard) {
     for process in lab.processes("h1", "redspared") {
         // SAFETY: - the call takes any number; the process is one of the lab's.
         unsafe { libc::kill(process, libc::SIGKILL) };

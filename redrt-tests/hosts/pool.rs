@@ -46,9 +46,9 @@ fn are(found: &Result<String, String>, wanted: &[&str]) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{found:?} in {status}")) }
 }
 
-pub struct Daemon(pub Child);
+pub struct ChildGuard(pub Child);
 
-impl Drop for Daemon {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -62,7 +62,7 @@ fn spare_hosts_are_watched_by_ssh() {
     let mut command = lab.on("h1");
     command.arg(program("redspared")).args(["--listen", "7480", "--watch-interval", "0.2", "--watch-timeout", "2"]);
     command.args(["--launcher-exec", &lab.ssh(), "--state"]).arg(&state);
-    let daemon = Daemon(command.stderr(Stdio::null()).spawn().expect("redspared can be run"));
+    let daemon = ChildGuard(command.stderr(Stdio::null()).spawn().expect("redspared can be run"));
     wait("the daemon listens", || redctl(&lab, "h2", "h1", &secret, &["status"]).map(drop));
     // The key for leases does not add hosts, and no key sets the probe's command from afar.
     let refused = redctl(&lab, "h2", "h1", &secret, &["add", "h2:2"]).expect_err("this key is for jobs");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// Brings up hosts in namespaces of this machine and runs a shell on the first; they go down when the shell ends.
 #[derive(Parser)]
-struct Arguments {
+struct LabArguments {
     /// Number of hosts.
     #[arg(value_parser = clap::value_parser!(u32).range(1..=200))]
     host_count: u32,
@@ -21,7 +21,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = LabArguments::parse();
     let lab = if arguments.slurm { slurm_lab(arguments.host_count) } else { lab(arguments.host_count) };
     let Some(lab) = lab else { return ExitCode::FAILURE };
     let shell = vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into())];

@@ -16,7 +16,7 @@ const MORE: [(&str, &str, usize, usize); 8] = [
     ("job-coordinator", "Coordinator", 7, 96),
     ("quiesce", "Decisions", 2, 82),
     ("quiesce", "Simulation", 7, 82),
-    ("redrtd", "Daemon", 7, 77),
+    ("redrtd", "HostDaemon", 7, 77),
     ("redrun", "Fleet", 5, 73),
     ("redrt-window", "Window", 5, 71),
     ("quiesce", "Process", 4, 65),

@@ -63,6 +63,14 @@ fn identifier(text: &str) -> &str {
     text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or_default()
 }
 
+/// Keyword and name of the type that this line declares.
+fn declared(code: &str) -> Option<(&str, &str)> {
+    let (visibility, after) = code.split_once(' ')?;
+    let declaration = if visibility.starts_with("pub") { after } else { code };
+    let (keyword, rest) = declaration.split_once(' ')?;
+    ["struct", "enum", "trait", "type", "union"].contains(&keyword).then(|| (keyword, identifier(rest)))
+}
+
 /// Types, variants of enums and long options in a source.
 fn names(text: &str) -> Vec<&str> {
     let (mut found, mut variants_at) = (Vec::new(), None);
@@ -72,12 +80,9 @@ fn names(text: &str) -> Vec<&str> {
         if code.starts_with("//") {
             continue;
         }
-        let (visibility, after) = code.split_once(' ').unwrap_or_default();
-        let declaration = if visibility.starts_with("pub") { after } else { code };
-        let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
-        if let Some((kind, rest)) = kinds.iter().find_map(|kind| Some((kind, declaration.strip_prefix(kind)?))) {
-            found.push(identifier(rest));
-            if *kind == "enum " && !code.ends_with('}') {
+        if let Some((keyword, name)) = declared(code) {
+            found.push(name);
+            if keyword == "enum" && !code.ends_with('}') {
                 variants_at = Some(depth + 4);
             }
         } else if variants_at == Some(depth) && code.starts_with(char::is_uppercase) {
@@ -131,7 +136,23 @@ fn no_function_has_a_retired_verb() {
 }
 
 #[test]
+fn no_type_has_a_retired_name() {
+    let retired = retired("### Retired names of types");
+    assert!(retired.len() > 5, "{retired:?}");
+    let mut wrong = BTreeSet::new();
+    for path in sources() {
+        let text = std::fs::read_to_string(&path).expect("it is text");
+        let types = text.lines().filter_map(|line| declared(line.trim_start())).map(|(_, name)| name);
+        let types = types.filter(|name| retired.contains(*name));
+        wrong.extend(types.map(|name| format!("{}: {name}", path.display())));
+    }
+    assert!(wrong.is_empty(), "docs/glossary.md has better names for {wrong:#?}");
+}
+
+#[test]
 fn words_of_names_are_found() {
+    assert_eq!(declared("pub(super) type Kind<T> = Vec<T>;"), Some(("type", "Kind")));
+    assert_eq!(declared("// A type Kind."), None);
     assert_eq!(words("StatusLines"), ["statu", "line"]);
     assert_eq!(words("root-lease_time"), ["root", "lease", "time"]);
     let text = "pub(super) enum Order {\n    /// Root.\n    Lines(Vec<u8>),\n    Other { line: u64 },\n}\n\

@@ -16,7 +16,7 @@ const SECRET: &str = "c10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec10ec1
 
 /// Measure the cost of clones.
 #[derive(Parser)]
-struct Arguments {
+struct CloneBenchArguments {
     /// An installation of redrt
     #[arg(long, value_name = "DIRECTORY")]
     prefix: PathBuf,
@@ -52,7 +52,7 @@ impl Figures {
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+    let arguments = CloneBenchArguments::parse();
     let private = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
     let work = tempfile::Builder::new().permissions(private).tempdir()?;
     let ballast = work.path().join("ballast");
@@ -100,7 +100,13 @@ impl Drop for Owned {
     }
 }
 
-fn measure(arguments: &Arguments, work: &Path, ballast: &Path, size: u64, rate: u64) -> anyhow::Result<Figures> {
+fn measure(
+    arguments: &CloneBenchArguments,
+    work: &Path,
+    ballast: &Path,
+    size: u64,
+    rate: u64,
+) -> anyhow::Result<Figures> {
     let redclone = arguments.prefix.join("bin/redclone");
     let command = || {
         let mut command = Command::new(&redclone);

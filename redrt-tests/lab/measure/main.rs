@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Measures on hosts in namespaces of this machine and prints a table.
 #[derive(Parser)]
-struct Arguments {
+struct MeasureArguments {
     /// The measurement.
     what: What,
 
@@ -196,7 +196,7 @@ fn launch(count: usize, processes: &[u32]) -> Option<()> {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = MeasureArguments::parse();
     let done = match arguments.what {
         What::Launch => launch(arguments.count, &arguments.processes),
         What::Detect => detect(arguments.count),

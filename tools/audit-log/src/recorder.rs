@@ -20,7 +20,7 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 const STILL_TIME_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-struct Entry {
+struct PendingRecord {
     time: SystemTime,
     event: String,
     fields: Value,
@@ -38,7 +38,7 @@ enum News {
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
-    worker: Worker<Entry, News>,
+    worker: Worker<PendingRecord, News>,
     lost_count: u64,
     lost_in_all: u64,
     head: Option<Head>,
@@ -58,7 +58,7 @@ impl Recorder {
                 }
             }
         })?;
-        let serve = move |inbox: &Inbox<Entry, News>| {
+        let serve = move |inbox: &Inbox<PendingRecord, News>| {
             let mut set = SigSet::empty();
             set.add(Signal::SIGXFSZ);
             // A file size limit (`ulimit -f`) must fail writes, not kill the process.
@@ -116,7 +116,8 @@ impl Recorder {
 
     fn give(&mut self, event: &str, fields: &Value, byte_count: usize) {
         let lost_count = std::mem::take(&mut self.lost_count);
-        let entry = Entry { time: SystemTime::now(), event: event.to_owned(), fields: fields.clone(), lost_count };
+        let entry =
+            PendingRecord { time: SystemTime::now(), event: event.to_owned(), fields: fields.clone(), lost_count };
         self.worker.give(entry, byte_count);
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Messages about the outcome.
 #[derive(Default)]
-pub struct Told {
+pub struct UndoReport {
     /// Summary of the changes. `None` if there were none.
     pub done: Option<String>,
     /// Warnings for the user, each in one line.
@@ -22,7 +22,7 @@ pub struct Told {
 ///
 /// # Errors
 /// When a record is damaged. Files are unchanged then.
-pub fn put_back(checkpoint: &Path, generation: Generation, host: Option<u32>) -> Result<Told> {
+pub fn put_back(checkpoint: &Path, generation: Generation, host: Option<u32>) -> Result<UndoReport> {
     let place = UndoPlace::beside(checkpoint, generation, host.is_some());
     let log = Directory::at(place.directory);
     let cut = cut_of(checkpoint, host).and_then(|cut| check(&log).map(|()| cut));
@@ -36,11 +36,11 @@ pub fn put_back(checkpoint: &Path, generation: Generation, host: Option<u32>) ->
 ///
 /// # Errors
 /// As for [`put_back`].
-pub fn put_back_shared(shared: &SharedLog, checkpoint: &Manifest) -> Result<Told> {
+pub fn put_back_shared(shared: &SharedLog, checkpoint: &Manifest) -> Result<UndoReport> {
     let (log, generation) = (shared.directory(), checkpoint.generation);
     if log.path().is_dir() && !log.has_log() {
         // No host with processes sees the log.
-        return Ok(Told::default());
+        return Ok(UndoReport::default());
     }
     match check(&log).and_then(|()| log.go_back(generation.0, cut_in(&log, checkpoint)?)) {
         Ok(undone) => Ok(told(generation, &undone)),
@@ -53,7 +53,7 @@ pub fn put_back_shared(shared: &SharedLog, checkpoint: &Manifest) -> Result<Told
 ///
 /// # Errors
 /// As for [`put_back`].
-pub fn put_back_unsaved(checkpoint: &Path, generation: Generation) -> Result<Told> {
+pub fn put_back_unsaved(checkpoint: &Path, generation: Generation) -> Result<UndoReport> {
     let log = Directory::at(UndoPlace::beside(checkpoint, generation, true).directory);
     let begun = log.begun(generation.0).and_then(|cut| cut.map(|cut| check(&log).map(|()| cut)).transpose());
     match begun.and_then(|cut| cut.map(|cut| log.go_back(generation.0, cut)).transpose()) {
@@ -99,10 +99,10 @@ fn check(log: &Directory) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-fn not_put_back(log: &Directory, generation: Generation, error: io::Error) -> Result<Told> {
+fn not_put_back(log: &Directory, generation: Generation, error: io::Error) -> Result<UndoReport> {
     if error.kind() != io::ErrorKind::InvalidData {
         let wrong = format!("files are left as they are, not as at checkpoint {generation}: {error}");
-        return Ok(Told { done: None, wrong: vec![wrong] });
+        return Ok(UndoReport { done: None, wrong: vec![wrong] });
     }
     let directory = log.path().display();
     Err(error).with_context(|| {
@@ -129,7 +129,7 @@ fn cut_of(checkpoint: &Path, host: Option<u32>) -> io::Result<Cut> {
     Cut::read(&path).map_err(|error| if error.kind() == io::ErrorKind::NotFound { missing() } else { error })
 }
 
-fn told(generation: Generation, undone: &Undone) -> Told {
+fn told(generation: Generation, undone: &Undone) -> UndoReport {
     let Undone { count, failures, is_incomplete, is_disturbed } = undone;
     let done = (*count > 0).then(|| {
         let changes = if *count == 1 { "1 change was" } else { &format!("{count} changes were") };
@@ -150,7 +150,7 @@ fn told(generation: Generation, undone: &Undone) -> Told {
         let others = if more == 0 { String::new() } else { format!(" ({more} others could not either)") };
         wrong.push(format!("{path} could not be put back as it was at checkpoint {generation}: {error}{others}"));
     }
-    Told { done: done.filter(|_| wrong.is_empty()), wrong }
+    UndoReport { done: done.filter(|_| wrong.is_empty()), wrong }
 }
 
 /// Removes records older than the oldest checkpoint, which is in this directory.

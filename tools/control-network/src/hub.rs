@@ -50,7 +50,7 @@ pub enum Event {
     Closed(LinkId),
 }
 
-struct Entry {
+struct HubConnection {
     link: Link<TcpStream>,
     local: IpAddr,
     watched_for_writing: bool,
@@ -61,7 +61,7 @@ pub struct Hub {
     secret: Secret,
     door: Door,
     epoll: Epoll,
-    entries: HashMap<LinkId, Entry>,
+    entries: HashMap<LinkId, HubConnection>,
     next: u64,
 }
 
@@ -116,7 +116,8 @@ impl Hub {
         let id = LinkId(self.next);
         self.next += 1;
         self.epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, id.0))?;
-        self.entries.insert(id, Entry { link: Link::new(stream, Some(cipher)), local, watched_for_writing: false });
+        self.entries
+            .insert(id, HubConnection { link: Link::new(stream, Some(cipher)), local, watched_for_writing: false });
         Ok(id)
     }
 

@@ -14,7 +14,7 @@ pub struct Message {
     term: u64,
     log_term: u64,
     index: u64,
-    entries: Vec<Entry>,
+    entries: Vec<LogEntry>,
     commit: u64,
     commit_term: u64,
     snapshot: Option<Box<Snapshot>>,
@@ -26,7 +26,7 @@ pub struct Message {
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-struct Entry {
+struct LogEntry {
     kind: i32,
     term: u64,
     index: u64,
@@ -63,7 +63,7 @@ impl From<eraftpb::Message> for Message {
                 auto_leave: conf.auto_leave,
             })
         });
-        let entries = message.entries.iter().map(|entry| Entry {
+        let entries = message.entries.iter().map(|entry| LogEntry {
             kind: entry.entry_type as i32,
             term: entry.term,
             index: entry.index,

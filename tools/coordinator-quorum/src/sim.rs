@@ -33,7 +33,7 @@ struct Coordinator {
 }
 
 /// A daemon of the job.
-struct Daemon {
+struct FollowingDaemon {
     knows: Coordinators,
     /// Notices under way, with their times of arrival.
     mail: VecDeque<(u64, Coordinators)>,
@@ -74,7 +74,7 @@ struct World {
     leaders: BTreeMap<u64, Id>,
     /// Peer of the last coordinator that began.
     coordinator_id: Option<Id>,
-    daemons: Vec<Daemon>,
+    daemons: Vec<FollowingDaemon>,
     coordinators: u64,
     voters: usize,
     wrong: Option<String>,
@@ -104,7 +104,7 @@ impl World {
             leaders: BTreeMap::new(),
             coordinator_id: None,
             daemons: (0..4)
-                .map(|_| Daemon { knows: Coordinators::One, mail: VecDeque::new(), lost_at: None })
+                .map(|_| FollowingDaemon { knows: Coordinators::One, mail: VecDeque::new(), lost_at: None })
                 .collect(),
             coordinators: 0,
             voters,
@@ -157,7 +157,7 @@ impl World {
                 daemon.knows = coordinators;
             }
         }
-        let is_there = |daemon: &&Daemon| daemon.lost_at.is_none_or(|at| now < at + DETECTION);
+        let is_there = |daemon: &&FollowingDaemon| daemon.lost_at.is_none_or(|at| now < at + DETECTION);
         while let Some(step) = coordinator.notice.poll(peer.deciding().len(), peer.places().len(), || {
             self.daemons.iter().filter(is_there).all(|daemon| daemon.mail.is_empty())
         }) {
@@ -268,7 +268,7 @@ impl World {
         (*coordinator, *is_coordinator_due) =
             (Some(Coordinator { term, at, begun, proposed: Vec::new(), kept: 0, notice }), false);
         let is_elsewhere = self.coordinator_id.replace(id).is_some_and(|before| before != id);
-        let is_gone = |daemon: &Daemon| daemon.lost_at.is_none() && daemon.knows == Coordinators::One;
+        let is_gone = |daemon: &FollowingDaemon| daemon.lost_at.is_none() && daemon.knows == Coordinators::One;
         if is_elsewhere && is_last && self.daemons.iter().any(is_gone) {
             self.wrong.get_or_insert(format!("a daemon has left before the coordinator of term {term} has begun"));
         }

@@ -24,7 +24,7 @@ enum Uplink {
     Dialling(u32),
 }
 
-struct Daemon {
+struct RingDaemon {
     observer: Observer,
     ring: Vec<u32>,
     uplink: Uplink,
@@ -61,7 +61,7 @@ struct Network {
     under_way: Vec<(u32, Message)>,
     /// Pairs of connected neighbours, the lower first, with the tick from which they are connected.
     connections: BTreeMap<(u32, u32), u32>,
-    daemons: Vec<Daemon>,
+    daemons: Vec<RingDaemon>,
     coordinator: Observer,
     arbiter: Arbiter,
     dead: Vec<u32>,
@@ -80,7 +80,15 @@ impl Network {
         let ring: Vec<_> = (0..count).collect();
         let daemon = |_| {
             let (observer, uplink) = (Observer::new(true), Uplink::Tree);
-            Daemon { observer, ring: ring.clone(), uplink, alive: true, reachable: true, stopped_for: 0, left: false }
+            RingDaemon {
+                observer,
+                ring: ring.clone(),
+                uplink,
+                alive: true,
+                reachable: true,
+                stopped_for: 0,
+                left: false,
+            }
         };
         let mut arbiter = Arbiter::new(ring.clone());
         for host in 0..count {
@@ -114,7 +122,7 @@ impl Network {
         self.trace.say(|| format!("{:>5}  {}", self.now, what()));
     }
 
-    fn daemon(&mut self, host: u32) -> &mut Daemon {
+    fn daemon(&mut self, host: u32) -> &mut RingDaemon {
         &mut self.daemons[host as usize]
     }
 

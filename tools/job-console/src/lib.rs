@@ -9,7 +9,7 @@
 //! ```
 //! A console does not pass output on: the coordinator has the console's own descriptors and writes to them. So the
 //! results of `write` tell how much was shown, whatever becomes of the console, and nothing is shown twice or lost.
-//! Output without a console is kept (`tools/redrun/src/writer/kept.rs`).
+//! Output without a console is kept (`tools/redrun/src/writer/spooled_output.rs`).
 //!
 //! Both ends run on one host for one user: the socket is in a directory that only the user can enter, and the
 //! coordinator checks the user of each connection.

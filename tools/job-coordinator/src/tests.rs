@@ -94,12 +94,12 @@ fn a_coordinator_that_has_lost_an_input_is_not_the_same() {
     assert_ne!(replay(&mut coordinator, &recording, lost + 1..count), recording.outputs[lost + 1..]);
 }
 
-type Kind = (&'static str, fn(&Input) -> bool);
+type RecordKind = (&'static str, fn(&Input) -> bool);
 
 /// Shows that each record counts: a journal that lacks the first of its kind makes another coordinator.
 #[test]
 fn a_record_that_is_forgotten_makes_another_coordinator() {
-    let kinds: [Kind; 7] = [
+    let kinds: [RecordKind; 7] = [
         ("Opened", |input| matches!(input, Input::Store { answer: StoreAnswer::Opened(_), .. })),
         ("Kept", |input| matches!(input, Input::Store { answer: StoreAnswer::Kept(_), .. })),
         ("Part", |input| matches!(input, Input::Daemon { message: FromDaemon::Part { .. }, .. })),

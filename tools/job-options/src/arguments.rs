@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
     max_term_width = 100,
     args_override_self = true
 )]
-pub struct Arguments {
+pub struct JobArguments {
     /// Options of the first program.
     #[command(flatten)]
     pub local: LocalArguments,
@@ -615,7 +615,7 @@ pub enum OnOutputError {
 /// The command for `clap`, with the long version, for help, manual page and completions.
 #[must_use]
 pub fn command() -> clap::Command {
-    Arguments::command().long_version(installation::version_text())
+    JobArguments::command().long_version(installation::version_text())
 }
 
 /// True if the option belongs to each program of a command line, not to the whole job.
@@ -666,7 +666,7 @@ pub fn segments_of_file(path: &Path) -> Result<Vec<Vec<OsString>>, UsageError> {
 /// Contents of the first segment.
 pub enum Parsed {
     /// Options and a program.
-    Arguments(Box<Arguments>),
+    Arguments(Box<JobArguments>),
     /// Help or version, to be printed.
     Text(Vec<u8>),
 }
@@ -684,7 +684,7 @@ pub fn parse_first(segment: Vec<OsString>) -> Result<Parsed, UsageError> {
         }
         Err(error) => return Err(one_line(&error)),
     };
-    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| one_line(&error))?;
+    let arguments = JobArguments::from_arg_matches(&matches).map_err(|error| one_line(&error))?;
     check_alone(&arguments, &matches)?;
     Ok(Parsed::Arguments(Box::new(arguments)))
 }
@@ -696,7 +696,7 @@ fn job_number(text: &str) -> Result<u64, std::num::ParseIntError> {
 
 /// Refuses other options beside `--attach` and `-configfile`: a running job has its options, and the file has all
 /// others.
-fn check_alone(arguments: &Arguments, matches: &clap::ArgMatches) -> Result<(), UsageError> {
+fn check_alone(arguments: &JobArguments, matches: &clap::ArgMatches) -> Result<(), UsageError> {
     let (own, why) = match (arguments.attach, &arguments.configfile) {
         (true, _) => ("attach", "the job runs already"),
         (false, Some(_)) => ("configfile", "options and programs are in the file"),
@@ -835,7 +835,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn of(arguments: &Arguments, locals: &[LocalArguments], hosts: &HostPlan) -> Result<Self, UsageError> {
+    pub fn of(arguments: &JobArguments, locals: &[LocalArguments], hosts: &HostPlan) -> Result<Self, UsageError> {
         let mut application_of_rank = Vec::new();
         for (number, local) in locals.iter().enumerate() {
             let most = match &local.rank_count {

@@ -7,7 +7,7 @@ mod resuming;
 pub(super) use resuming::resumed;
 pub use resuming::{ResumeError, find_store};
 
-use super::arguments::{Arguments, CompressionChoice};
+use super::arguments::{CompressionChoice, JobArguments};
 use super::choices::LevelChoice;
 use super::site::{CHECKPOINT_DIRECTORY_USUAL, checkpoint_directory_of_environment};
 use super::times::{time, time_or};
@@ -61,7 +61,7 @@ pub struct Checkpoint {
 }
 
 /// Schedule and place of checkpoints. `None` if none are taken.
-pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
+pub(super) fn checkpoint(arguments: &JobArguments) -> Result<Option<Checkpoint>, UsageError> {
     let mtbf = arguments.mtbf.as_deref().map(|text| time("--mtbf", text)).transpose()?;
     let schedule = match arguments.checkpoint.as_deref() {
         None if arguments.resume.is_none() => return unsaved(arguments),
@@ -119,7 +119,7 @@ pub(super) fn checkpoint(arguments: &Arguments) -> Result<Option<Checkpoint>, Us
 }
 
 /// Directory or URL that the user has named, or the default.
-fn named_place(arguments: &Arguments) -> PathBuf {
+fn named_place(arguments: &JobArguments) -> PathBuf {
     arguments.checkpoint_directory.clone().unwrap_or_else(|| match arguments.checkpoint_level {
         Some(LevelChoice::Memory) => format!("{DIRECTORY_IN_MEMORY}-{}", nix::unistd::getuid()).into(),
         _ => checkpoint_directory_of_environment().unwrap_or_else(|| CHECKPOINT_DIRECTORY_USUAL.into()),
@@ -127,7 +127,7 @@ fn named_place(arguments: &Arguments) -> PathBuf {
 }
 
 /// Directory of the checkpoints, and the object store if one was named.
-fn place(arguments: &Arguments) -> Result<(PathBuf, Option<Access>), UsageError> {
+fn place(arguments: &JobArguments) -> Result<(PathBuf, Option<Access>), UsageError> {
     let named = named_place(arguments);
     // With an archive, a job may be resumed from there; its checkpoints are on hosts all the same.
     let resumed = arguments.resume.as_deref().filter(|_| arguments.checkpoint_archive.is_none());
@@ -153,7 +153,7 @@ fn place(arguments: &Arguments) -> Result<(PathBuf, Option<Access>), UsageError>
     }
 }
 
-fn scratch(arguments: &Arguments) -> PathBuf {
+fn scratch(arguments: &JobArguments) -> PathBuf {
     arguments.checkpoint_scratch.clone().unwrap_or_else(|| {
         let parent = std::env::var_os("TMPDIR").filter(|path| !path.is_empty());
         let parent = parent.map_or_else(|| SCRATCH_USUAL.into(), PathBuf::from);
@@ -162,7 +162,7 @@ fn scratch(arguments: &Arguments) -> PathBuf {
 }
 
 /// Refuses options of checkpoints for a job without any: they would suggest that it takes some.
-fn unsaved(arguments: &Arguments) -> Result<Option<Checkpoint>, UsageError> {
+fn unsaved(arguments: &JobArguments) -> Result<Option<Checkpoint>, UsageError> {
     let of_checkpoints = [
         ("--checkpoint-dir", arguments.checkpoint_directory.is_some()),
         ("--checkpoint-compression", arguments.checkpoint_compression != CompressionChoice::None),

@@ -4,7 +4,7 @@ mod allocation;
 mod file;
 mod rankfile;
 
-use super::arguments::Arguments;
+use super::arguments::JobArguments;
 use super::choices::{LauncherChoice, MapByArgument, MapByChoice};
 use super::inject::parse_seconds;
 use allocation::Allocation;
@@ -31,7 +31,7 @@ fn wrong(line: String) -> UsageError {
 }
 
 /// The named rankfile. `None` if none exists, or the job comes back.
-pub fn rankfile(arguments: &Arguments) -> Result<Option<Rankfile>, UsageError> {
+pub fn rankfile(arguments: &JobArguments) -> Result<Option<Rankfile>, UsageError> {
     let path = match (&arguments.rankfile, &arguments.map_by) {
         (Some(_), MapByArgument::Rankfile(_)) => {
             return Err(wrong("--rankfile and --map-by rankfile exclude each other".into()));
@@ -48,7 +48,7 @@ pub fn rankfile(arguments: &Arguments) -> Result<Option<Rankfile>, UsageError> {
 
 /// The hosts of the job. A job that comes back has them in its journal: files and variables that named them may be on
 /// another host.
-pub fn plan(arguments: &Arguments, rankfile: Option<&Rankfile>) -> Result<HostPlan, UsageError> {
+pub fn plan(arguments: &JobArguments, rankfile: Option<&Rankfile>) -> Result<HostPlan, UsageError> {
     if let Some(job) = arguments.come_back {
         let planned = ledger::planned(job).map_err(|error| wrong(format!("{error:#}")))?;
         let mut plan = planned.clone().with_hosts(planned.hosts);
@@ -123,7 +123,7 @@ fn loopback() -> Result<IpAddr, UsageError> {
     host_addresses::loopback().map_err(|error| wrong(error.to_string()))
 }
 
-fn binding(arguments: &Arguments) -> Result<Binding, UsageError> {
+fn binding(arguments: &JobArguments) -> Result<Binding, UsageError> {
     let to = BindTo::from(arguments.bind_to);
     let within = match arguments.map_by {
         MapByArgument::Choice(MapByChoice::Socket) => Within::Socket,
@@ -151,7 +151,7 @@ fn detect_timeout(text: &str) -> Result<Duration, UsageError> {
     Ok(timeout)
 }
 
-fn named_hosts(arguments: &Arguments) -> Result<Option<Vec<HostLine>>, UsageError> {
+fn named_hosts(arguments: &JobArguments) -> Result<Option<Vec<HostLine>>, UsageError> {
     match (&arguments.hosts, &arguments.hostfile) {
         (Some(_), Some(_)) => Err(wrong("-hosts and --hostfile exclude each other".into())),
         (Some(list), None) => file::parse_list(list).map(Some),
@@ -161,7 +161,7 @@ fn named_hosts(arguments: &Arguments) -> Result<Option<Vec<HostLine>>, UsageErro
 }
 
 /// The launcher: srun if there are groups of nodes.
-fn launcher(arguments: &Arguments, groups: Option<Vec<Vec<String>>>) -> Result<Launcher, UsageError> {
+fn launcher(arguments: &JobArguments, groups: Option<Vec<Vec<String>>>) -> Result<Launcher, UsageError> {
     let default = if groups.is_some() { "srun" } else { "ssh" };
     let command = arguments.launcher_exec.as_deref().unwrap_or(OsStr::new(default));
     let words = control_network::launchers::words(command);

@@ -1,6 +1,6 @@
 //! The time that a job's processes wait for its coordinator to come back, and the length of the coordinator's journal.
 
-use super::arguments::Arguments;
+use super::arguments::JobArguments;
 use super::times;
 use command_line::{UsageError, quantity};
 use coordinator_journal::file::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, JOURNAL_BYTES_USUAL};
@@ -13,7 +13,7 @@ pub const LEASE_USUAL: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 /// When a time was given, and this job's coordinator cannot come back.
-pub(super) fn coordinator_lease(arguments: &Arguments) -> Result<Duration, UsageError> {
+pub(super) fn coordinator_lease(arguments: &JobArguments) -> Result<Duration, UsageError> {
     let wanted = match arguments.coordinator_lease.as_deref() {
         None => None,
         Some("0") => return Ok(Duration::ZERO),
@@ -31,7 +31,7 @@ pub(super) fn coordinator_lease(arguments: &Arguments) -> Result<Duration, Usage
 /// # Errors
 /// When the number is not 1, 3 or 5, or the job's processes do not outlive its coordinator.
 pub(super) fn coordinators(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     coordinator_lease: Duration,
     host_count: usize,
 ) -> Result<u8, UsageError> {
@@ -55,7 +55,7 @@ pub(super) fn coordinators(
 ///
 /// # Errors
 /// When the length is not valid, or this job's coordinator cannot come back.
-pub(super) fn coordinator_journal_bytes(arguments: &Arguments) -> Result<u64, UsageError> {
+pub(super) fn coordinator_journal_bytes(arguments: &JobArguments) -> Result<u64, UsageError> {
     let Some(text) = arguments.coordinator_journal.as_deref() else { return Ok(JOURNAL_BYTES_USUAL) };
     if !arguments.detachable && !arguments.detach {
         return Err(no_such_coordinator("--coordinator-journal"));

@@ -23,7 +23,7 @@ mod spawned;
 mod times;
 
 pub use arguments::OnOutputError;
-pub use arguments::{Arguments, command};
+pub use arguments::{JobArguments, command};
 pub use hosts::parse_host;
 pub use inject::{Fault, FaultError};
 pub use site::{Defaults, checkpoint_directory};
@@ -199,7 +199,7 @@ pub enum Request {
     /// Run a job.
     Run(Box<Job>),
     /// Run a spawned job, whose programs come from the spawning one.
-    RunSpawned(Box<Arguments>),
+    RunSpawned(Box<JobArguments>),
     /// Be the terminal of a running job.
     Attach {
         /// Beginning of the job's number. `None`: the only job.
@@ -296,13 +296,13 @@ fn make_directory(option: &str, path: Option<&Path>) -> Result<(), UsageError> {
     std::fs::create_dir_all(path).map_err(|error| UsageError(format!("{option} {}: {error}", path.display())))
 }
 
-fn assemble(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Job, UsageError> {
+fn assemble(arguments: &JobArguments, locals: &[LocalArguments]) -> Result<Job, UsageError> {
     assemble_with(arguments, locals, None)
 }
 
 /// A job of these programs, or one that continues from a checkpoint with these replicas.
 fn assemble_with(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     locals: &[LocalArguments],
     line: Option<(&Manifest, View)>,
 ) -> Result<Job, UsageError> {
@@ -477,12 +477,12 @@ fn assemble_with(
         chosen: Vec::new(),
         learned_in: None,
         terminal: match arguments {
-            Arguments { coordinator: true, come_back, quorum_socket, quorum_term, .. } => Terminal::Coordinator {
+            JobArguments { coordinator: true, come_back, quorum_socket, quorum_term, .. } => Terminal::Coordinator {
                 comes_back: *come_back,
                 quorum: quorum_socket.map(|socket| (socket, *quorum_term)),
             },
-            Arguments { detach: false, detachable: false, .. } => Terminal::Own,
-            Arguments { detach, .. } => Terminal::Detachable { leaves: *detach },
+            JobArguments { detach: false, detachable: false, .. } => Terminal::Own,
+            JobArguments { detach, .. } => Terminal::Detachable { leaves: *detach },
         },
         origin: None,
     })
@@ -499,7 +499,7 @@ fn ignored(locals: &[LocalArguments]) -> Option<String> {
 }
 
 /// Value of `-r`; two for a determinism check.
-fn degree(arguments: &Arguments) -> Result<Option<&str>, UsageError> {
+fn degree(arguments: &JobArguments) -> Result<Option<&str>, UsageError> {
     match (arguments.check_determinism, arguments.degree.as_deref()) {
         (false, degree) => Ok(degree),
         (true, None | Some("2")) => Ok(Some("2")),
@@ -510,7 +510,7 @@ fn degree(arguments: &Arguments) -> Result<Option<&str>, UsageError> {
 }
 
 /// Interval of renewing the copies that arbitrate. `None` without them.
-fn arbitration_interval(arguments: &Arguments, launched: &World) -> Result<Option<Duration>, UsageError> {
+fn arbitration_interval(arguments: &JobArguments, launched: &World) -> Result<Option<Duration>, UsageError> {
     let Some(text) = &arguments.arbitrate else { return Ok(None) };
     let wrong = |why: String| UsageError(format!("--arbitrate: {why}"));
     let interval = inject::parse_seconds(text).map_err(|error| wrong(error.to_string()))?;
@@ -548,7 +548,7 @@ fn places(
     Ok(World::new(Vec::from(launched.clone()).into_iter().map(most).collect()))
 }
 
-fn pool(arguments: &Arguments) -> Result<Option<Pool>, UsageError> {
+fn pool(arguments: &JobArguments) -> Result<Option<Pool>, UsageError> {
     let Some(text) = &arguments.pool else { return Ok(None) };
     let wrong = |error: anyhow::Error| UsageError(format!("--pool {text}: {error:#}"));
     let address = access::resolve(text).map_err(wrong)?;

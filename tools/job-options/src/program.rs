@@ -1,6 +1,6 @@
 //! The program of a command line: its path, environment and directory.
 
-use super::arguments::{AbiChoice, Arguments, LocalArguments};
+use super::arguments::{AbiChoice, JobArguments, LocalArguments};
 use checkpoint_files::remote::CREDENTIALS;
 use clap::ValueEnum;
 use command_line::UsageError;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// Checks and completes the program of one segment.
 pub fn application(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     local: &LocalArguments,
     hides_credentials: bool,
 ) -> Result<Application, UsageError> {
@@ -72,7 +72,7 @@ fn check_architecture(wanted: Option<&str>) -> Result<(), UsageError> {
 }
 
 /// The ABI that a program needs. An ABI that redrt lacks is refused.
-fn abi(arguments: &Arguments, program: &Path, environment: &[(OsString, OsString)]) -> Result<Abi, UsageError> {
+fn abi(arguments: &JobArguments, program: &Path, environment: &[(OsString, OsString)]) -> Result<Abi, UsageError> {
     if arguments.allow_other_mpi {
         return Ok(Abi::Standard);
     }
@@ -139,7 +139,7 @@ fn directory(given: Option<&Path>) -> Result<PathBuf, UsageError> {
 /// The program's environment. With `hides_credentials` it lacks the object store's credentials, since images go there,
 /// except those that the user has named.
 fn environment(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     local: &LocalArguments,
     hides_credentials: bool,
 ) -> Result<BTreeMap<OsString, OsString>, UsageError> {

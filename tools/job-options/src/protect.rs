@@ -2,12 +2,12 @@
 //! learned about the program and the hosts. Given ones take precedence. Each choice is reported in a line with its
 //! grounds.
 
-use super::arguments::{Arguments, LocalArguments, Shape};
+use super::arguments::{JobArguments, LocalArguments, Shape};
 use super::times::time;
 use super::{HostWait, Job, hosts, program};
 use command_line::UsageError;
 use command_line::quantity::seconds_text;
-use learned::given::{CLONE_SLOWDOWN_USUAL, Given, Known};
+use learned::given::{CLONE_SLOWDOWN_USUAL, Given, PlanningFigures};
 use learned::site::Site;
 use learned::store::{self, Store};
 use placement::plan::HostPlan;
@@ -43,12 +43,12 @@ impl Chosen {
 }
 
 /// True if the time of the first checkpoint is to be chosen.
-pub(super) fn is_automatic(arguments: &Arguments) -> bool {
+pub(super) fn is_automatic(arguments: &JobArguments) -> bool {
     arguments.first_checkpoint.as_deref() == Some(AUTOMATIC)
 }
 
 /// Fills in options that are to be chosen. Without data they stay as they are, and a line says so.
-pub(super) fn choose(arguments: &mut Arguments, locals: &[LocalArguments]) -> Result<Chosen, UsageError> {
+pub(super) fn choose(arguments: &mut JobArguments, locals: &[LocalArguments]) -> Result<Chosen, UsageError> {
     let is_first_automatic = is_automatic(arguments);
     if arguments.protect.is_none() && !is_first_automatic && arguments.host_wait.is_none() {
         return Ok(Chosen::default());
@@ -91,7 +91,7 @@ struct SiteOfJob {
 }
 
 impl SiteOfJob {
-    fn of(arguments: &Arguments, locals: &[LocalArguments]) -> Result<Self, UsageError> {
+    fn of(arguments: &JobArguments, locals: &[LocalArguments]) -> Result<Self, UsageError> {
         let programs = locals.iter().map(|local| program::application(arguments, local, false));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
         let programs = programs.iter().map(|application| application.program.display().to_string());
@@ -118,7 +118,7 @@ impl SiteOfJob {
     }
 
     /// Sets degree, spares and checkpoints that were not given. Returns the report of it.
-    fn protect(&self, arguments: &mut Arguments) -> Result<String, UsageError> {
+    fn protect(&self, arguments: &mut JobArguments) -> Result<String, UsageError> {
         let Some(known) = self.known()? else {
             return Ok(format!(
                 "nothing is known of {} with {} ranks, so it runs as given; its time is learned now, for the next run",
@@ -138,7 +138,7 @@ impl SiteOfJob {
         Ok(format!("{}, {}", set(row, arguments), self.reasons(row, &advice, &known)))
     }
 
-    fn reasons(&self, row: &Row, advice: &Advice, known: &Known) -> String {
+    fn reasons(&self, row: &Row, advice: &Advice, known: &PlanningFigures) -> String {
         let runs = self.learned.as_ref().map_or(0, |learned| learned.runs);
         let assumed = match known.assumed.as_slice() {
             [] => String::new(),
@@ -157,7 +157,7 @@ impl SiteOfJob {
     }
 
     /// Sets the time of the first checkpoint. Returns the report of it.
-    fn set_first(&self, arguments: &mut Arguments) -> Result<String, UsageError> {
+    fn set_first(&self, arguments: &mut JobArguments) -> Result<String, UsageError> {
         let Some(known) = self.known()? else {
             let Self { program, ranks, .. } = self;
             return Ok(format!(
@@ -176,7 +176,12 @@ impl SiteOfJob {
         ))
     }
 
-    fn saved_policy(&self, arguments: &Arguments, known: &Known, degree: f64) -> Result<Option<Policy>, UsageError> {
+    fn saved_policy(
+        &self,
+        arguments: &JobArguments,
+        known: &PlanningFigures,
+        degree: f64,
+    ) -> Result<Option<Policy>, UsageError> {
         let (stop, slowdown) = (known.save.stop_s, known.save.slowdown);
         let background = (known.save.time_s - stop).max(0.0);
         let policy = Policy {
@@ -202,7 +207,7 @@ impl SiteOfJob {
         Ok(HostWait { wait: time("--host-wait", text)?, work })
     }
 
-    fn known(&self) -> Result<Option<Known>, UsageError> {
+    fn known(&self) -> Result<Option<PlanningFigures>, UsageError> {
         let given = Given { ranks: Some(self.ranks), clone_slowdown: CLONE_SLOWDOWN_USUAL, ..Given::default() };
         let known = self.learned.as_ref().map(|learned| given.known(Some(learned))).transpose();
         known.map_err(|error| UsageError(error.to_string()))
@@ -223,7 +228,7 @@ fn room(plan: &HostPlan, ranks: u32) -> (u32, u32) {
 }
 
 /// True if a row of advice fits the given options.
-fn fits(row: &Row, arguments: &Arguments) -> bool {
+fn fits(row: &Row, arguments: &JobArguments) -> bool {
     let degree = arguments.degree.as_deref().and_then(|text| text.parse::<f64>().ok());
     let is_degree = degree.is_none_or(|degree| (row.degree - degree).abs() < 1e-9);
     let has_spares = arguments.spares.is_none_or(|spares| (spares > 0) == (row.spares > 0));
@@ -232,7 +237,7 @@ fn fits(row: &Row, arguments: &Arguments) -> bool {
 }
 
 /// Sets options that were not given. Returns all of them as text.
-fn set(row: &Row, arguments: &mut Arguments) -> String {
+fn set(row: &Row, arguments: &mut JobArguments) -> String {
     let mut words = Vec::new();
     let degree = arguments.degree.get_or_insert_with(|| row.degree.to_string());
     words.push(format!("-r {degree}"));

@@ -1,7 +1,7 @@
 //! Command line of a spawned job: options like those of the spawning job, and programs that do not come from a shell.
 
 use super::arguments::InitialErrhandler;
-use super::arguments::{Arguments, LocalArguments};
+use super::arguments::{JobArguments, LocalArguments};
 use super::{Job, assemble};
 use clap::ValueEnum;
 use command_line::UsageError;
@@ -78,7 +78,7 @@ fn host_list(plan: &HostPlan) -> String {
 ///
 /// # Errors
 /// When it cannot be carried out.
-pub fn assemble_spawned(arguments: &Arguments, commands: Vec<Command>, origin: Origin) -> Result<Job, UsageError> {
+pub fn assemble_spawned(arguments: &JobArguments, commands: Vec<Command>, origin: Origin) -> Result<Job, UsageError> {
     let mut arguments = arguments.clone();
     let mut hosts: Vec<&str> = Vec::new();
     for host in commands.iter().filter_map(|command| command.hosts.as_deref()).flat_map(|list| list.split(',')) {

@@ -64,7 +64,7 @@ pub struct Given {
 }
 
 /// All data in figures.
-pub struct Known {
+pub struct PlanningFigures {
     /// Time of the job with one replica of each rank, without failures.
     pub work_s: f64,
     /// Number of ranks.
@@ -89,7 +89,7 @@ pub struct Known {
     pub assumed: Vec<&'static str>,
 }
 
-impl Known {
+impl PlanningFigures {
     /// Replacement of lost replicas, with spares for all losses.
     pub fn replacement(&self) -> Replacement {
         Replacement {
@@ -104,7 +104,7 @@ impl Known {
 
 impl Given {
     /// Combines given values, then `learned` ones, then assumptions.
-    pub fn known(&self, learned: Option<&Learned>) -> Result<Known, Unknown> {
+    pub fn known(&self, learned: Option<&Learned>) -> Result<PlanningFigures, Unknown> {
         let missing = |what: &str| match learned {
             None => Unknown(format!("{what} is needed, or --profile or --program to take it from")),
             Some(Learned { program, .. }) => Unknown(format!(
@@ -120,7 +120,7 @@ impl Given {
                 value
             })
         };
-        let known = Known {
+        let known = PlanningFigures {
             work_s: self.work.or(of(Learned::work_s)).ok_or_else(|| missing("--work"))?,
             ranks: self.ranks.or(learned.map(|known| known.ranks)).ok_or_else(|| missing("--ranks"))?,
             beta: or_assumed(self.beta.or(of(|known| known.beta)), 0.05, "--beta 0.05"),
@@ -141,11 +141,11 @@ impl Given {
             image_bytes: self.image.or(of(|known| known.image_bytes)),
             assumed: Vec::new(),
         };
-        Ok(Known { assumed, ..known })
+        Ok(PlanningFigures { assumed, ..known })
     }
 }
 
-impl Known {
+impl PlanningFigures {
     /// The line that lists assumptions. `None` if there are none.
     pub fn assumed_note(&self) -> Option<String> {
         let assumed = self.assumed.join(", ");

@@ -24,7 +24,7 @@ source runs on. run and load end as the program does.";
 /// Copy a living, multi-threaded process to another host while it runs.
 #[derive(Parser, Debug)]
 #[command(name = "redclone", version, after_help = EXAMPLES, max_term_width = 100)]
-pub struct Arguments {
+pub struct CloneArguments {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

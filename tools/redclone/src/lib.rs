@@ -7,7 +7,7 @@ mod push;
 mod run;
 mod serve;
 
-use arguments::{Arguments, Command, SecretOptions};
+use arguments::{CloneArguments, Command, SecretOptions};
 use clap::CommandFactory;
 use command_line::{USAGE_EXIT_CODE, generate_for};
 use redrt_wire::secret::Secret;
@@ -21,7 +21,7 @@ const SECRET_VARIABLE: &str = "REDCLONE_SECRET";
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redclone");
-    let arguments = match command_line::parse_from::<Arguments>(arguments) {
+    let arguments = match command_line::parse_from::<CloneArguments>(arguments) {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
@@ -35,7 +35,7 @@ pub fn main(arguments: Vec<OsString>) -> i32 {
         Command::Secret => Secret::generate()
             .map_err(Into::into)
             .and_then(|secret| print(format!("{}\n", secret.to_text()).as_bytes())),
-        Command::Generate { what } => print(&generate_for(Arguments::command(), "redclone", what)),
+        Command::Generate { what } => print(&generate_for(CloneArguments::command(), "redclone", what)),
     };
     result.unwrap_or_else(|error| {
         if let Some(error) = error.downcast_ref::<cloner::Error>() {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        CloneArguments::command().debug_assert();
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// What is asked for.
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+pub struct DebugArguments {
     /// Replicas (V.I), or ranks (V): of those the first replica that runs
     #[arg(value_name = "RANK[.REPLICA]", required = true)]
     who: Vec<Who>,
@@ -31,7 +31,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When a replica does not run, or the debugger or tmux cannot be started.
-pub fn run(arguments: &Arguments, found: &Found) -> Result<()> {
+pub fn run(arguments: &DebugArguments, found: &Found) -> Result<()> {
     let status = Status::of(found)?;
     let windows = arguments.who.iter().map(|who| arguments.window(&status, *who)).collect::<Result<Vec<_>>>()?;
     if arguments.print {
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments, found: &Found) -> Result<()> {
     Err(error).with_context(|| format!("Failed to run {}", program.display()))
 }
 
-impl Arguments {
+impl DebugArguments {
     /// Name and shell command of the window for this replica.
     fn window(&self, status: &Status, who: Who) -> Result<(String, String)> {
         let places = status.places(who)?;

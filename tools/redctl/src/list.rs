@@ -11,7 +11,7 @@ use std::thread;
 
 /// Options.
 #[derive(clap::Args, Debug)]
-pub struct Arguments {
+pub struct ListArguments {
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -47,7 +47,7 @@ struct Facts {
 ///
 /// # Errors
 /// When the running jobs cannot be found, or nothing can be printed.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &ListArguments) -> Result<()> {
     let rows = rows()?;
     if arguments.json {
         say::line(serde_json::to_string(&rows)?)?;

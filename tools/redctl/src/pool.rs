@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 /// `redctl pool`.
 #[derive(Args, Debug)]
-pub struct Arguments {
+pub struct PoolArguments {
     /// Where redspared listens: HOST or HOST:PORT
     #[arg(long, env = access::ADDRESS_VARIABLE, value_name = "ADDRESS", global = true)]
     pool: Option<String>,
@@ -95,7 +95,7 @@ fn question(what: &What) -> Result<Question> {
 }
 
 /// Sends the question to the pool, and prints the answer.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &PoolArguments) -> Result<()> {
     let Some(address) = &arguments.pool else {
         bail!(UsageError(format!("which pool? --pool ADDRESS, or {}", access::ADDRESS_VARIABLE)))
     };

@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// host of the job, for its user.
 #[derive(Parser)]
 #[command(name = "redctl", version)]
-struct Arguments {
+struct ControlArguments {
     /// The job, if there are several: its identity or the beginning of it
     #[arg(long, value_name = "ID", global = true)]
     job: Option<String>,
@@ -33,7 +33,7 @@ struct Arguments {
 enum What {
     /// List the jobs on this host, and those that have ended and whose output nobody has seen.
     #[command(visible_alias = "jobs")]
-    List(list::Arguments),
+    List(list::ListArguments),
     /// Show ranks, replicas, hosts and the view.
     Status {
         /// As JSON.
@@ -51,7 +51,7 @@ enum What {
         who: Who,
     },
     /// Run a debugger at a replica, here or on its host; at several in windows of tmux.
-    Debug(debug::Arguments),
+    Debug(debug::DebugArguments),
     /// Watch a job on the whole terminal, and kill, move, free, save with a key.
     Top,
     /// Kill one replica, as if its process had died.
@@ -112,7 +112,7 @@ enum What {
         what: Generate,
     },
     /// Look at a pool of spare hosts that jobs share, and change it.
-    Pool(pool::Arguments),
+    Pool(pool::PoolArguments),
 }
 
 #[derive(Subcommand)]
@@ -144,7 +144,7 @@ fn ranges(text: &str) -> Result<Ranges, NotRanks> {
 /// Runs the command line, which includes the program's own name, and returns the exit code.
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
-    let arguments = match command_line::parse_from::<Arguments>(arguments) {
+    let arguments = match command_line::parse_from::<ControlArguments>(arguments) {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
@@ -157,7 +157,7 @@ pub fn main(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<()> {
+fn run(arguments: &ControlArguments) -> Result<()> {
     let question = match &arguments.what {
         What::List(arguments) => return list::run(arguments),
         What::Status { .. } | What::Where { .. } => Question::Status,
@@ -179,7 +179,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         What::Debug(wanted) => return debug::run(wanted, &running_jobs::find(arguments.job.as_deref())?),
         What::Top => return top::run(arguments.job.as_deref()),
         What::Generate { what } => {
-            say::text(&generate_for(Arguments::command(), "redctl", *what))?;
+            say::text(&generate_for(ControlArguments::command(), "redctl", *what))?;
             return Ok(());
         }
     };

@@ -1,6 +1,6 @@
 //! The command line of `redplan`.
 
-use super::told::Told;
+use super::program_options::ProgramOptions;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use command_line::quantity::{bytes, layout, loss, number, seconds, share};
 use command_line::{Generate, UsageError};
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// 1.5GiB. The models and where they are from: docs/planning.md.
 #[derive(Parser, Debug)]
 #[command(name = "redplan", version, max_term_width = 100)]
-pub(super) struct Arguments {
+pub(super) struct PlanArguments {
     /// The answer as JSON, in seconds, bytes and shares, with full digits
     #[arg(long, global = true)]
     pub(super) json: bool,
@@ -77,7 +77,7 @@ pub(super) enum By {
 #[derive(Args, Debug)]
 pub(super) struct Advise {
     #[command(flatten)]
-    pub(super) told: Told,
+    pub(super) told: ProgramOptions,
 
     /// Processes for each host
     #[arg(short = 'N', long = "per-host", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -139,7 +139,7 @@ pub(super) struct Advise {
 #[derive(Args, Debug)]
 pub(super) struct Predict {
     #[command(flatten)]
-    pub(super) told: Told,
+    pub(super) told: ProgramOptions,
 
     /// Processes for each host
     #[arg(short = 'N', long = "per-host", value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -380,18 +380,19 @@ pub(super) struct Cluster {
 }
 
 pub(super) fn command() -> clap::Command {
-    Arguments::command()
+    PlanArguments::command()
 }
 
 /// A command line as it was parsed.
 pub(super) enum Parsed {
-    Arguments(Box<Arguments>),
+    Arguments(Box<PlanArguments>),
     /// Help or version, to be printed.
     Text(Vec<u8>),
 }
 
 pub(super) fn parse(arguments: Vec<OsString>) -> Result<Parsed, UsageError> {
-    let parsed = command().try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed =
+        command().try_get_matches_from(arguments).and_then(|matches| PlanArguments::from_arg_matches(&matches));
     match parsed {
         Ok(arguments) => Ok(Parsed::Arguments(Box::new(arguments))),
         Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string().into_bytes())),

@@ -3,7 +3,7 @@
 use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Cluster;
 use super::picture::Picture;
-use super::told::read_limited;
+use super::program_options::read_limited;
 use anyhow::{Context, Result};
 use command_line::UsageError;
 use planner::clusters::catastrophe::FailureLaw;

@@ -1,7 +1,7 @@
 //! `redplan learn` and `redplan known`: profiles and facts of the site, from audit logs and profile files.
 
 use super::answer::{Answer, AnswerTable, Cell};
-use super::told::read_profile;
+use super::program_options::read_profile;
 use anyhow::{Result, bail};
 use audit_report::hosts::State;
 use audit_report::job::{Life, ReportedJob};

@@ -11,11 +11,11 @@ mod learn;
 mod models;
 mod picture;
 mod predict;
-mod told;
+mod program_options;
 
 use answer::Answer;
 use anyhow::{Result, bail};
-use arguments::{Arguments, Parsed, What};
+use arguments::{Parsed, PlanArguments, What};
 use command_line::{USAGE_EXIT_CODE, UsageError, generate_for};
 use learned::Unknown;
 use learned::store::{self, Store};
@@ -60,7 +60,7 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
     Ok(())
 }
 
-fn answer(arguments: &Arguments) -> Result<Answer> {
+fn answer(arguments: &PlanArguments) -> Result<Answer> {
     let store = arguments.store.as_deref();
     Ok(match &arguments.what {
         What::Generate { .. } => bail!("there is nothing to answer"),

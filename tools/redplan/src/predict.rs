@@ -4,7 +4,7 @@ use super::answer::{Answer, AnswerTable, Cell};
 use super::arguments::Predict;
 use anyhow::Result;
 use command_line::UsageError;
-use learned::given::Known;
+use learned::given::PlanningFigures;
 use learned::store::Store;
 use planner::overhead::redundant_time;
 use planner::policy::{Policy, Saving};
@@ -36,7 +36,7 @@ pub(super) fn answer(arguments: &Predict, store: Option<&Path>) -> Result<Answer
     Ok(answer)
 }
 
-fn policy(arguments: &Predict, known: &Known) -> Result<Policy, UsageError> {
+fn policy(arguments: &Predict, known: &PlanningFigures) -> Result<Policy, UsageError> {
     let Predict { per_host, degree, spares, checkpoint, first_checkpoint, mtbf, .. } = *arguments;
     let above_zero = [("--work", Some(known.work_s)), ("--checkpoint", checkpoint), ("--mtbf", mtbf)];
     if let Some((name, _)) = above_zero.into_iter().find(|(_, value)| value.is_some_and(|value| value <= 0.0)) {

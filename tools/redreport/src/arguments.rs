@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// together: that is how a host that corrupts data now and then is found.
 #[derive(Parser, Debug)]
 #[command(name = "redreport", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
-pub struct Arguments {
+pub struct ReportArguments {
     /// Print a manual page or shell completions and leave
     #[arg(long, value_enum, value_name = "WHAT", exclusive = true)]
     pub(super) generate: Option<Generate>,
@@ -74,18 +74,19 @@ pub(super) enum What {
 }
 
 pub(super) fn command() -> clap::Command {
-    Arguments::command()
+    ReportArguments::command()
 }
 
 /// A command line as it was parsed.
 pub(super) enum Parsed {
-    Arguments(Arguments),
+    Arguments(ReportArguments),
     /// Help or version, to be printed.
     Text(Vec<u8>),
 }
 
 pub(super) fn parse(arguments: Vec<OsString>) -> Result<Parsed, UsageError> {
-    let parsed = command().try_get_matches_from(arguments).and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed =
+        command().try_get_matches_from(arguments).and_then(|matches| ReportArguments::from_arg_matches(&matches));
     match parsed {
         Ok(arguments) => Ok(Parsed::Arguments(arguments)),
         Err(error) if !error.use_stderr() => Ok(Parsed::Text(error.render().to_string().into_bytes())),

@@ -10,7 +10,7 @@ mod text;
 mod verify;
 
 use anyhow::{Context, Result};
-use arguments::{Arguments, Parsed, What};
+use arguments::{Parsed, ReportArguments, What};
 use audit_report::report::Report;
 use audit_report::{LOG_END, files, read_log};
 use command_line::{USAGE_EXIT_CODE, UsageError, generate_for};
@@ -61,7 +61,7 @@ fn report_of(logs: &[PathBuf], counts_injected: bool) -> Result<Report> {
     Ok(Report::new(&readings, counts_injected))
 }
 
-fn report(arguments: &Arguments) -> Result<i32> {
+fn report(arguments: &ReportArguments) -> Result<i32> {
     let report = report_of(&arguments.logs, arguments.count_injected)?;
     if let Some(path) = &arguments.html {
         std::fs::write(path, html::page(&report)?).with_context(|| format!("Failed to write {}", path.display()))?;

@@ -38,7 +38,7 @@ const ENTRIES: &[NamedSimulator] = &[
 #[derive(Parser)]
 #[command(name = "redrt-sim", version, max_term_width = 100, after_help = simulators(),
     override_usage = "redrt-sim NAME SEED [OPTIONS]")]
-struct Arguments {
+struct SimulatorArguments {
     /// The simulator.
     name: String,
 
@@ -97,7 +97,7 @@ fn simulators() -> String {
     format!("Simulators:\n{}", ENTRIES.iter().map(line).collect::<String>())
 }
 
-impl Arguments {
+impl SimulatorArguments {
     /// The simulator and the first seed. A number in place of a name is the earlier spelling.
     fn entry(&self) -> Result<(&'static NamedSimulator, u64)> {
         let (name, seed) = match (self.name.parse(), self.seed) {
@@ -126,9 +126,9 @@ impl Arguments {
 }
 
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+    let arguments = SimulatorArguments::parse();
     let (entry, first) = arguments.entry()?;
-    let Arguments { count, trace, .. } = arguments;
+    let SimulatorArguments { count, trace, .. } = arguments;
     if trace && count > 1 {
         bail!("--trace shows one seed: leave out --count");
     }

@@ -81,7 +81,7 @@ const SIMULATORS: (&str, &str) = ("sim", "redrt-sim");
     arg_required_else_help = true,
     disable_help_subcommand = true
 )]
-struct Arguments {
+struct ToolsArguments {
     #[command(subcommand)]
     what: Own,
 }
@@ -99,7 +99,7 @@ enum Own {
 fn command() -> clap::Command {
     let programs = PROGRAMS.iter().map(|program| clap::Command::new(program.word).about(program.about));
     let simulators = clap::Command::new(SIMULATORS.0).about("Replay a seed of a simulator: redrt-sim");
-    Arguments::command().subcommands(programs).subcommand(simulators)
+    ToolsArguments::command().subcommands(programs).subcommand(simulators)
 }
 
 fn main() {
@@ -150,9 +150,9 @@ fn called(first: Option<&OsString>) -> Option<(&'static str, Main)> {
 
 /// Runs `redrt` itself, and returns the exit code.
 fn own(words: Vec<OsString>) -> i32 {
-    let parsed = command().try_get_matches_from(words).and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed = command().try_get_matches_from(words).and_then(|matches| ToolsArguments::from_arg_matches(&matches));
     match parsed {
-        Ok(Arguments { what: Own::Generate { what } }) => {
+        Ok(ToolsArguments { what: Own::Generate { what } }) => {
             i32::from(say::text(&generate_for(command(), "redrt", what)).is_err())
         }
         Err(error) => command_line::show(&error),

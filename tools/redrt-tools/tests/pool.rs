@@ -381,7 +381,7 @@ fn only_one_daemon_has_a_state() {
 
 /// A job's leases, by the pool's messages.
 #[derive(Default)]
-struct Told {
+struct JobLeases {
     held: BTreeMap<LeaseId, Lease>,
     next_number: u64,
 }
@@ -400,7 +400,7 @@ fn a_daemon_that_is_killed_forgets_nothing_it_has_told() {
     };
     let mut site = Site::new(&["--rest", "0.01", "--failures-max", "1000000"]);
     site.add(&["h1", "h2", "h3", "h4"]);
-    let mut jobs: Vec<_> = (1..=3).map(|id| (id, site.job(id), Told::default())).collect();
+    let mut jobs: Vec<_> = (1..=3).map(|id| (id, site.job(id), JobLeases::default())).collect();
     let (mut kills, mut grants) = (0, 0);
     while kills < 12 || grants < 40 {
         for (id, job, told) in &mut jobs {

@@ -1,7 +1,7 @@
 //! The daemon's part in checkpoints: helpers that save images, and processes that continue from images.
 
-use super::Daemon;
-use super::child::Kind;
+use super::HostDaemon;
+use super::child::ChildEvent;
 use super::clones::no_helper;
 use super::copying::{Reply, Task, UndoTask, Word, heard};
 use super::turns::Ended;
@@ -35,7 +35,7 @@ struct OfHost {
     undo: Option<UndoTask>,
 }
 
-impl Daemon {
+impl HostDaemon {
     pub(super) fn take_part_in_checkpoint(&mut self, generation: Generation, order: CheckpointOrder) {
         match order {
             CheckpointOrder::Begin { sources, directory, own_beside, building, compression, sealed_key } => {
@@ -158,7 +158,7 @@ impl Daemon {
             *pid = program;
         }
         let (helper, link) = self.job()?.prepared.send(&task).map_err(no_helper)?;
-        self.watch_helper(Kind::Saver, number, &link).map_err(|error| no_helper(error.into()))?;
+        self.watch_helper(ChildEvent::Saver, number, &link).map_err(|error| no_helper(error.into()))?;
         self.savers.insert(number, Saver { helper, link });
         Ok(())
     }

@@ -32,7 +32,7 @@ pub struct Copy {
 
 /// Meaning of an event on a child's descriptor; part of the epoll token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ChildEvent {
     /// The pidfd: the process died.
     Death,
     Agent,
@@ -54,28 +54,28 @@ pub enum Kind {
     Flipper,
 }
 
-const KINDS: [Kind; 11] = [
-    Kind::Death,
-    Kind::Agent,
-    Kind::Output,
-    Kind::Error,
-    Kind::Input,
-    Kind::Helper,
-    Kind::Sender,
-    Kind::Saver,
-    Kind::Carrier,
-    Kind::Fetcher,
-    Kind::Flipper,
+const KINDS: [ChildEvent; 11] = [
+    ChildEvent::Death,
+    ChildEvent::Agent,
+    ChildEvent::Output,
+    ChildEvent::Error,
+    ChildEvent::Input,
+    ChildEvent::Helper,
+    ChildEvent::Sender,
+    ChildEvent::Saver,
+    ChildEvent::Carrier,
+    ChildEvent::Fetcher,
+    ChildEvent::Flipper,
 ];
 const KIND_BITS: u32 = 4;
 
-impl Kind {
+impl ChildEvent {
     /// Epoll token for child `number`'s descriptor of this kind.
     pub fn token(self, number: usize) -> u64 {
         (number as u64) << KIND_BITS | self as u64
     }
 
-    /// The inverse of [`Kind::token`].
+    /// The inverse of [`ChildEvent::token`].
     pub fn of_token(token: u64) -> (usize, Self) {
         ((token >> KIND_BITS) as usize, KINDS[(token & ((1 << KIND_BITS) - 1)) as usize])
     }
@@ -152,14 +152,14 @@ pub struct Child {
 
 impl Child {
     /// Descriptors to register with epoll.
-    pub fn descriptors(&self) -> Vec<(Kind, BorrowedFd<'_>)> {
-        let mut all = vec![(Kind::Death, self.pidfd.as_fd())];
-        all.extend(self.agent.as_ref().map(|agent| (Kind::Agent, agent.fd())));
+    pub fn descriptors(&self) -> Vec<(ChildEvent, BorrowedFd<'_>)> {
+        let mut all = vec![(ChildEvent::Death, self.pidfd.as_fd())];
+        all.extend(self.agent.as_ref().map(|agent| (ChildEvent::Agent, agent.fd())));
         let [output, error] = &self.pipes;
-        all.extend(output.as_ref().map(|pipe| (Kind::Output, pipe.fd.as_fd())));
-        all.extend(error.as_ref().map(|pipe| (Kind::Error, pipe.fd.as_fd())));
-        all.extend(self.input.as_ref().map(|fd| (Kind::Input, fd.as_fd())));
-        all.extend(self.helper.as_ref().map(|helper| (Kind::Helper, helper.fd())));
+        all.extend(output.as_ref().map(|pipe| (ChildEvent::Output, pipe.fd.as_fd())));
+        all.extend(error.as_ref().map(|pipe| (ChildEvent::Error, pipe.fd.as_fd())));
+        all.extend(self.input.as_ref().map(|fd| (ChildEvent::Input, fd.as_fd())));
+        all.extend(self.helper.as_ref().map(|helper| (ChildEvent::Helper, helper.fd())));
         all
     }
 
@@ -265,7 +265,7 @@ impl Child {
 
     /// Registers or unregisters the pipes. A registered pipe without interest would report its hang-up again and again.
     pub fn watch_pipes(&mut self, number: usize, watch: bool, epoll: &Epoll) {
-        for (pipe, kind) in self.pipes.iter_mut().zip([Kind::Output, Kind::Error]) {
+        for (pipe, kind) in self.pipes.iter_mut().zip([ChildEvent::Output, ChildEvent::Error]) {
             let Some(pipe) = pipe.as_mut().filter(|pipe| pipe.watched != watch) else { continue };
             let _ = if watch {
                 epoll.add(&pipe.fd, EpollEvent::new(EpollFlags::EPOLLIN, kind.token(number)))
@@ -284,7 +284,7 @@ impl Child {
             return;
         }
         let flags = if for_writing { EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
-        let _ = epoll.modify(agent.fd(), &mut EpollEvent::new(flags, Kind::Agent.token(number)));
+        let _ = epoll.modify(agent.fd(), &mut EpollEvent::new(flags, ChildEvent::Agent.token(number)));
         self.agent_watched_for_writing = for_writing;
     }
 }

@@ -1,8 +1,8 @@
 //! The daemon's part in clones: helpers that receive and send images, and reports on them.
 
-use super::child::{Child, Copy, Kind, Read};
+use super::child::{Child, ChildEvent, Copy, Read};
 use super::copying::{Reply, Task, Word, heard};
-use super::{Daemon, LaunchedJob, memory};
+use super::{HostDaemon, LaunchedJob, memory};
 use anyhow::Result;
 use control_network::link::Link;
 use nix::sys::signal::Signal;
@@ -27,7 +27,7 @@ pub struct Sender {
     is_done: bool,
 }
 
-impl Daemon {
+impl HostDaemon {
     pub(super) fn take_part(&mut self, id: CloneId, order: CloneOrder) -> Result<()> {
         let outcome = match order {
             CloneOrder::Receive { newcomer, memory_bytes } => self.receive_copy(id, newcomer, memory_bytes),
@@ -113,7 +113,7 @@ impl Daemon {
             let event = FromAgent::Event(Event::Injected { replica: source, asked, fault });
             self.send(&FromDaemon::Agent { replica: source, message: event });
         }
-        self.watch_helper(Kind::Sender, id.0 as usize, &link).map_err(|error| no_helper(error.into()))?;
+        self.watch_helper(ChildEvent::Sender, id.0 as usize, &link).map_err(|error| no_helper(error.into()))?;
         self.senders.insert(id, Sender { child, link, source, is_done: false });
         Ok(())
     }

@@ -6,8 +6,8 @@
 //!          └─ pieces ──Fetch─────▶ ┘  └─ fails, or all are to be killed ──▶ NotStarted, of each process of this host
 //! ```
 
-use super::Daemon;
-use super::child::Kind;
+use super::HostDaemon;
+use super::child::ChildEvent;
 use super::copying::{Reply, Task, heard};
 use super::spawn;
 use anyhow::{Context, Result};
@@ -35,7 +35,7 @@ impl Fetching {
     }
 }
 
-impl Daemon {
+impl HostDaemon {
     /// Launches processes, after the download of files that their images lack.
     pub(super) fn launch_fetched(&mut self, launch: Launch) -> Result<()> {
         let host = self.post.host() as usize;
@@ -81,7 +81,7 @@ impl Daemon {
 
     fn start_fetching(&self, task: &Task) -> Result<(std::process::Child, Link<UnixStream>)> {
         let (helper, link) = spawn::start_helper(task)?;
-        self.watch_helper(Kind::Fetcher, 0, &link).context("Failed to watch a helper")?;
+        self.watch_helper(ChildEvent::Fetcher, 0, &link).context("Failed to watch a helper")?;
         Ok((helper, link))
     }
 

@@ -1,7 +1,7 @@
 //! The daemon's part in flips of bits in threads (`--inject thread:`): a thread waits, and a helper hits it.
 
-use super::Daemon;
-use super::child::Kind;
+use super::HostDaemon;
+use super::child::ChildEvent;
 use super::copying::{Reply, Task, Victim, heard};
 use super::spawn;
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ pub struct Flipper {
     is_done: bool,
 }
 
-impl Daemon {
+impl HostDaemon {
     /// Starts a helper for a fault in a child's thread, which stands still at this send.
     pub(super) fn start_flipper(&mut self, number: usize, fault: (ProcessFault, u64), thread: i32, word: u64) {
         if let Err(error) = self.try_start_flipper(number, fault, thread, word) {
@@ -46,7 +46,7 @@ impl Daemon {
         let (helper, link) = spawn::start_helper(&Task::Flip { victim: Victim { pid, thread, word }, drawn })?;
         let number = self.next_flipper;
         self.next_flipper += 1;
-        self.watch_helper(Kind::Flipper, number, &link)?;
+        self.watch_helper(ChildEvent::Flipper, number, &link)?;
         self.flippers.insert(number, Flipper { helper, link, replica, asked, send, is_done: false });
         Ok(())
     }

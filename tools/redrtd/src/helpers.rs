@@ -1,8 +1,8 @@
 //! Connections to helpers. A task holds a program's arguments and environment, which may exceed a socket's buffer: the
 //! rest is sent once the helper has read some.
 
-use super::Daemon;
-use super::child::Kind;
+use super::HostDaemon;
+use super::child::ChildEvent;
 use super::fetching;
 use control_network::link::Link;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
@@ -17,21 +17,21 @@ pub(super) fn interest(link: &Link<UnixStream>) -> EpollFlags {
     }
 }
 
-impl Daemon {
-    pub(super) fn watch_helper(&self, kind: Kind, number: usize, link: &Link<UnixStream>) -> nix::Result<()> {
+impl HostDaemon {
+    pub(super) fn watch_helper(&self, kind: ChildEvent, number: usize, link: &Link<UnixStream>) -> nix::Result<()> {
         self.epoll.add(link.fd(), EpollEvent::new(interest(link), kind.token(number)))
     }
 
     /// Sends waiting bytes to a helper. Other kinds are ignored.
-    pub(super) fn flush_helper(&mut self, kind: Kind, number: usize) {
+    pub(super) fn flush_helper(&mut self, kind: ChildEvent, number: usize) {
         let link = match kind {
-            Kind::Helper => self.children[number].helper.as_mut(),
-            Kind::Sender => self.senders.get_mut(&CloneId(number as u64)).map(|sender| &mut sender.link),
-            Kind::Saver => self.savers.get_mut(&number).map(|saver| &mut saver.link),
-            Kind::Carrier => self.carriers.get_mut(&number).map(|carrier| &mut carrier.link),
-            Kind::Flipper => self.flippers.get_mut(&number).map(|flipper| &mut flipper.link),
-            Kind::Fetcher => self.fetching.as_mut().and_then(fetching::Fetching::link),
-            Kind::Death | Kind::Agent | Kind::Output | Kind::Error | Kind::Input => None,
+            ChildEvent::Helper => self.children[number].helper.as_mut(),
+            ChildEvent::Sender => self.senders.get_mut(&CloneId(number as u64)).map(|sender| &mut sender.link),
+            ChildEvent::Saver => self.savers.get_mut(&number).map(|saver| &mut saver.link),
+            ChildEvent::Carrier => self.carriers.get_mut(&number).map(|carrier| &mut carrier.link),
+            ChildEvent::Flipper => self.flippers.get_mut(&number).map(|flipper| &mut flipper.link),
+            ChildEvent::Fetcher => self.fetching.as_mut().and_then(fetching::Fetching::link),
+            ChildEvent::Death | ChildEvent::Agent | ChildEvent::Output | ChildEvent::Error | ChildEvent::Input => None,
         };
         let Some(link) = link else { return };
         // A broken connection shows at the next read.

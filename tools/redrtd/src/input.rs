@@ -1,6 +1,6 @@
 //! Standard input for all replicas of rank 0, at the speed of the slowest.
 
-use super::child::{Child, Kind};
+use super::child::{Child, ChildEvent};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::{HashMap, VecDeque};
@@ -90,7 +90,7 @@ impl Input {
                 finished.push(*number);
             } else {
                 let flags = if waits { EpollFlags::EPOLLOUT } else { EpollFlags::empty() };
-                let _ = epoll.modify(fd, &mut EpollEvent::new(flags, Kind::Input.token(*number)));
+                let _ = epoll.modify(fd, &mut EpollEvent::new(flags, ChildEvent::Input.token(*number)));
             }
         }
         for number in finished {

@@ -30,7 +30,7 @@ mod turns;
 pub use program::main;
 
 use anyhow::{Context, Result, bail};
-use child::{Child, Kind};
+use child::{Child, ChildEvent};
 use control_network::identity::ProcessIdentity;
 use control_network::launcher::DaemonArguments;
 use control_network::link::Received;
@@ -81,7 +81,7 @@ fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     let name = nix::unistd::gethostname().map_or_else(|_| "localhost".into(), |name| name.to_string_lossy().into());
     let post = Post::take(place, name, secret)?;
     // From here on a broken connection is the end of the job, not a failure of this program.
-    let mut daemon = Daemon::new(post)?;
+    let mut daemon = HostDaemon::new(post)?;
     let outcome = daemon.serve();
     daemon.children.iter().for_each(Child::kill_group);
     daemon.post.end();
@@ -93,7 +93,7 @@ fn run(place: DaemonArguments, secret: &Secret) -> Result<()> {
     outcome
 }
 
-struct Daemon {
+struct HostDaemon {
     post: Post,
     epoll: Epoll,
     signals: SignalFd,
@@ -153,14 +153,14 @@ fn log_order(message: &ToDaemon) {
 /// State since the launch.
 struct LaunchedJob {
     /// Entry by which `redctl` finds the job here.
-    entry: Option<running_jobs::Entry>,
+    entry: Option<running_jobs::JobEntry>,
     launch: Launch,
     prepared: spawn::Prepared,
     view: View,
     shared_memory: Option<SharedMemory>,
 }
 
-impl Daemon {
+impl HostDaemon {
     fn new(post: Post) -> Result<Self> {
         let mut mask = SigSet::empty();
         mask.add(Signal::SIGTERM);
@@ -248,22 +248,22 @@ impl Daemon {
             }
             return Ok(());
         }
-        let (number, kind) = Kind::of_token(token);
+        let (number, kind) = ChildEvent::of_token(token);
         if events.contains(EpollFlags::EPOLLOUT) {
             self.flush_helper(kind, number);
         }
         match kind {
-            Kind::Death => self.child_died(number)?,
-            Kind::Agent => self.agent_ready(number, events),
-            Kind::Output => self.child_printed(number, Stream::Output),
-            Kind::Error => self.child_printed(number, Stream::Error),
-            Kind::Input => self.feed_input(),
-            Kind::Helper => self.helper_ready(number),
-            Kind::Sender => self.sender_ready(number),
-            Kind::Saver => self.saver_ready(number),
-            Kind::Carrier => self.carrier_ready(number),
-            Kind::Flipper => self.flipper_ready(number),
-            Kind::Fetcher => self.fetcher_ready()?,
+            ChildEvent::Death => self.child_died(number)?,
+            ChildEvent::Agent => self.agent_ready(number, events),
+            ChildEvent::Output => self.child_printed(number, Stream::Output),
+            ChildEvent::Error => self.child_printed(number, Stream::Error),
+            ChildEvent::Input => self.feed_input(),
+            ChildEvent::Helper => self.helper_ready(number),
+            ChildEvent::Sender => self.sender_ready(number),
+            ChildEvent::Saver => self.saver_ready(number),
+            ChildEvent::Carrier => self.carrier_ready(number),
+            ChildEvent::Flipper => self.flipper_ready(number),
+            ChildEvent::Fetcher => self.fetcher_ready()?,
         }
         Ok(())
     }
@@ -456,8 +456,8 @@ impl Daemon {
         self.number_of.insert(replica, number);
         for (kind, fd) in child.descriptors() {
             let flags = match kind {
-                Kind::Input => EpollFlags::empty(),
-                Kind::Helper => child.helper.as_ref().map_or(EpollFlags::EPOLLIN, helpers::interest),
+                ChildEvent::Input => EpollFlags::empty(),
+                ChildEvent::Helper => child.helper.as_ref().map_or(EpollFlags::EPOLLIN, helpers::interest),
                 _ => EpollFlags::EPOLLIN,
             };
             self.epoll.add(fd, EpollEvent::new(flags, kind.token(number)))?;

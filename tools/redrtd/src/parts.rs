@@ -1,8 +1,8 @@
 //! The daemon's part in copies of checkpoint parts: helpers that send files or pieces to other hosts or an object
 //! store, that receive them, and that give pieces to hosts which fetch them.
 
-use super::Daemon;
-use super::child::Kind;
+use super::HostDaemon;
+use super::child::ChildEvent;
 use super::clones::no_helper;
 use super::copying::{Reply, Task, heard};
 use super::spawn;
@@ -25,7 +25,7 @@ pub struct Carrier {
     is_done: bool,
 }
 
-impl Daemon {
+impl HostDaemon {
     pub(super) fn take_part_in_copy(&mut self, generation: Generation, source: u32, order: PartOrder) {
         if let PartOrder::Fetch { servers } = order {
             return self.gather(servers);
@@ -68,7 +68,7 @@ impl Daemon {
         let is_done = matches!(task, Task::Settle { .. });
         let number = self.next_carrier;
         self.next_carrier += 1;
-        self.watch_helper(Kind::Carrier, number, &link).map_err(|error| no_helper(error.into()))?;
+        self.watch_helper(ChildEvent::Carrier, number, &link).map_err(|error| no_helper(error.into()))?;
         self.carriers.insert(number, Carrier { helper, link, generation, source, serves, is_done });
         Ok(())
     }

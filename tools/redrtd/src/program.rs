@@ -17,17 +17,17 @@ use std::time::Duration;
 /// Holds the processes of a redrt job on one host. Started by redrun, which passes a secret on standard input.
 #[derive(Parser)]
 #[command(name = "redrtd", version)]
-struct Arguments {
+struct HostDaemonArguments {
     /// Print what this host is like, as JSON, and leave
     #[arg(long, exclusive = true)]
     probe: bool,
 
     #[command(flatten)]
-    daemon: Option<Daemon>,
+    daemon: Option<DaemonOptions>,
 }
 
 #[derive(Args)]
-struct Daemon {
+struct DaemonOptions {
     /// Run the daemon as a child, and end what it leaves behind
     #[arg(long)]
     guard: bool,
@@ -89,7 +89,7 @@ fn run(words: Vec<OsString>) -> Result<i32> {
         quorum_peer::run()?;
         return Ok(0);
     }
-    let arguments = match command_line::parse_from::<Arguments>(words.clone()) {
+    let arguments = match command_line::parse_from::<HostDaemonArguments>(words.clone()) {
         Ok(arguments) => arguments,
         Err(code) => return Ok(code),
     };
@@ -108,8 +108,9 @@ fn run(words: Vec<OsString>) -> Result<i32> {
     let host = host_number(&arguments.host)?;
     developers::begin(&format!("redrtd {host}"))?;
     let secret = handing::read_line(std::io::stdin())?;
-    let Daemon { fan_out, coordinator, interface, connect, coordinator_lease_ms, has_several_coordinators, .. } =
-        arguments;
+    let DaemonOptions {
+        fan_out, coordinator, interface, connect, coordinator_lease_ms, has_several_coordinators, ..
+    } = arguments;
     let coordinator_lease = Duration::from_millis(coordinator_lease_ms);
     let (host, parent) = (Some(host), connect);
     crate::run(

@@ -2,8 +2,8 @@
 
 pub mod life;
 
+use super::reporter::JobReporter;
 use super::run::Run;
-use super::telling::Teller;
 use anyhow::{Context, Result, bail};
 use background_worker::{Bell, Worker};
 use checkpoint_files::remote::{self, Access};
@@ -534,10 +534,10 @@ fn seated(run: &Run<'_>, restore_places: Vec<Option<RestorePlace>>) -> Vec<(Virt
 }
 
 /// Reports the times of a return, once all processes run again.
-pub(super) fn report_return(teller: &mut Teller<'_>, times: &ReturnTimes) {
+pub(super) fn report_return(reporter: &mut JobReporter<'_>, times: &ReturnTimes) {
     let ReturnTimes { generation, detected, ended, moved, loaded, again } = *times;
     let (took, all) = (moved + loaded, detected + ended + moved + loaded);
-    teller.reported.tally.restarts.push(took);
+    reporter.reported.tally.restarts.push(took);
     let times = [took, all, detected, ended, moved, loaded, again];
     let [took, all, detected, ended, moved, loaded, again] = times.map(|time| time.as_secs_f64());
     let line = format!(
@@ -545,28 +545,28 @@ pub(super) fn report_return(teller: &mut Teller<'_>, times: &ReturnTimes) {
          {ended:.2} s until what was left had ended, {moved:.2} s for hosts and files, {loaded:.2} s to load); \
          {again:.1} s are computed again"
     );
-    teller.console.plain(&line);
+    reporter.console.plain(&line);
     let fields = serde_json::json!({
         "generation": generation.0, "seconds": took, "detected_seconds": detected, "ended_seconds": ended,
         "moved_seconds": moved, "loaded_seconds": loaded, "again_seconds": again,
     });
-    teller.record("went-back", &fields);
-    teller.notify("went-back", &fields, &line);
+    reporter.record("went-back", &fields);
+    reporter.notify("went-back", &fields, &line);
 }
 
-fn report_files(console: &Console, told: &undo::Told) {
+fn report_files(console: &Console, told: &undo::UndoReport) {
     told.done.iter().for_each(|line| console.plain(line));
     told.wrong.iter().for_each(|line| console.warning(line));
 }
 
 /// Reports copies of a checkpoint on other hosts, or in the object store.
-pub(super) fn report_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &CheckpointEvent) {
+pub(super) fn report_checkpoint(run: &Run<'_>, reporter: &mut JobReporter<'_>, note: &CheckpointEvent) {
     match note {
         CheckpointEvent::Uncopied { generation, host, why } => {
             let host = run.fleet.name(*host).to_owned();
             let fields = json!({ "generation": generation.0, "host": host, "why": why });
-            teller.record("checkpoint-uncopied", &fields);
-            teller.console.warning(&format!(
+            reporter.record("checkpoint-uncopied", &fields);
+            reporter.console.warning(&format!(
                 "checkpoint {generation} does not survive the loss of {host}, whose part has no copy: {why}"
             ));
         }
@@ -574,18 +574,18 @@ pub(super) fn report_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &C
             let fields = json!({
                 "generation": generation.0, "bytes": bytes, "seconds": elapsed.as_secs_f64(), "hosts": host_count,
             });
-            teller.record("checkpoint-copied", &fields);
+            reporter.record("checkpoint-copied", &fields);
         }
         CheckpointEvent::Spread { generation, bytes, elapsed, host_count } => {
             let fields = json!({
                 "generation": generation.0, "bytes": bytes, "seconds": elapsed.as_secs_f64(), "hosts": host_count,
             });
-            teller.record("checkpoint-encoded", &fields);
+            reporter.record("checkpoint-encoded", &fields);
         }
         CheckpointEvent::Weakened { generation, survived, wanted, why } => {
             let fields = json!({ "generation": generation.0, "survived": survived, "wanted": wanted, "why": why });
-            teller.record("checkpoint-weakened", &fields);
-            teller.console.warning(&format!(
+            reporter.record("checkpoint-weakened", &fields);
+            reporter.console.warning(&format!(
                 "checkpoint {generation} survives the loss of {survived} hosts together, not of {wanted}: {why}"
             ));
         }
@@ -594,31 +594,31 @@ pub(super) fn report_checkpoint(run: &Run<'_>, teller: &mut Teller<'_>, note: &C
                 "generation": generation.0, "bytes": bytes, "objects": object_count,
                 "seconds": elapsed.as_secs_f64(),
             });
-            teller.record("checkpoint-stored", &fields);
+            reporter.record("checkpoint-stored", &fields);
         }
         CheckpointEvent::Archived { generation, bytes, elapsed, object_count } => {
             let fields = json!({
                 "generation": generation.0, "bytes": bytes, "objects": object_count,
                 "seconds": elapsed.as_secs_f64(),
             });
-            teller.record("checkpoint-archived", &fields);
+            reporter.record("checkpoint-archived", &fields);
         }
         CheckpointEvent::Unarchived { generation, why } => {
-            teller.record("checkpoint-unarchived", &json!({ "generation": generation.0, "why": why }));
-            teller.console.warning(&format!("checkpoint {generation} is not in the archive: {why}"));
+            reporter.record("checkpoint-unarchived", &json!({ "generation": generation.0, "why": why }));
+            reporter.console.warning(&format!("checkpoint {generation} is not in the archive: {why}"));
         }
     }
 }
 
 /// Reports the checkpoint from which a resumed job continues.
-pub(super) fn report_resumption(run: &Run<'_>, teller: &mut Teller<'_>) {
+pub(super) fn report_resumption(run: &Run<'_>, reporter: &mut JobReporter<'_>) {
     let Some(kept) = &run.job.resume else { return };
     let taken_at = UNIX_EPOCH + Duration::from_nanos(kept.manifest.taken_at_ns);
     let age = SystemTime::now().duration_since(taken_at).unwrap_or_default();
     let (generation, job) = (kept.manifest.generation, kept.manifest.job);
     let line = format!("job {job:016x} goes on from checkpoint {generation}, taken {} ago", job_report::time_text(age));
-    teller.console.plain(&line);
-    teller.record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
+    reporter.console.plain(&line);
+    reporter.record("resumed", &serde_json::json!({ "generation": generation.0, "age_seconds": age.as_secs_f64() }));
 }
 
 /// A warning if the newest checkpoint's directory is missing here, where the coordinator has moved.

@@ -294,8 +294,8 @@ impl Shell<'_> {
         let input_file = replay.input_file.clone();
         let mut later = std::mem::take(&mut replay.later);
         // Records of the replayed time are in the audit log already.
-        let audit = self.teller.audit.take();
-        let notices = self.teller.notices.take();
+        let audit = self.reporter.audit.take();
+        let notices = self.reporter.notices.take();
         self.outputs.replay();
         let snapshot = replay.life.snapshot.take();
         self.replay = Some(replay);
@@ -351,7 +351,7 @@ impl Shell<'_> {
         }
         self.send_orders(u64::MAX);
         self.replay = None;
-        (self.teller.audit, self.teller.notices) = (audit, notices);
+        (self.reporter.audit, self.reporter.notices) = (audit, notices);
         self.run.started_at = Instant::now().checked_sub(last).context("The clock of this host began lately")?;
         if is_elsewhere && !self.outputs.known_bytes()[0].contains(&shown_bytes[0]) {
             shown_bytes = noted_bytes;
@@ -369,7 +369,7 @@ impl Shell<'_> {
         for (host, messages) in heard {
             messages.into_iter().for_each(|message| self.run.fleet.handle_later(host, message));
         }
-        self.teller.record("came-back", &serde_json::json!({ "term": term.0 }));
+        self.reporter.record("came-back", &serde_json::json!({ "term": term.0 }));
         self.go_on_with_input(input_file, is_elsewhere)?;
         if self.ending.code.is_some() {
             self.outputs.finish(self.run.coordinator.manager().is_suspended());
@@ -403,7 +403,7 @@ impl Shell<'_> {
         self.run.fleet = Fleet::come_back(plan, returned, self.ledger.clone(), replay.term, &replay.life.known)?;
         // A return without launched processes is done again.
         self.due = (!replay.life.is_launched).then_some(chosen);
-        self.teller.clones = Clones::default();
+        self.reporter.clones = Clones::default();
         self.coming.begin_life(SitePool::of_past(self.run.job, self.run.number)?);
         Ok(())
     }
@@ -452,7 +452,7 @@ impl Shell<'_> {
         match file.map(|kept| files::input(&kept, is_elsewhere)) {
             Some(Ok(file)) => self.input.go_on(file)?,
             // The input has not ended: a console may supply more.
-            Some(Err(why)) => self.teller.untold.push(format!("standard input does not go on where it was: {why:#}")),
+            Some(Err(why)) => self.reporter.untold.push(format!("standard input does not go on where it was: {why:#}")),
             None => {}
         }
         // Input that the previous coordinator had read and not handled.
@@ -492,7 +492,7 @@ impl Shell<'_> {
     pub(super) fn handle_ledger(&mut self) {
         if let Some(why) = self.ledger.poll_trouble() {
             self.input.spool = None;
-            self.teller.console.warning(&cannot_come_back(&why));
+            self.reporter.console.warning(&cannot_come_back(&why));
         }
     }
     /// Replaces a journal that has become long by a snapshot.

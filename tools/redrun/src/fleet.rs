@@ -14,7 +14,7 @@ use control_network::hub::{Event, Hub, LinkId};
 use control_network::launcher::{self, Starting};
 use control_network::session::Session;
 use coordinator_records::ledger::{Launchers, Ledger};
-pub use failover::{HostBefore, Known};
+pub use failover::{HostBefore, JournaledHosts};
 use host_watch::shape;
 use host_watch::{Arbiter, Death, Observer, Refusals, Who};
 use job_coordinator::Misplaced;

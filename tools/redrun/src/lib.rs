@@ -27,6 +27,7 @@ mod quorum;
 mod reach;
 mod redundancy;
 mod repeatable;
+mod reporter;
 mod requests;
 mod run;
 mod spares;
@@ -40,7 +41,6 @@ mod streams;
 mod summary;
 mod symbols;
 mod targets;
-mod telling;
 mod transit;
 mod users;
 mod wakers;
@@ -67,6 +67,7 @@ use reach::Reach;
 use redrt_wire::daemon::{FromDaemon, ToDaemon};
 use redrt_wire::secret::Secret;
 use replication_manager::OUTPUT_FAILED_CODE;
+use reporter::JobReporter;
 use run::Run;
 use say::Console;
 use spawned::Upwards;
@@ -75,7 +76,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use streams::StandardInput;
-use telling::Teller;
 use tracing::{debug, trace};
 use wakers::Wakers;
 use watching::Watching;
@@ -164,7 +164,7 @@ struct Shell<'a> {
     due: Option<Return>,
     spawned: spawned::Spawned,
     reach: Reach,
-    teller: Teller<'a>,
+    reporter: JobReporter<'a>,
     outputs: Outputs,
     input: StandardInput,
     wakers: Wakers,
@@ -242,11 +242,11 @@ impl<'a> Shell<'a> {
             outputs: Outputs::new(job, outlives_terminal, transits, replay, &bell)?,
             input: StandardInput::open(job, has_console, spool.flatten())?,
             reach: Reach { consoles, entry: None, askers: requests::Askers::default(), watching },
-            teller: Teller {
+            reporter: JobReporter {
                 console,
                 audit,
                 notices,
-                reported: telling::Reported::new(&job.faults),
+                reported: reporter::Reported::new(&job.faults),
                 clones: clones::Clones::default(),
                 profile_path,
                 untold,
@@ -269,29 +269,29 @@ impl<'a> Shell<'a> {
             }
         }
         if is_elsewhere {
-            shell.teller.untold.extend(checkpoints::missing_here(&shell.run));
+            shell.reporter.untold.extend(checkpoints::missing_here(&shell.run));
             let host = shell.run.fleet.own_name();
-            shell.teller.untold.insert(0, format!("the coordinator of this job goes on on host {host}"));
+            shell.reporter.untold.insert(0, format!("the coordinator of this job goes on on host {host}"));
         }
         shell.reach.open_consoles(job_number, console);
         Ok(shell)
     }
 
     fn run_to_end(&mut self) -> Result<i32> {
-        std::mem::take(&mut self.teller.untold).iter().for_each(|line| self.teller.console.warning(line));
-        self.reach.watching.announce(&self.run, self.teller.console);
-        self.reach.watching.places().iter().for_each(|line| self.teller.console.plain(line));
+        std::mem::take(&mut self.reporter.untold).iter().for_each(|line| self.reporter.console.warning(line));
+        self.reach.watching.announce(&self.run, self.reporter.console);
+        self.reach.watching.places().iter().for_each(|line| self.reporter.console.plain(line));
         if let Some(ignored) = &self.run.job.ignored {
-            self.teller.console.warning(ignored);
+            self.reporter.console.warning(ignored);
         }
-        self.run.job.chosen.iter().for_each(|line| self.teller.console.plain(line));
-        self.teller.console.allow_status(!self.reach.is_quiet(self.run.job));
+        self.run.job.chosen.iter().for_each(|line| self.reporter.console.plain(line));
+        self.reporter.console.allow_status(!self.reach.is_quiet(self.run.job));
         let outcome = self.serve();
         if outcome.is_err() && self.ending.code.is_none() {
             // The coordinator does not know of this end.
             let fields = serde_json::json!({ "exit_code": FAILED_CODE });
-            self.teller.record(audit_log::JOB_END, &fields);
-            self.teller.notify(audit_log::JOB_END, &fields, "");
+            self.reporter.record(audit_log::JOB_END, &fields);
+            self.reporter.notify(audit_log::JOB_END, &fields, "");
         }
         if !matches!(outcome, Ok(0))
             && self.outputs.is_empty()
@@ -299,33 +299,33 @@ impl<'a> Shell<'a> {
             && let Some(checkpoints) = &self.checkpoints
         {
             let unwritten_bytes = |replica| self.outputs.unwritten_bytes(replica);
-            checkpoints.write_down_shown(&self.run, &unwritten_bytes, self.teller.console);
+            checkpoints.write_down_shown(&self.run, &unwritten_bytes, self.reporter.console);
         }
-        self.teller.let_notices_end(&self.wakers.signals);
-        self.teller.console.show_status(Vec::new());
+        self.reporter.let_notices_end(&self.wakers.signals);
+        self.reporter.console.show_status(Vec::new());
         let keeps_sessions = matches!(outcome, Ok(0));
         self.run.fleet.end(keeps_sessions);
         host_processes::sweep::kill_descendants(keeps_sessions);
         if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.remove_forgotten(&self.run, self.teller.console);
+            checkpoints.remove_forgotten(&self.run, self.reporter.console);
         }
         self.reach.entry = None;
         self.coming.site.leave();
         running_jobs::cross_out(self.run.number);
         let code = self.run.coordinator.exit_code(outcome?);
-        let is_complete = self.teller.report_missing_faults(&self.run);
+        let is_complete = self.reporter.report_missing_faults(&self.run);
         let code = if code == 0 && self.run.job.needs_faults && !is_complete { NOT_INJECTED_CODE } else { code };
         let verdict = determinism::judge(&self.run.coordinator, code == 0);
         let is_deterministic = verdict.as_ref().is_none_or(|verdict| verdict.is_deterministic);
         let code = if code == 0 && !is_deterministic { NONDETERMINISTIC_CODE } else { code };
-        self.teller.summarize(
+        self.reporter.summarize(
             &self.run,
             &self.wakers.signals,
             self.reach.is_quiet(self.run.job),
             code,
             verdict.as_ref().map(|verdict| &verdict.json),
         )?;
-        verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| self.teller.console.plain(line));
+        verdict.iter().flat_map(|verdict| &verdict.lines).for_each(|line| self.reporter.console.plain(line));
         Ok(code)
     }
 
@@ -399,8 +399,8 @@ impl<'a> Shell<'a> {
         }
         self.work_on_spawned();
         self.answer_watchers();
-        self.teller.handle_audit();
-        self.teller.handle_notices();
+        self.reporter.handle_audit();
+        self.reporter.handle_notices();
         while let Some(checkpoints) = &self.checkpoints
             && let Some(answer) = checkpoints.next_answer(&self.run)?
         {
@@ -410,7 +410,7 @@ impl<'a> Shell<'a> {
         if self.replay.is_none()
             && let Some(voters) = self.quorum.keep(&mut self.run, &self.ledger, self.ending.code.is_some())
         {
-            self.teller.record("roots", &voters);
+            self.reporter.record("roots", &voters);
         }
         self.write_outputs();
         Ok(())
@@ -424,7 +424,7 @@ impl<'a> Shell<'a> {
         let deadline = [self.run.coordinator.next_deadline(), self.outputs.next_deadline(now)];
         let deadline = deadline.into_iter().flatten().min().map(|deadline| deadline.saturating_sub(now));
         let fleet = self.run.fleet.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-        let audit = self.teller.audit.as_ref().and_then(Recorder::next_wait);
+        let audit = self.reporter.audit.as_ref().and_then(Recorder::next_wait);
         let Some(wait) = [deadline, fleet, self.coming.site.next_wait(), audit].into_iter().flatten().min() else {
             return PollTimeout::NONE;
         };
@@ -447,26 +447,27 @@ impl<'a> Shell<'a> {
             News::Dead { host, why } => self.lose_host(host, &why),
             News::Reattached(host) => {
                 let host = self.run.fleet.name(host).to_owned();
-                self.teller.record("reattached", &serde_json::json!({ "host": host }));
+                self.reporter.record("reattached", &serde_json::json!({ "host": host }));
             }
             News::Fenced(host) => {
                 let host = self.run.fleet.name(host).to_owned();
-                self.teller.record("fenced", &serde_json::json!({ "host": host }));
-                self.teller
+                self.reporter.record("fenced", &serde_json::json!({ "host": host }));
+                self.reporter
                     .console
                     .warning(&format!("host {host} came back after it was taken for dead, and was told to leave"));
             }
             News::Refused(refusal) => {
                 let (address, others) = (refusal.address.to_string(), refusal.untold_count);
-                self.teller.record("connection-refused", &serde_json::json!({ "address": address, "others": others }));
-                self.teller.console.warning(&refusal.to_string());
+                self.reporter
+                    .record("connection-refused", &serde_json::json!({ "address": address, "others": others }));
+                self.reporter.console.warning(&refusal.to_string());
             }
             News::Joined(host) => self.host_joined(host),
             News::NotJoined { host, why } => self.host_not_joined(host, &why),
             News::StoodStill(late) => {
                 let seconds = late.as_secs_f64();
-                self.teller.record("stood-still", &serde_json::json!({ "seconds": seconds }));
-                self.teller
+                self.reporter.record("stood-still", &serde_json::json!({ "seconds": seconds }));
+                self.reporter
                     .console
                     .warning(&format!("redrun stood still for {seconds:.1} s; its daemons may have given it up"));
             }
@@ -532,33 +533,33 @@ impl<'a> Shell<'a> {
                 Output::FindHost(spare) => self.find_or_add(&spare),
                 Output::SpareAdded { host, count } => {
                     let host = self.run.fleet.name(host).to_owned();
-                    self.teller.record("spare-added", &serde_json::json!({ "host": host, "places": count }));
+                    self.reporter.record("spare-added", &serde_json::json!({ "host": host, "places": count }));
                 }
                 Output::DismissHost(host) => self.dismiss_host(host),
                 Output::Show { rank, bytes, is_anew } => self.outputs.show(rank, &bytes, is_anew),
                 Output::ShowError { replica, bytes, is_anew } => self.outputs.show_error(replica, bytes, is_anew),
                 Output::ErrorEnded(replica) => self.outputs.end_error(replica),
-                Output::Report(report) => self.teller.report(&self.run, &report),
+                Output::Report(report) => self.reporter.report(&self.run, &report),
                 Output::Started { replica, pid } => {
                     let host = self.run.host_name(replica);
                     let fields = serde_json::json!({ "replica": replica.to_string(), "host": host, "pid": pid });
-                    self.teller.record("started", &fields);
+                    self.reporter.record("started", &fields);
                     self.record_started();
                 }
                 Output::Bound { replica, processors } => {
                     let host = self.run.host_name(replica);
-                    self.teller.console.plain(&format!("binding: {replica} on {host}: processors {processors}"));
+                    self.reporter.console.plain(&format!("binding: {replica} on {host}: processors {processors}"));
                 }
                 Output::KilledByUser(replica) => {
-                    self.teller.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
+                    self.reporter.record("killed-by-user", &serde_json::json!({ "replica": replica.to_string() }));
                 }
-                Output::Note(note) => self.teller.console.warning(&note),
+                Output::Note(note) => self.reporter.console.warning(&note),
                 Output::Progress { newcomer, progress } => {
-                    self.teller.clones.record_progress(&self.run, self.teller.console, newcomer, progress)
+                    self.reporter.clones.record_progress(&self.run, self.reporter.console, newcomer, progress)
                 }
-                Output::Checkpoint(note) => checkpoints::report_checkpoint(&self.run, &mut self.teller, &note),
+                Output::Checkpoint(note) => checkpoints::report_checkpoint(&self.run, &mut self.reporter, &note),
                 Output::OtherJob(order) => self.order_jobs(order),
-                Output::SpawnedError(line) => self.teller.console.error(&line),
+                Output::SpawnedError(line) => self.reporter.console.error(&line),
                 Output::Answered { asker, outcome } => self.send_answer(asker, outcome),
                 // During a replay it was carried out already, or is given again afterwards.
                 Output::Store(order) => {
@@ -567,25 +568,25 @@ impl<'a> Shell<'a> {
                     }
                 }
                 Output::GoBack(chosen) => self.due = Some(*chosen),
-                Output::Returned(times) => checkpoints::report_return(&mut self.teller, &times),
+                Output::Returned(times) => checkpoints::report_return(&mut self.reporter, &times),
                 Output::OutputLost(failure) => {
-                    self.teller.record("output-failed", &serde_json::json!({ "what": failure.to_string() }));
-                    self.teller.console.error(&format!("{failure}; not everything that the job printed is there"));
+                    self.reporter.record("output-failed", &serde_json::json!({ "what": failure.to_string() }));
+                    self.reporter.console.error(&format!("{failure}; not everything that the job printed is there"));
                 }
                 Output::HostPassedOver { name, why } => {
                     let fields = serde_json::json!({ "host": name, "why": why, "processes": 0 });
-                    self.teller.record("daemon-lost", &fields);
-                    self.teller.console.warning(&format!("{why}; the job goes back without {name}"));
+                    self.reporter.record("daemon-lost", &fields);
+                    self.reporter.console.warning(&format!("{why}; the job goes back without {name}"));
                 }
                 Output::WaitsForHosts { generation, why } => {
                     let fields = serde_json::json!({ "generation": generation.0, "why": why });
-                    self.teller.record("waits-for-hosts", &fields);
-                    self.teller.console.plain(&why);
+                    self.reporter.record("waits-for-hosts", &fields);
+                    self.reporter.console.plain(&why);
                 }
                 Output::LaidOut { report, notes } => {
-                    launching::report_layout(&self.run, self.teller.console, &report, &notes)
+                    launching::report_layout(&self.run, self.reporter.console, &report, &notes)
                 }
-                Output::Say(line) => self.teller.console.plain(&line),
+                Output::Say(line) => self.reporter.console.plain(&line),
                 Output::Failed(why) => self.ending.failure = Some(why),
                 Output::Finish { code, will_go_on } => {
                     // `finish` hands over the last output, so the journal must be complete before.
@@ -604,7 +605,7 @@ impl<'a> Shell<'a> {
                 }
             }
         }
-        self.teller.clones.show(&self.run, self.teller.console);
+        self.reporter.clones.show(&self.run, self.reporter.console);
     }
 }
 

@@ -38,12 +38,12 @@ impl Shell<'_> {
         }
         let is_restored = self.run.coordinator.newest_checkpoint().is_some();
         let applications =
-            if is_restored { job.applications.clone() } else { applications(&self.run, self.teller.console) };
+            if is_restored { job.applications.clone() } else { applications(&self.run, self.reporter.console) };
         let start_time_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
         let mut restore = None;
         if let Some(checkpoints) = &self.checkpoints {
-            checkpoints.abandon_newer(&self.run, self.teller.console);
-            restore = checkpoints.restore(&self.run, self.teller.console)?;
+            checkpoints.abandon_newer(&self.run, self.reporter.console);
+            restore = checkpoints.restore(&self.run, self.reporter.console)?;
             checkpoints.make_shared_log(&self.run);
         }
         // An image carries its process's processor affinity, and may go to another host than the rankfile names.
@@ -73,12 +73,12 @@ impl Shell<'_> {
             (0..self.run.fleet.plan().hosts.len() as u32).map(|host| self.run.fleet.name(host).to_owned()).collect();
         if self.run.coordinator.return_count() == 0 {
             let fields = start_record::start_record(job, &launch, &hosts);
-            self.teller.record(audit_log::JOB_START, &fields);
-            self.teller.notify(audit_log::JOB_START, &fields, "");
-            checkpoints::report_resumption(&self.run, &mut self.teller);
+            self.reporter.record(audit_log::JOB_START, &fields);
+            self.reporter.notify(audit_log::JOB_START, &fields, "");
+            checkpoints::report_resumption(&self.run, &mut self.reporter);
         }
         if let Err(error) = self.reach.write_down(&self.run) {
-            self.teller.console.warning(&format!("redctl will not find this job here: {error:#}"));
+            self.reporter.console.warning(&format!("redctl will not find this job here: {error:#}"));
         }
         self.run.fleet.watch();
         self.coming.launch = Some(launch.clone());
@@ -107,7 +107,7 @@ impl Shell<'_> {
         let coordinator_lease =
             if self.ledger.is_kept() { self.run.fleet.plan().coordinator_lease } else { Duration::ZERO };
         let plan = HostPlan { coordinator_lease, hosts, ..self.run.fleet.plan().clone() };
-        self.teller.clones = Clones::default();
+        self.reporter.clones = Clones::default();
         let has_several_coordinators = self.run.fleet.has_several_coordinators() || self.quorum.voters.len() > 1;
         self.run.fleet =
             Fleet::start(plan, secret, self.reach.consoles.is_some(), self.ledger.clone(), has_several_coordinators)?;

@@ -47,7 +47,7 @@ fn why_not_here(wanted: Option<&str>) -> Option<String> {
 }
 
 /// Runs a job that was spawned by a process of another job.
-fn run_spawned(arguments: &job_options::Arguments, console: &mut Console) -> anyhow::Result<i32> {
+fn run_spawned(arguments: &job_options::JobArguments, console: &mut Console) -> anyhow::Result<i32> {
     let (commands, origin, stream) = begin()?;
     let upwards = relay(console, stream);
     let job = job_options::assemble_spawned(arguments, commands, origin)?;

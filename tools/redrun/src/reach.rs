@@ -14,7 +14,7 @@ pub(super) struct Reach {
     /// Present if the job outlives its terminal.
     pub consoles: Option<Consoles>,
     /// The note by which `redctl` finds the job.
-    pub entry: Option<running_jobs::Entry>,
+    pub entry: Option<running_jobs::JobEntry>,
     /// Connections of `redctl` whose requests the coordinator has.
     pub askers: Askers,
     pub watching: Watching,

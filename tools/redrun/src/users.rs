@@ -52,7 +52,7 @@ impl Shell<'_> {
     }
 
     fn attach(&mut self, streams: Streams) {
-        self.teller.record("attached", &json!({}));
+        self.reporter.record("attached", &json!({}));
         // Failure costs only status lines and prompts.
         let _ = nix::unistd::dup2_stdin(&streams.input);
         let _ = nix::unistd::dup2_stdout(&streams.output);
@@ -63,7 +63,7 @@ impl Shell<'_> {
     }
 
     fn detach(&mut self) {
-        self.teller.record("detached", &json!({}));
+        self.reporter.record("detached", &json!({}));
         self.outputs.standard().lead_nowhere();
         self.input.detach();
         // Standard streams must not stay open: as a writer of a pipe this process would keep its reader waiting.
@@ -77,8 +77,8 @@ impl Shell<'_> {
     }
 
     fn inspect_terminal(&mut self) {
-        self.teller.console.inspect_terminal();
-        self.teller.console.allow_status(!self.reach.is_quiet(self.run.job));
+        self.reporter.console.inspect_terminal();
+        self.reporter.console.allow_status(!self.reach.is_quiet(self.run.job));
         self.outputs.inspect_terminal();
     }
 
@@ -126,7 +126,7 @@ impl Shell<'_> {
         match Signal::try_from(signal) {
             Ok(Signal::SIGTSTP) => return self.stand_still(),
             _ if is_for_program(signal) => return self.pass_signal(signal),
-            Ok(Signal::SIGTERM) => self.ending.explain(self.run.coordinator.lost_hosts(), self.teller.console),
+            Ok(Signal::SIGTERM) => self.ending.explain(self.run.coordinator.lost_hosts(), self.reporter.console),
             _ => {}
         }
         self.interrupt(signal);
@@ -170,7 +170,7 @@ impl Shell<'_> {
         let outcome: Result<bool, Refused> = match question {
             Question::Status => {
                 return Some(
-                    status::status(&self.run, self.reach.consoles.as_ref(), &self.quorum.hosts, &self.teller.clones)
+                    status::status(&self.run, self.reach.consoles.as_ref(), &self.quorum.hosts, &self.reporter.clones)
                         .to_string(),
                 );
             }
@@ -236,17 +236,17 @@ impl Shell<'_> {
             OutputTrouble::Closed => self.handle(Input::OutputLost(OutputLoss::Closed)),
             OutputTrouble::Failed(failure) => self.handle(Input::OutputLost(OutputLoss::Failed(failure))),
             OutputTrouble::Waits(failure) => {
-                self.teller.record("output-waits", &json!({ "what": failure.to_string() }));
+                self.reporter.record("output-waits", &json!({ "what": failure.to_string() }));
                 let line = format!("{failure}; the job is held up until it can be written (--on-output-error=wait)");
-                self.teller.console.warning(&line);
+                self.reporter.console.warning(&line);
             }
             OutputTrouble::GoesOn(name) => {
-                self.teller.record("output-goes-on", &json!({ "name": name }));
-                self.teller.console.plain(&format!("{name} can be written again"));
+                self.reporter.record("output-goes-on", &json!({ "name": name }));
+                self.reporter.console.plain(&format!("{name} can be written again"));
             }
             OutputTrouble::Still(name) => {
-                self.teller.record("output-still", &json!({ "name": name }));
-                self.teller.console.warning(&format!(
+                self.reporter.record("output-still", &json!({ "name": name }));
+                self.reporter.console.warning(&format!(
                     "{name} takes nothing: its file system stands still; processes that print much are held until it answers"
                 ));
             }
@@ -275,10 +275,10 @@ impl Shell<'_> {
     pub(super) fn answer_watchers(&mut self) {
         while let Some(asked) = self.reach.watching.next_question() {
             let text = match asked.question {
-                About::Metrics => metrics::page(&self.run, &mut self.teller.reported.counts),
+                About::Metrics => metrics::page(&self.run, &mut self.reporter.reported.counts),
                 About::Status => {
                     let (consoles, hosts) = (self.reach.consoles.as_ref(), &self.quorum.hosts);
-                    status::status(&self.run, consoles, hosts, &self.teller.clones).to_string()
+                    status::status(&self.run, consoles, hosts, &self.reporter.clones).to_string()
                 }
             };
             asked.answer(text);

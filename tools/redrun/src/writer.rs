@@ -9,18 +9,18 @@
 //! Targets of a detachable job lead through an [`Outlet`]: the main thread can redirect them during a write, and output
 //! is kept while they lead nowhere.
 
-mod kept;
 pub mod outlet;
+mod spooled_output;
 
 use super::status_lines::StatusLines;
 use super::transit::Transit;
 use background_worker::{Bell, Inbox, Worker};
 use job_options::OnOutputError;
-use kept::Kept;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use outlet::{Change, Outlet};
+use spooled_output::SpooledOutput;
 use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, IntoRawFd};
@@ -153,7 +153,7 @@ impl Writer {
             true => Some(Outlet::new()?),
             false => None,
         };
-        let (of_thread, kept) = (outlet.clone(), Kept::new(targets.len()));
+        let (of_thread, kept) = (outlet.clone(), SpooledOutput::new(targets.len()));
         let serve = move |inbox: &Inbox<Piece, Trouble>| {
             // A file size limit (`ulimit -f`) must fail writes, not kill the process.
             let _ = xfsz().thread_block();
@@ -267,7 +267,7 @@ struct Thread<'a> {
     inbox: &'a Inbox<Piece, Trouble>,
     status: StatusLines,
     outlet: Option<Outlet>,
-    kept: Kept,
+    kept: SpooledOutput,
 }
 
 impl Thread<'_> {
@@ -415,7 +415,7 @@ impl Thread<'_> {
                 Ok(None) => break,
                 Err(error) => {
                     self.inbox.report(Trouble::Failed(0, error));
-                    self.kept = Kept::new(self.targets.len());
+                    self.kept = SpooledOutput::new(self.targets.len());
                     break;
                 }
             };

@@ -5,8 +5,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stdout, clippy::print_stderr))]
 
+mod host_probes;
 mod keys;
-mod looks;
 mod metrics;
 mod report;
 mod server;
@@ -37,7 +37,7 @@ use std::time::Duration;
 /// at again and again. Hosts are added and removed by redctl pool.
 #[derive(Parser, Debug)]
 #[command(name = "redspared", version, max_term_width = 100, after_help = EXAMPLES)]
-struct Arguments {
+struct PoolDaemonArguments {
     /// Where to listen, [ADDRESS:]PORT
     #[arg(long, value_name = "ADDRESS", default_value_t = format!("0.0.0.0:{DEFAULT_PORT}"))]
     listen: String,
@@ -123,7 +123,7 @@ fn seconds(text: &str) -> Result<Duration, NotSeconds> {
 #[must_use]
 pub fn main(arguments: Vec<OsString>) -> i32 {
     let console = Console::new("redspared");
-    let arguments = match command_line::parse_from::<Arguments>(arguments) {
+    let arguments = match command_line::parse_from::<PoolDaemonArguments>(arguments) {
         Ok(arguments) => arguments,
         Err(code) => return code,
     };
@@ -136,9 +136,9 @@ pub fn main(arguments: Vec<OsString>) -> i32 {
     }
 }
 
-fn run(arguments: Arguments, console: &Console) -> Result<()> {
+fn run(arguments: PoolDaemonArguments, console: &Console) -> Result<()> {
     if let Some(what) = arguments.generate {
-        say::text(&generate_for(Arguments::command(), "redspared", what))?;
+        say::text(&generate_for(PoolDaemonArguments::command(), "redspared", what))?;
         return Ok(());
     }
     let state = arguments.state.context("--state is missing")?;
@@ -171,10 +171,10 @@ fn run(arguments: Arguments, console: &Console) -> Result<()> {
     let store = store::Store::open(&state)?;
     let stored = store.load().with_context(|| format!("Failed to read the pool's state {}", state.display()))?;
     let pool = Pool::restore(settings, stored, Duration::ZERO);
-    let looks = looks::Looks::new(daemon_executable()?, launcher, arguments.watch_timeout)?;
+    let probes = host_probes::HostProbes::new(daemon_executable()?, launcher, arguments.watch_timeout)?;
     let address = listen_address(&arguments.listen)?;
     let metrics = arguments.metrics.map(metrics::listen).transpose()?;
-    server::Server::new(address, keys, users, pool, store, looks, console)?.with_metrics(metrics).run(&signals)
+    server::Server::new(address, keys, users, pool, store, probes, console)?.with_metrics(metrics).run(&signals)
 }
 
 fn listen_address(text: &str) -> Result<SocketAddr> {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        PoolDaemonArguments::command().debug_assert();
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The daemon's loop. Connections, looks and time go in; the pool decides; changes go to the disk, and then messages go
 //! out.
 
+use super::host_probes::HostProbes;
 use super::keys::{Holder, Keys};
-use super::looks::Looks;
 use super::metrics;
 use super::report;
 use super::store::{Store, check};
-use super::users::{Known, Users, Verdict};
+use super::users::{IdentifiedJob, Users, Verdict};
 use anyhow::{Context, Result};
 use control_network::hub::{Event, Hub, LinkId};
 use http_pages::Pages;
@@ -30,7 +30,7 @@ pub struct Server<'a> {
     hub: Hub,
     pool: Pool,
     store: Store,
-    looks: Looks,
+    probes: HostProbes,
     console: &'a Console,
     begin: Instant,
     keys: Keys,
@@ -56,7 +56,7 @@ impl<'a> Server<'a> {
         users: Option<Users>,
         pool: Pool,
         store: Store,
-        looks: Looks,
+        probes: HostProbes,
         console: &'a Console,
     ) -> Result<Self> {
         let hub = Hub::with_keys(address, keys.secrets())?;
@@ -66,7 +66,7 @@ impl<'a> Server<'a> {
             hub,
             pool,
             store,
-            looks,
+            probes,
             console,
             begin,
             keys,
@@ -113,7 +113,7 @@ impl<'a> Server<'a> {
             });
             let mut fds = vec![
                 PollFd::new(self.hub.fd(), PollFlags::POLLIN),
-                PollFd::new(self.looks.fd(), PollFlags::POLLIN),
+                PollFd::new(self.probes.fd(), PollFlags::POLLIN),
                 PollFd::new(signals.as_fd(), PollFlags::POLLIN),
             ];
             fds.extend(self.users.as_ref().map(|users| PollFd::new(users.fd(), PollFlags::POLLIN)));
@@ -126,7 +126,7 @@ impl<'a> Server<'a> {
                 self.say(&format!("leaving because of signal {}; leases are kept", signal.ssi_signo));
                 return Ok(());
             }
-            for look in self.looks.found() {
+            for look in self.probes.found() {
                 self.record_look(&look.host, look.found.as_ref().err());
                 let now = self.now();
                 self.pool.seen(&look.host, look.found, now);
@@ -253,8 +253,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    fn greet_known(&mut self, known: Known, now: Duration) {
-        let Known { link, job, leases, user, pass } = known;
+    fn greet_known(&mut self, known: IdentifiedJob, now: Duration) {
+        let IdentifiedJob { link, job, leases, user, pass } = known;
         self.holders.insert(link, Holder::User(user));
         self.greet(link, job, &leases, Some(pass), now);
     }
@@ -404,7 +404,7 @@ impl<'a> Server<'a> {
         while let Some(output) = self.pool.poll_output() {
             match output {
                 Output::Store(change) => changes.push(change),
-                Output::Look(spare) => self.looks.inspect(spare),
+                Output::Look(spare) => self.probes.inspect(spare),
                 Output::Granted(ticket, lease) => {
                     self.say(&format!("host {}: lease {} to job {}", lease.spare.name, lease.id, lease.job));
                     if let Some((link, number)) = self.tickets.remove(&ticket) {

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// A job whose user is known.
 #[derive(Debug)]
-pub struct Known {
+pub struct IdentifiedJob {
     pub link: LinkId,
     pub job: JobId,
     /// The leases that the job believes to hold.
@@ -31,7 +31,7 @@ pub enum Verdict {
     /// The proof is being checked; [`Users::found`] has the result.
     Wait,
     /// The job's user is known.
-    Known(Known),
+    Known(IdentifiedJob),
     /// The job is refused.
     Refused(Refusal),
 }
@@ -75,7 +75,7 @@ impl Users {
         }
         match proof {
             Some(Proof::Pass(pass)) => match self.authority.user(&pass, job) {
-                Some(user) => Verdict::Known(Known { link, job, leases, user, pass }),
+                Some(user) => Verdict::Known(IdentifiedJob { link, job, leases, user, pass }),
                 None => Verdict::Prove,
             },
             Some(Proof::Munge(sealed)) => {
@@ -94,7 +94,7 @@ impl Users {
     }
 
     /// The results since the last call. A refused job comes as its connection and the reason.
-    pub fn found(&mut self) -> Vec<Result<Known, (LinkId, Refusal)>> {
+    pub fn found(&mut self) -> Vec<Result<IdentifiedJob, (LinkId, Refusal)>> {
         let _ = self.bell.read();
         let mut found = Vec::new();
         while let Some((link, user)) = self.munge.poll_event() {
@@ -102,7 +102,7 @@ impl Users {
             found.push(match user {
                 Ok(user) => {
                     let pass = self.authority.pass(user.clone(), job);
-                    Ok(Known { link, job, leases, user, pass })
+                    Ok(IdentifiedJob { link, job, leases, user, pass })
                 }
                 Err(error) => Err((link, Refusal::Unproven(format!("{error:#}")))),
             });

@@ -24,7 +24,7 @@ const PATIENCE_USUAL: Duration = Duration::from_secs(300);
 /// Moves files to an object store and back
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct StoreArguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -59,7 +59,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match StoreArguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();

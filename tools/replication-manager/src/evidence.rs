@@ -15,7 +15,7 @@ const KEPT_MAX: usize = 64;
 type Key = (VirtualRank, VirtualRank, ContextId, SeqNum);
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct UnmatchedExcerpt {
     key: Key,
     supplier: ReplicaId,
     element: Element,
@@ -24,14 +24,14 @@ struct Kept {
 
 /// Excerpts without a counterpart, oldest first.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Excerpts(VecDeque<Kept>);
+pub(super) struct Excerpts(VecDeque<UnmatchedExcerpt>);
 
 impl Excerpts {
     /// Takes the excerpt out of a report, and compares it with the kept one of the same message and another supplier.
     pub(super) fn compare(&mut self, mismatch: &mut Mismatch) -> Option<Evidence> {
         let excerpt = mismatch.excerpt.take()?;
         let key = (mismatch.receiver.rank, mismatch.sender, mismatch.context, mismatch.sequence);
-        let new = Kept { key, supplier: mismatch.supplier, element: mismatch.element, excerpt };
+        let new = UnmatchedExcerpt { key, supplier: mismatch.supplier, element: mismatch.element, excerpt };
         let Some(at) = self.0.iter().position(|kept| kept.key == key && kept.supplier != new.supplier) else {
             if self.0.len() == KEPT_MAX {
                 self.0.pop_front();
@@ -55,7 +55,7 @@ impl Excerpts {
     }
 }
 
-fn compared(one: &Kept, other: &Kept) -> Option<Difference> {
+fn compared(one: &UnmatchedExcerpt, other: &UnmatchedExcerpt) -> Option<Difference> {
     let element = if one.element == other.element { one.element } else { Element::Unknown };
     match (&one.excerpt, &other.excerpt) {
         (Excerpt::Whole(one), Excerpt::Whole(other)) => difference(one, other, element),

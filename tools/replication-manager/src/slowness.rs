@@ -31,12 +31,12 @@ const SIGNIFICANT: f64 = 4.0;
 
 /// Looks at a replica in a window.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-struct Looks {
+struct SampleCounts {
     all: u32,
     at_work: u32,
 }
 
-impl Looks {
+impl SampleCounts {
     fn share(self) -> f64 {
         f64::from(self.at_work) / f64::from(self.all.max(1))
     }
@@ -58,7 +58,7 @@ pub struct SlowHost {
 /// Finds slow hosts from looks at their replicas; see the module for the rule.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct SlownessWatch {
-    looks: BTreeMap<ReplicaId, Looks>,
+    looks: BTreeMap<ReplicaId, SampleCounts>,
     /// Hosts that were reported and have not recovered.
     slow: BTreeSet<u32>,
 }
@@ -92,7 +92,7 @@ impl SlownessWatch {
         let looks = std::mem::take(&mut self.looks);
         // A replica that joined in the middle of the window has too few looks.
         let looks = looks.into_iter().filter(|(_, looks)| looks.all >= WINDOW / 2);
-        let mut by_rank: BTreeMap<VirtualRank, Vec<(ReplicaId, u32, Looks)>> = BTreeMap::new();
+        let mut by_rank: BTreeMap<VirtualRank, Vec<(ReplicaId, u32, SampleCounts)>> = BTreeMap::new();
         for (replica, looks) in looks {
             if let Some(host) = host_of(replica) {
                 by_rank.entry(replica.rank).or_default().push((replica, host, looks));

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// The entry of a job; removed when this is dropped.
 #[derive(Debug)]
-pub struct Entry {
+pub struct JobEntry {
     path: PathBuf,
     _locked: File,
 }
@@ -56,13 +56,13 @@ fn directories_by(variable: impl Fn(&str) -> Option<OsString>) -> [PathBuf; 2] {
 }
 
 /// Writes the entry of a job.
-pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
+pub fn write_down(job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<JobEntry> {
     let [first, second] = directories();
     write_into(&first, job, host, address, secret)
         .or_else(|error| write_into(&second, job, host, address, secret).map_err(|_| error))
 }
 
-fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<Entry> {
+fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secret: &Secret) -> Result<JobEntry> {
     make(directory)?;
     // Both `redrun` and the daemon of its host write an entry.
     let path = directory.join(format!("{job:016x}@{host}.{}", std::process::id()));
@@ -80,7 +80,7 @@ fn write_into(directory: &Path, job: u64, host: &str, address: SocketAddr, secre
     fs::rename(&new, &path).with_context(failed)?;
     // A resumed job has no end: an earlier note of one is removed.
     let _ = fs::remove_file(end_path(directory, job, host));
-    Ok(Entry { path, _locked: file })
+    Ok(JobEntry { path, _locked: file })
 }
 
 /// Makes a directory, but not those above it: a `$TMPDIR` that is gone is not ours to make again.
@@ -104,7 +104,7 @@ fn check(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-impl Drop for Entry {
+impl Drop for JobEntry {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         give_back(&self.path);

@@ -73,7 +73,7 @@ struct Link {
     owner: Option<usize>,
 }
 
-struct Daemon {
+struct TreeDaemon {
     follower: Follower,
     /// Connection of this daemon upwards.
     way: Option<usize>,
@@ -104,7 +104,7 @@ struct Coordinator {
 }
 
 struct World {
-    daemons: Vec<Daemon>,
+    daemons: Vec<TreeDaemon>,
     coordinators: Vec<Coordinator>,
     links: Vec<Link>,
     /// Handled messages: host, and number among its messages.
@@ -163,7 +163,7 @@ impl World {
             Some(Mistake::HandlesUnsettled) => Some(OfFollower::HandlesUnsettled),
             _ => None,
         };
-        let daemon = |_| Daemon {
+        let daemon = |_| TreeDaemon {
             follower: Follower { mistake: of_follower, ..Follower::default() },
             way: None,
             child: None,

@@ -1,6 +1,6 @@
 //! `--checkpoint-archive`: a second place for some checkpoints, which survives the loss of all hosts.
 
-use super::super::arguments::Arguments;
+use super::super::arguments::JobArguments;
 use super::super::times::time;
 use anyhow::Result;
 use checkpoint_files::remote::{self, Access};
@@ -31,7 +31,7 @@ impl Archive {
 }
 
 /// The archive, if one is used with checkpoints of this level.
-pub(super) fn archive(arguments: &Arguments, level: Level) -> Result<Option<Archive>, UsageError> {
+pub(super) fn archive(arguments: &JobArguments, level: Level) -> Result<Option<Archive>, UsageError> {
     const OPTION: &str = "--checkpoint-archive";
     let Some(text) = arguments.checkpoint_archive.as_deref() else { return Ok(None) };
     let usage = |why: &str| UsageError(format!("{OPTION} {}: {why}", text.display()));
@@ -69,7 +69,7 @@ mod tests {
     use clap::Parser;
 
     fn read(level: Level, text: &str) -> Result<Option<Archive>, String> {
-        let arguments = Arguments::parse_from(["redrun", "--checkpoint-archive", text, "./app"]);
+        let arguments = JobArguments::parse_from(["redrun", "--checkpoint-archive", text, "./app"]);
         archive(&arguments, level).map_err(|error| error.0)
     }
 

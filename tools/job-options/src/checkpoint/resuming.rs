@@ -1,7 +1,7 @@
 //! `--resume`: the checkpoint from which a job goes on, found in its directory, on its hosts, in an object store, or in
 //! the archive.
 
-use super::super::arguments::Arguments;
+use super::super::arguments::JobArguments;
 use super::super::{Job, assemble_with, hosts};
 use super::{Checkpoint, check_level, checkpoint, named_place, on_hosts};
 use checkpoint_files::remote;
@@ -106,7 +106,7 @@ pub enum ResumeError {
 
 /// The newest checkpoint of the named job. Adds notes for the user.
 fn found(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     text: &Path,
     checkpoint: &mut Checkpoint,
     notes: &mut Vec<String>,
@@ -132,7 +132,7 @@ fn found(
 
 /// The newest checkpoint of the single job among these in an object store.
 fn from_remote(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     jobs: &remote::Jobs,
     checkpoint: &mut Checkpoint,
 ) -> Result<Result<Found, ResumeError>, UsageError> {
@@ -144,7 +144,7 @@ fn from_remote(
 
 /// The newest checkpoint of a store, which gets its manifests from an object store if these `jobs` are given.
 fn from_store(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     store: Store,
     jobs: Option<&remote::Jobs>,
     checkpoint: &mut Checkpoint,
@@ -194,7 +194,7 @@ pub fn find_store(text: &Path, directory: &Path) -> Result<Store, ResumeError> {
 }
 
 /// A job that resumes from its newest checkpoint.
-pub fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageError> {
+pub fn resumed(arguments: &JobArguments, text: &Path) -> Result<Job, UsageError> {
     let wrong = |why: ResumeError| UsageError(format!("--resume {}: {why}", text.display()));
     if !arguments.local.program.is_empty() {
         let program = arguments.local.program[0].to_string_lossy().into_owned();
@@ -258,7 +258,7 @@ pub fn resumed(arguments: &Arguments, text: &Path) -> Result<Job, UsageError> {
 /// The store that is meant, with the checkpoints that other hosts of the job have: perhaps this host has none of them,
 /// or not the newest. Also returns notes for the user.
 fn found_on_hosts(
-    arguments: &Arguments,
+    arguments: &JobArguments,
     text: &Path,
     checkpoint: &Checkpoint,
 ) -> Result<Result<(Store, Vec<String>), ResumeError>, UsageError> {
@@ -347,7 +347,7 @@ fn newest_at(store: &Store, plan: &HostPlan) -> Result<(StoredCheckpoint, Option
 }
 
 /// Number of replicas of each rank to load: as many as the job was to have, or as `-r` says.
-fn degrees_of(arguments: &Arguments, manifest: &Manifest) -> Result<Vec<u16>, ResumeError> {
+fn degrees_of(arguments: &JobArguments, manifest: &Manifest) -> Result<Vec<u16>, ResumeError> {
     let Some(text) = arguments.degree.as_deref() else { return Ok(manifest.degrees.clone()) };
     let degree = text.parse().ok().filter(|degree| *degree > 0);
     let degree: u16 = degree.ok_or_else(|| ResumeError::Degree(text.to_owned()))?;

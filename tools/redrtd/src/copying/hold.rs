@@ -1,7 +1,7 @@
 //! Parent of a process in namespaces of its own.
 
 use super::super::descriptors::{CLONER_FD, CONTROL_FD, WINDOWS_FD};
-use super::{Daemon, Reply};
+use super::{HelperConnection, Reply};
 use anyhow::{Context, Result};
 use cloner::launch::{self, Inside, KilledBefore, Running};
 use nix::sys::signal::{SigHandler, Signal, raise, signal};
@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Starts the program, and ends as it ends.
-pub fn hold(application: &Application, daemon: &mut Daemon) -> Result<Infallible> {
+pub fn hold(application: &Application, daemon: &mut HelperConnection) -> Result<Infallible> {
     if let Some(reason) = launch::check_program(&application.program)
         .with_context(|| format!("Failed to read {}", application.program.display()))?
     {

@@ -1,7 +1,7 @@
 //! Parent of a process that continues from an image in a file.
 
 use super::receive::given;
-use super::{Daemon, Reply, hold};
+use super::{HelperConnection, Reply, hold};
 use anyhow::{Context, Result};
 use checkpoint_store::names;
 use cloner::destination::{Receiver, receive as receive_image, standard};
@@ -17,7 +17,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// Loads an image, and ends as its process ends. With `locks` the process gets its file locks back before it runs.
-pub fn load(path: &Path, key: Option<&Secret>, locks: bool, daemon: &mut Daemon) -> Result<Infallible> {
+pub fn load(path: &Path, key: Option<&Secret>, locks: bool, daemon: &mut HelperConnection) -> Result<Infallible> {
     let name = path.display();
     let read = prologue(&mut FrameReader::new(checkpoint_store::reader(path, key)?));
     let prologue = read.with_context(|| format!("{name} is not an image of a process"))?;

@@ -315,12 +315,12 @@ pub fn heard(link: &mut Link<UnixStream>) -> (Vec<Reply>, bool) {
 }
 
 /// The helper's end of its connection to the daemon.
-struct Daemon {
+struct HelperConnection {
     stream: UnixStream,
     frames: FrameReader,
 }
 
-impl Daemon {
+impl HelperConnection {
     fn say(&mut self, reply: &Reply) -> Result<()> {
         self.stream.write_all(&encode(reply)).context("the daemon is gone")
     }
@@ -353,7 +353,7 @@ fn connect(pid: i32) -> Result<Control> {
 
 /// Reports the making of an image to the daemon: progress at intervals, and the moments at which the daemon's word is
 /// awaited.
-fn event_teller(control: &Control) -> impl FnMut(&Event, &mut Daemon) -> Result<()> {
+fn event_teller(control: &Control) -> impl FnMut(&Event, &mut HelperConnection) -> Result<()> {
     let mut told = Instant::now();
     move |event, daemon| match event {
         Event::Phase(Phase::Cut) => {
@@ -413,7 +413,7 @@ pub fn help() -> Result<i32> {
     let fd = unsafe { OwnedFd::from_raw_fd(HELPER_FD) };
     nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))
         .context("a helper is started by redrtd alone")?;
-    let mut daemon = Daemon { stream: fd.into(), frames: FrameReader::default() };
+    let mut daemon = HelperConnection { stream: fd.into(), frames: FrameReader::default() };
     let task = daemon.receive()?;
     if matches!(
         task,

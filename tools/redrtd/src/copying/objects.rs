@@ -1,6 +1,6 @@
 //! Uploads files of a checkpoint's part to an object store, or downloads those that a host lacks.
 
-use super::{Daemon, Reply};
+use super::{HelperConnection, Reply};
 use anyhow::Result;
 use checkpoint_files::remote::{Access, check_scratch};
 use redrt_wire::object::{ObjectEntry, Stored};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reports at intervals how much has moved.
-fn teller(daemon: &mut Daemon) -> impl FnMut(u64) -> Result<()> {
+fn teller(daemon: &mut HelperConnection) -> impl FnMut(u64) -> Result<()> {
     let mut told = Instant::now();
     move |bytes| {
         if told.elapsed() < TELL_INTERVAL {
@@ -25,7 +25,13 @@ fn teller(daemon: &mut Daemon) -> impl FnMut(u64) -> Result<()> {
 }
 
 /// Uploads these files with keys below the prefix.
-pub fn store(access: &Access, directory: &Path, files: &[String], prefix: &str, daemon: &mut Daemon) -> Result<()> {
+pub fn store(
+    access: &Access,
+    directory: &Path,
+    files: &[String],
+    prefix: &str,
+    daemon: &mut HelperConnection,
+) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     // The scratch directory of all jobs is three levels up: checkpoint, host, job.
     directory.ancestors().nth(3).map(check_scratch).transpose()?;
@@ -38,7 +44,7 @@ pub fn store(access: &Access, directory: &Path, files: &[String], prefix: &str, 
 }
 
 /// Downloads these files, except those that are here unchanged.
-pub fn fetch(access: &Access, wanted: &[ObjectEntry], daemon: &mut Daemon) -> Result<()> {
+pub fn fetch(access: &Access, wanted: &[ObjectEntry], daemon: &mut HelperConnection) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     if let Some(place) = wanted.first().and_then(|entry| entry.path.ancestors().nth(4)) {
         DirBuilder::new().recursive(true).mode(0o700).create(place)?;

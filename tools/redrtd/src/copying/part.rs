@@ -4,7 +4,7 @@
 //! the list that both ends have, then a `Commit` with the digest of all headers and thus of all contents.
 
 use super::receive::gather;
-use super::{Daemon, Reply};
+use super::{HelperConnection, Reply};
 use anyhow::{Context, Result, ensure};
 use checkpoint_store::memory_budget::MemoryBudget;
 use checkpoint_store::place;
@@ -31,7 +31,7 @@ pub fn give(
     destination: SocketAddr,
     directory: &Path,
     files: &[String],
-    daemon: &mut Daemon,
+    daemon: &mut HelperConnection,
 ) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let begun = Instant::now();
@@ -76,7 +76,7 @@ pub fn keep(
     address: IpAddr,
     (directory, own_beside): (&Path, &[Generation]),
     files: &[String],
-    daemon: &mut Daemon,
+    daemon: &mut HelperConnection,
 ) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     place::make(directory, own_beside).with_context(|| format!("Failed to make {}", directory.display()))?;

@@ -9,7 +9,7 @@
 //! others go on. Who fetches names a piece and a place in it, in a [`Request`], and gets the bytes from there on.
 
 use super::part::unfinished;
-use super::{Daemon, Reply};
+use super::{HelperConnection, Reply};
 use anyhow::{Context, Result, ensure};
 use checkpoint_store::memory_budget::MemoryBudget;
 use checkpoint_store::pieces::{self, BLOCK_BYTES, Code, Header, PartFile, PieceSource, decode, encode, piece_path};
@@ -76,7 +76,7 @@ impl Stretch {
 }
 
 /// Cuts a part, and passes its pieces on. Other hosts report what they have kept.
-pub fn cut(secret: &Secret, part: &Cut<'_>, daemon: &mut Daemon) -> Result<()> {
+pub fn cut(secret: &Secret, part: &Cut<'_>, daemon: &mut HelperConnection) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let (code, host) = (code_of(part.code)?, part.host);
     let paths: Vec<_> = part.files.iter().map(|name| part.directory.join(name)).collect();
@@ -252,7 +252,7 @@ impl Request {
 }
 
 /// Gives pieces to other hosts, until the daemon ends this.
-pub fn serve(secret: &Secret, address: IpAddr, job: &Path, daemon: &mut Daemon) -> Result<()> {
+pub fn serve(secret: &Secret, address: IpAddr, job: &Path, daemon: &mut HelperConnection) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let mut door = Door::new(SocketAddr::new(address, 0), vec![secret.clone()], Greeting::BYTES)?;
     daemon.say(&Reply::Listening(door.address()))?;
@@ -317,7 +317,7 @@ pub fn gather(
     (job, own_host): (&Path, u32),
     servers: &[(u32, SocketAddr)],
     wanted: &[WantedPart],
-    daemon: &mut Daemon,
+    daemon: &mut HelperConnection,
 ) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     for part in wanted {

@@ -1,7 +1,7 @@
 //! Receives an image, and becomes the parent of the copy.
 
 use super::super::descriptors::{CONTROL_FD, SHARED_MEMORY_FD, WINDOWS_FD};
-use super::{Daemon, Reply, hold};
+use super::{HelperConnection, Reply, hold};
 use anyhow::{Context, Result, ensure};
 use cloner::destination::{Receiver, receive as receive_image, standard};
 use cloner::image::frame::FrameContent;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Time in which the source must connect all streams.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(20);
 
-pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<Infallible> {
+pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut HelperConnection) -> Result<Infallible> {
     let mut door = Door::new(SocketAddr::new(address, 0), vec![secret.clone()], Greeting::BYTES)?;
     daemon.say(&Reply::Listening(door.address()))?;
     let (greeting, streams) = gather(&mut door, secret, daemon)?;
@@ -72,7 +72,7 @@ pub fn receive(secret: &Secret, address: IpAddr, daemon: &mut Daemon) -> Result<
 }
 
 /// Accepts the streams of one image. Strangers are refused without delaying anyone.
-pub(super) fn gather(door: &mut Door, secret: &Secret, daemon: &Daemon) -> Result<(Greeting, Vec<Stream>)> {
+pub(super) fn gather(door: &mut Door, secret: &Secret, daemon: &HelperConnection) -> Result<(Greeting, Vec<Stream>)> {
     let until = Instant::now() + CONNECT_TIME_MAX;
     let mut first: Option<Greeting> = None;
     let mut streams: Vec<Option<(TcpStream, Greeting)>> = Vec::new();

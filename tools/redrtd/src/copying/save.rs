@@ -1,7 +1,7 @@
 //! Writes the image of a process of this host to a file, for a checkpoint.
 
 use super::super::descriptors::SHARED_MEMORY_FD;
-use super::{Daemon, Reply, UndoTask, Word, connect, cost, event_teller, leave_unless_wanted};
+use super::{HelperConnection, Reply, UndoTask, Word, connect, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
 use checkpoint_store::names;
 use cloner::ProcessEnded;
@@ -43,7 +43,7 @@ pub struct Saving {
 }
 
 /// Saves a process and, if asked, the shared memory of its host.
-pub fn save(saving: &Saving, daemon: &mut Daemon) -> Result<()> {
+pub fn save(saving: &Saving, daemon: &mut HelperConnection) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let control = connect(saving.pid)?;
     let place = saving.image.parent().filter(|_| saving.own_beside.is_some());

@@ -1,6 +1,6 @@
 //! Sends the image of a process of this host.
 
-use super::{Daemon, Reply, STREAM_COUNT, connect, cost, event_teller, leave_unless_wanted};
+use super::{HelperConnection, Reply, STREAM_COUNT, connect, cost, event_teller, leave_unless_wanted};
 use anyhow::{Context, Result};
 use cloner::net;
 use cloner::source::{self, Options, Sink};
@@ -8,7 +8,13 @@ use redrt_wire::secret::Secret;
 use std::net::SocketAddr;
 
 /// Clones process `pid`.
-pub fn send(secret: &Secret, pid: i32, destination: SocketAddr, options: &Options, daemon: &mut Daemon) -> Result<()> {
+pub fn send(
+    secret: &Secret,
+    pid: i32,
+    destination: SocketAddr,
+    options: &Options,
+    daemon: &mut HelperConnection,
+) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let control = connect(pid)?;
     let subject = source::subject(&control)?;

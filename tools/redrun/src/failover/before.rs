@@ -2,7 +2,7 @@
 //! own.
 
 use super::snapshot::Snapshot;
-use crate::fleet::Known;
+use crate::fleet::JournaledHosts;
 use control_network::identity::Machine;
 use coordinator_records::ledger::{Launchers, Record, Senseless};
 use job_coordinator::Input;
@@ -19,7 +19,7 @@ pub struct LifeBefore {
     pub records: VecDeque<Record>,
     /// Messages from outside the coordinator: count of coordinator messages before it, receiver (`None`: all), body.
     pub orders: VecDeque<(u64, Option<u32>, Vec<u8>)>,
-    pub known: Known,
+    pub known: JournaledHosts,
     /// True once daemons were told to launch processes.
     pub is_launched: bool,
     /// State at the beginning of `records`, if a snapshot took the place of older records.
@@ -96,7 +96,8 @@ impl Before {
         (self.term, self.machine) = (snapshot.term, Some(snapshot.machine));
         (self.input_bytes, self.shown_bytes) = (snapshot.input_bytes, snapshot.shown_bytes());
         self.file_bytes = std::mem::take(&mut snapshot.file_bytes);
-        let known = Known { launchers, before: std::mem::take(&mut snapshot.hosts), ..Known::default() };
+        let known =
+            JournaledHosts { launchers, before: std::mem::take(&mut snapshot.hosts), ..JournaledHosts::default() };
         let life = LifeBefore { known, is_launched: true, snapshot: Some(snapshot), ..LifeBefore::default() };
         self.lives = [life].into();
     }

@@ -66,7 +66,7 @@ impl Snapshot {
         let store_is_idle = shell.run.coordinator.manager().checkpoint_under_way().is_none();
         let nothing_is_due = shell.due.is_none() && shell.ending.code.is_none();
         let nobody_comes =
-            shell.coming.joining.is_empty() && shell.teller.clones.is_empty() && shell.inbox.inputs.is_empty();
+            shell.coming.joining.is_empty() && shell.reporter.clones.is_empty() && shell.inbox.inputs.is_empty();
         // Requests to and answers of a site's pool are in records alone.
         let has_pool = shell.run.job.pool.is_some();
         store_is_idle
@@ -93,11 +93,11 @@ impl Snapshot {
             coordinator: copy(&shell.run.coordinator)?,
             launch: shell.coming.launch.clone().map(Box::new),
             written,
-            reports: copy(&shell.teller.reported.tally)?,
-            counts: copy(&shell.teller.reported.counts)?,
-            attribution: copy(&shell.teller.reported.attribution)?,
-            folding: copy(&shell.teller.reported.folding)?,
-            injected: shell.teller.reported.injections.counts(),
+            reports: copy(&shell.reporter.reported.tally)?,
+            counts: copy(&shell.reporter.reported.counts)?,
+            attribution: copy(&shell.reporter.reported.attribution)?,
+            folding: copy(&shell.reporter.reported.folding)?,
+            injected: shell.reporter.reported.injections.counts(),
         })
     }
 
@@ -107,9 +107,9 @@ impl Snapshot {
         shell.run.coordinator = self.coordinator;
         shell.coming.launch = self.launch.map(|launch| *launch);
         shell.outputs.begin_behind(self.written);
-        (shell.teller.reported.tally, shell.teller.reported.counts) = (self.reports, self.counts);
-        (shell.teller.reported.attribution, shell.teller.reported.folding) = (self.attribution, self.folding);
-        shell.teller.reported.injections.resume(&self.injected);
+        (shell.reporter.reported.tally, shell.reporter.reported.counts) = (self.reports, self.counts);
+        (shell.reporter.reported.attribution, shell.reporter.reported.folding) = (self.attribution, self.folding);
+        shell.reporter.reported.injections.resume(&self.injected);
         if self.input_has_ended {
             shell.input.end();
         }

@@ -33,7 +33,7 @@ pub struct HostBefore {
 
 /// State of the hosts as the journal has it.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct JournaledHosts {
     /// First attachment of each host.
     pub attached: BTreeMap<u32, Attach>,
     /// Number of messages received from each host.
@@ -44,7 +44,7 @@ pub struct Known {
     pub before: Vec<HostBefore>,
 }
 
-impl Known {
+impl JournaledHosts {
     fn member(&self, host: u32) -> Member {
         let mut received = self.received.get(&host).copied().unwrap_or_default();
         let mut attach = self.attached.get(&host).cloned();
@@ -65,7 +65,13 @@ impl Fleet {
     ///
     /// # Errors
     /// When no port can be opened.
-    pub fn come_back(plan: HostPlan, secret: Secret, ledger: Ledger, term: Term, known: &Known) -> Result<Self> {
+    pub fn come_back(
+        plan: HostPlan,
+        secret: Secret,
+        ledger: Ledger,
+        term: Term,
+        known: &JournaledHosts,
+    ) -> Result<Self> {
         let mut fleet = Self::new(plan, secret, true, ledger)?;
         (fleet.term, fleet.complete) = (term, true);
         fleet.launchers.clone_from(&known.launchers);
@@ -107,7 +113,7 @@ impl Fleet {
     }
 
     /// Replays the addition of a host. Returns its number.
-    pub fn added_before(&mut self, spare: &Spare, known: &Known) -> u32 {
+    pub fn added_before(&mut self, spare: &Spare, known: &JournaledHosts) -> u32 {
         let host = self.members.len() as u32;
         self.take_in(spare, known.member(host));
         if known.attached.contains_key(&host) {

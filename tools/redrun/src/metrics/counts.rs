@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Subject and finding of a verdict.
-pub type Kind = (Cow<'static, str>, Cow<'static, str>);
+pub type VerdictKind = (Cow<'static, str>, Cow<'static, str>);
 
 /// Counters: see the module.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
-    pub(super) verdicts: BTreeMap<Kind, u64>,
+    pub(super) verdicts: BTreeMap<VerdictKind, u64>,
     /// By host of the outvoted replica.
     pub(super) host_verdicts: BTreeMap<String, u64>,
     pub(super) strikes: BTreeMap<String, u64>,

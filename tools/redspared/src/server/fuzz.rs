@@ -84,9 +84,9 @@ fn new_pool() -> Pool {
 fn server() -> Server<'static> {
     let directory = tempfile::tempdir().unwrap();
     let keys = Keys::load(&directory.path().join("jobs"), &directory.path().join("admin"), None).unwrap();
-    let looks = Looks::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
+    let probes = HostProbes::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
     let console = Box::leak(Box::new(Console::silent("redspared")));
-    Server::new(([127, 0, 0, 1], 0).into(), keys, None, new_pool(), Store::in_memory(), looks, console).unwrap()
+    Server::new(([127, 0, 0, 1], 0).into(), keys, None, new_pool(), Store::in_memory(), probes, console).unwrap()
 }
 
 thread_local! {

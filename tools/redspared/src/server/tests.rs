@@ -29,10 +29,10 @@ fn serve(directory: &std::path::Path, munge: Option<Munge>) -> (SocketAddr, Vec<
     std::thread::spawn(move || {
         let store = Store::open(&state).unwrap();
         // A host is available once a look says so: the look of this pool never does.
-        let looks = Looks::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
+        let probes = HostProbes::new("redrtd".into(), vec!["false".into()], TIME_MAX).unwrap();
         let pool = Pool::restore(Settings::shared(), store.load().unwrap(), Duration::ZERO);
         let console = Console::new("redspared");
-        let server = Server::new(([127, 0, 0, 1], 0).into(), keys, users, pool, store, looks, &console).unwrap();
+        let server = Server::new(([127, 0, 0, 1], 0).into(), keys, users, pool, store, probes, &console).unwrap();
         told.send(server.hub.address()).unwrap();
         // The server ends with this process.
         let signals = SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap();

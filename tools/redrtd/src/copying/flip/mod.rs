@@ -9,7 +9,7 @@ mod code;
 mod held;
 mod registers;
 
-use super::{Daemon, Reply};
+use super::{HelperConnection, Reply};
 use aim::{Aim, STEPS_MAX, Spot, Walk};
 use anyhow::{Context, Result};
 use code::Code;
@@ -30,7 +30,7 @@ pub struct Victim {
 }
 
 /// Carries out the fault that `drawn` gives.
-pub fn flip(victim: Victim, drawn: u64, daemon: &mut Daemon) -> Result<()> {
+pub fn flip(victim: Victim, drawn: u64, daemon: &mut HelperConnection) -> Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL)?;
     let aim = Aim::of(drawn);
     let thread = task(victim)?;

@@ -24,7 +24,7 @@ pub struct Piece {
 
 /// Kept output: see the module.
 #[derive(Debug)]
-pub struct Kept {
+pub struct SpooledOutput {
     file: SpooledTempFile,
     read_at: u64,
     write_at: u64,
@@ -34,7 +34,7 @@ pub struct Kept {
     byte_counts: Vec<u64>,
 }
 
-impl Kept {
+impl SpooledOutput {
     /// Empty, for this number of targets.
     pub fn new(target_count: usize) -> Self {
         let file = SpooledTempFile::new(MEMORY_BYTES_MAX);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_shown_in_order_also_when_it_was_much() {
-        let mut kept = Kept::new(2);
+        let mut kept = SpooledOutput::new(2);
         let long: Vec<u8> = (0..3 * MEMORY_BYTES_MAX).map(|at| (at % 251) as u8).collect();
         let mut rest = &long[..];
         while !rest.is_empty() {

@@ -50,7 +50,7 @@ impl Reported {
 }
 
 /// All that is told of a job, to users, the audit log and the command of `--on-event`.
-pub(super) struct Teller<'a> {
+pub(super) struct JobReporter<'a> {
     pub console: &'a Console,
     pub audit: Option<Recorder>,
     /// Present with `--on-event`.
@@ -65,7 +65,7 @@ pub(super) struct Teller<'a> {
     pub untold: Vec<String>,
 }
 
-impl Teller<'_> {
+impl JobReporter<'_> {
     /// Adds a record to the audit log.
     pub(super) fn record(&mut self, event: &str, fields: &serde_json::Value) {
         if let Some(audit) = &mut self.audit {

@@ -26,26 +26,26 @@ const AT_ONCE_MAX: usize = 32;
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 /// Result of a look.
-pub struct Look {
+pub struct ProbeResult {
     pub host: String,
     /// Facts about the host, or the reason why none are known.
     pub found: Result<Facts, Unseen>,
 }
 
 /// The looks that run or wait; see the module.
-pub struct Looks {
+pub struct HostProbes {
     launcher: Vec<OsString>,
     daemon: PathBuf,
     time_max: Duration,
     waiting: VecDeque<Spare>,
     under_way: usize,
-    sender: Sender<Look>,
-    receiver: Receiver<Look>,
+    sender: Sender<ProbeResult>,
+    receiver: Receiver<ProbeResult>,
     wake: UnixStream,
     waker: Arc<UnixStream>,
 }
 
-impl Looks {
+impl HostProbes {
     /// Looks that start the daemon's program through the command `launcher`. A look that takes longer than `time_max`
     /// has failed.
     pub fn new(daemon: PathBuf, launcher: Vec<OsString>, time_max: Duration) -> Result<Self> {
@@ -57,7 +57,7 @@ impl Looks {
         Ok(Self { launcher, daemon, time_max, waiting, under_way: 0, sender, receiver, wake, waker })
     }
 
-    /// Readable when [`Looks::found`] has results.
+    /// Readable when [`HostProbes::found`] has results.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -69,7 +69,7 @@ impl Looks {
     }
 
     /// The results since the last call.
-    pub fn found(&mut self) -> Vec<Look> {
+    pub fn found(&mut self) -> Vec<ProbeResult> {
         let mut bytes = [0; 64];
         while (&self.wake).read(&mut bytes).is_ok_and(|count| count > 0) {}
         let found: Vec<_> = self.receiver.try_iter().collect();
@@ -88,11 +88,11 @@ impl Looks {
             let look = move || {
                 let found = command.and_then(|command| ask(command, time_max));
                 let found = found.map_err(|error| Unseen::Said(format!("{error:#}")));
-                report(&found_by, &waker, Look { host, found });
+                report(&found_by, &waker, ProbeResult { host, found });
             };
             if let Err(error) = std::thread::Builder::new().spawn(look) {
                 let found = Err(Unseen::NoThread(error.raw_os_error().unwrap_or_default()));
-                report(&self.sender, &self.waker, Look { host: spare.name, found });
+                report(&self.sender, &self.waker, ProbeResult { host: spare.name, found });
             }
         }
     }
@@ -111,7 +111,7 @@ impl Looks {
 }
 
 /// Sends the result and wakes the server's poll.
-fn report(sender: &Sender<Look>, mut waker: &UnixStream, look: Look) {
+fn report(sender: &Sender<ProbeResult>, mut waker: &UnixStream, look: ProbeResult) {
     if sender.send(look).is_ok() {
         let _ = waker.write(&[0]);
     }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use clap::Args;
 use command_line::UsageError;
-use learned::given::{Given, Known};
+use learned::given::{Given, PlanningFigures};
 use learned::store::Store;
 use planner::profile::{Learned, Profile};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ const PROFILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Options about a program and what protects it. What is given counts more than what was measured.
 #[derive(Args, Clone, Default, Debug)]
-pub(super) struct Told {
+pub(super) struct ProgramOptions {
     /// The program as redplan known names it, whose runs were learned; with --ranks
     #[arg(long, value_name = "NAME", requires = "ranks", conflicts_with = "profiles")]
     pub(super) program: Option<String>,
@@ -26,14 +26,14 @@ pub(super) struct Told {
     pub(super) given: Given,
 }
 
-impl Told {
+impl ProgramOptions {
     /// True if the answer needs the store of learned runs.
     pub(super) fn needs_store(&self) -> bool {
         self.program.is_some()
     }
 
     /// Looks up what was measured, and assumes the rest.
-    pub(super) fn known(&self, store: Option<&Store>) -> Result<Known> {
+    pub(super) fn known(&self, store: Option<&Store>) -> Result<PlanningFigures> {
         let learned = match (store, &self.program, self.given.ranks) {
             (Some(store), Some(program), Some(ranks)) => Some(learned_before(store, program, ranks)?),
             _ => learned_now(&self.profiles)?,
