@@ -16,3 +16,16 @@ pub fn slowness() -> u32 {
     let factor = std::env::var("REDRT_SLOWNESS").ok().map(|text| text.parse().expect("REDRT_SLOWNESS is a number"));
     factor.unwrap_or(1)
 }
+
+/// Bound on that factor for a machine with other work.
+const BUSYNESS_MAX: f64 = 8.0;
+
+/// Factor of those times on a machine that has more to do than its processors can: threads that want to run, in the
+/// last minute, by processor. A job whose processes wait for each other's messages is slowed down by more than its
+/// share: each hand-over waits for the time slices of others.
+pub(crate) fn busyness() -> f64 {
+    let load = std::fs::read_to_string("/proc/loadavg").ok();
+    let load = load.and_then(|load| load.split_ascii_whitespace().next()?.parse::<f64>().ok()).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    (load / processors).clamp(1.0, BUSYNESS_MAX)
+}

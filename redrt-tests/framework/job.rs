@@ -1,6 +1,6 @@
 //! One job: its command, its run and its outcome.
 
-use crate::breadth::slowness;
+use crate::breadth::{busyness, slowness};
 use crate::lab::{self, Lab};
 use crate::marked::{MARK, kill_marked, marked};
 use crate::memory::MemoryGroup;
@@ -425,7 +425,8 @@ impl Running {
     /// True when the job has used up its time.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        self.begin.elapsed() > self.limit
+        let elapsed = self.begin.elapsed();
+        elapsed > self.limit && elapsed > self.limit.mul_f64(busyness())
     }
 
     /// Standard output until now.

@@ -140,6 +140,7 @@ pub mod rendezvous;
 pub mod replication;
 pub mod request;
 mod reset;
+pub mod rivals;
 mod runtime;
 pub mod send;
 pub mod signals;

@@ -4,7 +4,7 @@
 //! The process that causes the event wakes the sleepers, so nothing arrives here by a link. A waiting thread first
 //! looks by itself, for a while without the engine's lock; where nobody is late that is all it takes.
 
-use super::Cell;
+use super::{Cell, rivals};
 
 /// Looks in a row, where a process has a core to itself.
 const LOOKS: u32 = 200;
@@ -118,10 +118,16 @@ impl Cell {
     #[inline(always)]
     fn poll_event(&self, shares_core: bool, mut has_come: impl FnMut() -> bool) -> bool {
         if shares_core {
+            if !rivals::may_yield() {
+                return has_come();
+            }
             for number in 1..=LOOKS_SHARED {
-                redrt_process::pause::yield_now();
+                let is_alone = rivals::yield_now();
                 if has_come() {
                     return true;
+                }
+                if !is_alone {
+                    return false;
                 }
                 if number % LOOKS_PER_PROGRESS == 0 {
                     self.poll_once();

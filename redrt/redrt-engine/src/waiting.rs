@@ -6,7 +6,7 @@
 use super::request::{self, RequestId};
 use super::sleep::{self, Sleeper, Yielding};
 use super::waiters::Happened;
-use super::{Engine, Runtime, parting, tasks};
+use super::{Engine, Runtime, parting, rivals, tasks};
 use redrt_process::clock::monotonic_ns;
 use redrt_process::pause;
 use redrt_sync::biased::{Biased, Guard};
@@ -294,7 +294,7 @@ impl Cell {
         mut wanted: Wanted,
         mut check: impl FnMut(&mut Engine) -> Outlook<T>,
     ) -> (Guard<'a, Engine>, T) {
-        let (mut idle, mut yielding, mut spun) = (0, Yielding::default(), 0);
+        let (mut idle, mut yielding, mut spun, mut has_rivals) = (0, Yielding::default(), 0, false);
         let mut advanced = u64::MAX;
         loop {
             if self.is_wanted.load(Ordering::Relaxed) || self.engine.is_wanted() {
@@ -329,7 +329,7 @@ impl Cell {
                 engine = self.lock_to_wait();
             }
             if progressed {
-                (idle, yielding, spun) = (0, Yielding::default(), 0);
+                (idle, yielding, spun, has_rivals) = (0, Yielding::default(), 0, false);
                 continue;
             }
             idle += 1;
@@ -358,15 +358,16 @@ impl Cell {
                 }
             } else if idle < sleep::SPIN_POLLS_SHARED {
                 continue;
-            } else if yielding.goes_on(sleep::switches) {
+            } else if !has_rivals && (yielding.has_begun() || rivals::may_yield()) && yielding.goes_on(sleep::switches)
+            {
                 idle = 0;
                 drop(engine);
-                pause::yield_now();
+                has_rivals = !rivals::yield_now();
                 engine = self.lock_to_wait();
                 continue;
             }
             engine = self.sleep(engine);
-            (idle, yielding, spun) = (0, Yielding::default(), 0);
+            (idle, yielding, spun, has_rivals) = (0, Yielding::default(), 0, false);
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{preload, threads, turns, workers};
 use quiesce::{Call, Outcome, Place, Question, StreamId};
 use redrt_abi::MPI_THREAD_MULTIPLE;
 use redrt_engine::reading::{Awaited, Patience};
-use redrt_engine::{Engine, Locked, Outlook, traces};
+use redrt_engine::{Engine, Locked, Outlook, rivals, traces};
 use redrt_process::clock::monotonic_ns;
 use redrt_wire::control::Threads;
 use redrt_wire::event::Parting;
@@ -288,7 +288,9 @@ fn before(thread: u64, may_cancel: bool) -> u64 {
                 }
             }
         }
-        std::thread::yield_now();
+        if !rivals::may_yield() || !rivals::yield_now() {
+            break;
+        }
     }
     NOTES.waiting.fetch_add(1, Ordering::SeqCst);
     let cell = redrt_engine::cell();
