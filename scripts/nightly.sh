@@ -6,7 +6,8 @@
 # every core has four ranks, the links are full, and daemons and processes are stopped for moments; then a hundred losses
 # in the midst of which others die; then jobs that lose replicas and hosts every five seconds, for an hour. Besides, a
 # hundred thousand seeds in which one replica leaves the path of its siblings, others each night; then copies on an old
-# kernel, and checkpoints and files on NFS there, in a virtual machine. Ends with 1 if anything went wrong.
+# kernel, and checkpoints and files on NFS there, in a virtual machine; then twenty jobs of which two or three of seven
+# hosts lose their power together. Ends with 1 if anything went wrong.
 set -eu
 
 cd "$(dirname -- "$0")/.."
@@ -25,6 +26,7 @@ scripts/old-kernel.sh cargo test --locked -p cloner-tests --test clones -- --ski
 scripts/old-kernel.sh --nfs cargo test --locked -p redrt-tests --test processes -- --test-threads 1 \
     --skip a_file_without_a_name --skip later_checkpoints_of_a_quiet_program \
     undo:: shared_files:: checkpoints:: chains:: || failed=1
+REDRT_POWER_CUTS=20 REDRT_SEED=$seed cargo test --locked -p redrt-tests --test hosts -- lose_power_together || failed=1
 scripts/chaos.sh "$seconds" "$seed" || failed=1
 cargo run --quiet --locked -p redrt-tests --bin redrt-calm -- --seconds "$seconds" --seed "$seed" || failed=1
 scripts/recovery-campaign.sh 100 30 "$seed" || failed=1

@@ -20,6 +20,7 @@ mod recovery;
 mod sick;
 mod single;
 mod slurm;
+mod week;
 mod whereabouts;
 
 use redrt_tests::{Ended, Job, Lab, Program};

@@ -11,6 +11,8 @@ pub(crate) enum Mutation {
     PiecesUnawaited,
     /// The archive's copy of a checkpoint counts when the first host has sent its part.
     ArchivedInPart,
+    /// A checkpoint with which the job ends goes to the archive only if one is due.
+    StopUnarchived,
     /// A checkpoint on its way to the archive may be built on another, which is not there.
     ArchivedWithoutChain,
     /// A host that was lost before all images were on disk is to copy its part.

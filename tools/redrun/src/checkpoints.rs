@@ -585,9 +585,10 @@ pub(super) fn report_checkpoint(run: &Run<'_>, reporter: &mut JobReporter<'_>, n
         CheckpointEvent::Weakened { generation, survived, wanted, why } => {
             let fields = json!({ "generation": generation.0, "survived": survived, "wanted": wanted, "why": why });
             reporter.record("checkpoint-weakened", &fields);
-            reporter.console.warning(&format!(
-                "checkpoint {generation} survives the loss of {survived} hosts together, not of {wanted}: {why}"
-            ));
+            let lacking = format!("survives the loss of {survived} hosts together, not of {wanted}: {why}");
+            if reporter.reported.is_newly_lacking(&lacking) {
+                reporter.console.warning(&format!("checkpoint {generation} {lacking}"));
+            }
         }
         CheckpointEvent::Uploaded { generation, bytes, elapsed, object_count } => {
             let fields = json!({

@@ -35,9 +35,18 @@ pub(super) struct Reported {
     pub attribution: Attribution,
     pub folding: Folding,
     pub injections: Injections,
+    /// Text about the last checkpoint that is less safe than its level.
+    lacking: String,
 }
 
 impl Reported {
+    /// Returns true unless the last such checkpoint lacked the same: in a job that goes on with fewer hosts all do.
+    pub fn is_newly_lacking(&mut self, lacking: &str) -> bool {
+        let is_new = self.lacking != lacking;
+        lacking.clone_into(&mut self.lacking);
+        is_new
+    }
+
     pub fn new(faults: &[Fault]) -> Self {
         Self {
             tally: summary::Tally::default(),
@@ -45,6 +54,7 @@ impl Reported {
             attribution: Attribution::default(),
             folding: Folding::default(),
             injections: Injections::new(faults),
+            lacking: String::new(),
         }
     }
 }

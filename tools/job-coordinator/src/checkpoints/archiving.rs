@@ -90,8 +90,10 @@ impl Archive {
         {
             let _ = self.fail(format!("nothing was heard of it for {} s", SILENCE_MAX.as_secs()), seen, out);
         }
+        // The one with which the job ends takes the place of an older one on its way.
+        let is_last = seen.stops && !mutation::is(Mutation::StopUnarchived);
         let is_free = matches!(self.stage, Stage::Resting | Stage::Full(_));
-        let is_wanted = is_free && (seen.stops || seen.now >= self.due);
+        let is_wanted = is_last || is_free && seen.now >= self.due;
         if is_wanted {
             self.stage = Stage::Full(generation);
         }

@@ -145,7 +145,8 @@ fn mistakes_of_the_machine_are_found() {
     let spawning = |seed| calm(seed).without_replicas().spawning();
     let local = |seed| Scenario { level: Level::Local, ..calm(seed).without_replicas() };
     let archiving = |seed| calm(seed).without_replicas().archiving();
-    let mutations: [Planted<'_>; 21] = [
+    let mutations: [Planted<'_>; 22] = [
+        (Mutation::StopUnarchived, "which is not archived", 0, &archiving),
         (Mutation::ArchivedInPart, "lacks the part of host", 0, &archiving),
         (Mutation::ArchivedWithoutChain, "which it lacks", 0, &archiving),
         (Mutation::LostPartCommitted, "the part of host", 220, &copying),

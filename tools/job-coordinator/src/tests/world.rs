@@ -509,6 +509,15 @@ impl Job {
             Output::Finish { code, .. } => {
                 self.is_over = true;
                 self.finish_code = Some(code);
+                let newest = self.coordinator.newest_checkpoint().map(|kept| kept.manifest.generation);
+                let newest = newest
+                    .filter(|_| self.scenario.archive_interval.is_some() && code == replication_manager::RESUME_CODE);
+                let is_told = |generation| {
+                    let said = format!("Unarchived {{ generation: Generation({generation})");
+                    self.outputs.iter().any(|output| output.contains(&said))
+                };
+                let missing = newest.filter(|newest| !self.storage.is_archived(*newest) && !is_told(newest.0));
+                self.record_wrong(missing.map(|newest| format!("the job ends with {newest}, which is not archived")));
             }
             _ => {}
         }
