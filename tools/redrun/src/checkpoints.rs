@@ -602,6 +602,7 @@ pub(super) fn report_checkpoint(run: &Run<'_>, reporter: &mut JobReporter<'_>, n
                 "generation": generation.0, "bytes": bytes, "objects": object_count,
                 "seconds": elapsed.as_secs_f64(),
             });
+            reporter.reported.tally.archived += 1;
             reporter.record("checkpoint-archived", &fields);
         }
         CheckpointEvent::Unarchived { generation, why } => {

@@ -51,6 +51,8 @@ pub struct Tally {
     named: u64,
     /// Checkpoints that were taken.
     pub(super) checkpoints: Vec<CheckpointCost>,
+    /// Number of checkpoints that are in the archive too.
+    pub(super) archived: u64,
     /// Number of checkpoints that failed.
     failed_checkpoints: u64,
     /// Number of returns to a checkpoint.
@@ -246,6 +248,9 @@ impl<'a> Summary<'a> {
                 time_text(tally.stopped_max())
             ));
         }
+        if tally.archived > 0 {
+            lines.push(format!("  {} copied to the archive", counted(tally.archived, "checkpoint")));
+        }
         if tally.failed_checkpoints > 0 {
             lines.push(format!("  {} not taken", counted(tally.failed_checkpoints, "checkpoint")));
         }
@@ -427,7 +432,7 @@ impl<'a> Summary<'a> {
             "mismatches_by_replica": by_replica(&self.tally.mismatches_by_replica),
             "mismatches_undecided": self.tally.undecided,
             "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
-            "checkpoints": self.tally.checkpoints.len(),
+            "checkpoints": self.tally.checkpoints.len(), "checkpoints_archived": self.tally.archived,
             "checkpoint_bytes": self.tally.checkpoints.last().map_or(0, |last| last.bytes),
             "checkpoint_stop_ms_max": milliseconds(self.tally.stopped_max().as_nanos() as u64), "returns": self.tally.returns,
             "output_departures": self.tally.departures, "checkpoints_failed": self.tally.failed_checkpoints,
