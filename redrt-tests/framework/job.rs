@@ -337,6 +337,9 @@ fn is_stopped(id: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
+/// Time for which something is waited for when the job has ended: others may still be cleaning up.
+const AFTER_THE_END: Duration = Duration::from_secs(30);
+
 impl Running {
     /// The process id of redrun.
     #[must_use]
@@ -493,10 +496,13 @@ impl Running {
 
     /// Waits until a condition holds.
     pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let mut ended_at = None;
         while !condition(self) {
-            if self.is_late() {
+            let is_over = self.has_ended() && ended_at.get_or_insert_with(Instant::now).elapsed() > AFTER_THE_END;
+            if self.is_late() || is_over {
                 let said = text(&self.files.path().join("err"));
-                panic!("no {what} within {:?}: {}\n{}", self.limit, self.command, shortened(&said));
+                let when = if is_over { "before the job ended".into() } else { format!("within {:?}", self.limit) };
+                panic!("no {what} {when}: {}\n{}", self.command, shortened(&said));
             }
             sleep(Duration::from_millis(5));
         }
