@@ -86,8 +86,8 @@ pub struct Manifest {
     /// Host of each piece of each host's part, by number and index, at [`Level::Erasure`]; `None` for a piece that was
     /// not kept. Empty for hosts without a part.
     pub pieces: Vec<Vec<Option<u32>>>,
-    /// True if a copy of it goes to the archive.
-    pub is_to_archive: bool,
+    /// Older checkpoints, or this one, that stay for the archive although newer ones are kept.
+    pub pinned: Vec<Generation>,
 }
 
 /// A part of the checkpoint is only on hosts that are not available.

@@ -61,6 +61,11 @@ pub fn is_own(facts: &Metadata) -> bool {
 /// # Errors
 /// If the file cannot be read, may be written by others, or needs a key that is missing or another one.
 pub fn reader(path: &Path, key: Option<&Secret>) -> Result<Box<dyn Read + Send>, Error> {
+    opened(path, path, key)
+}
+
+/// Reader for a file that was written under another `name`, which the cipher knows.
+fn opened(path: &Path, name: &Path, key: Option<&Secret>) -> Result<Box<dyn Read + Send>, Error> {
     let file = File::open(path).doing("open", path)?;
     if !is_own(&file.metadata().doing("look at", path)?) {
         return Err(Error::Foreign(path.to_owned()));
@@ -72,7 +77,7 @@ pub fn reader(path: &Path, key: Option<&Secret>) -> Result<Box<dyn Read + Send>,
         return Ok(Box::new(io::Cursor::new(first).chain(file)));
     }
     let key = key.ok_or_else(|| Error::Sealed(path.to_owned()))?;
-    match SealedReader::new(file, key, &name_in_checkpoint(path)) {
+    match SealedReader::new(file, key, &name_in_checkpoint(name)) {
         Ok(opened) => Ok(Box::new(opened)),
         Err(cause) => Err(refused(cause, path)),
     }
@@ -371,9 +376,6 @@ impl Store {
         self.check_chain(&manifest)?;
         let partial = self.path(Name::partial(generation));
         manifest.files = files(&partial)?;
-        if manifest.is_to_archive {
-            self.pin(&partial)?;
-        }
         let path = partial.join(MANIFEST);
         let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
         let written = create(&path).and_then(|file| {
@@ -404,7 +406,9 @@ impl Store {
     pub fn collect(&self, current: Option<Generation>) -> Result<(), Error> {
         let chain_of = |generation| self.manifest(generation).ok().map(|manifest| manifest.chain);
         let names = self.names()?;
-        for name in names::garbage(&names, current, &self.pinned(&names), &chain_of) {
+        let newest = names::newest(&names).and_then(|newest| self.manifest(newest).ok());
+        let pinned = newest.map(|newest| newest.pinned).unwrap_or_default();
+        for name in names::garbage(&names, current, &pinned, &chain_of) {
             self.remove(name)?;
         }
         Ok(())
@@ -603,7 +607,7 @@ fn files(directory: &Path) -> Result<Vec<(String, u64)>, Error> {
     for entry in fs::read_dir(directory).doing("list", directory)? {
         let entry = entry.doing("list", directory)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name != MANIFEST && !archive::is_marker(&name) {
+        if name != MANIFEST {
             files.push((name, entry.metadata().doing("look at", &entry.path())?.len()));
         }
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const STEPS: usize = 600;
+const STEPS_USUAL: usize = 600;
 
 /// Kind and permissions of a file, and its content.
 type About = (u32, Vec<u8>);
@@ -14,6 +14,7 @@ type About = (u32, Vec<u8>);
 /// Files and output of an undisturbed run.
 pub struct Undisturbed {
     rank_count: u32,
+    steps: usize,
     program: PathBuf,
     lines: Vec<String>,
     files: BTreeMap<PathBuf, About>,
@@ -39,8 +40,14 @@ impl Undisturbed {
     /// Runs the program with `ranks` ranks.
     #[must_use]
     pub fn new(rank_count: u32) -> Self {
+        Self::lasting(rank_count, STEPS_USUAL)
+    }
+
+    /// Runs it for so many steps.
+    #[must_use]
+    pub fn lasting(rank_count: u32, steps: usize) -> Self {
         let (program, directory) = (compile_case("changing"), tempfile::tempdir().expect("it can be made"));
-        let new = Self { rank_count, program, lines: Vec::new(), files: BTreeMap::new() };
+        let new = Self { rank_count, steps, program, lines: Vec::new(), files: BTreeMap::new() };
         // Its ranks meet at each step: beside compilers it takes a minute, on a quiet machine two seconds.
         let ended = new.job(directory.path()).limit(Duration::from_secs(300)).run().ended_well();
         Self { lines: sorted(&ended.out), files: all_in(directory.path()), ..new }
@@ -49,7 +56,7 @@ impl Undisturbed {
     /// A job of the same program in this directory.
     #[must_use]
     pub fn job(&self, directory: &Path) -> Job {
-        Job::new(self.rank_count, &self.program).arguments(&[&directory.display().to_string(), &STEPS.to_string()])
+        Job::new(self.rank_count, &self.program).arguments(&[&directory.display().to_string(), &self.steps.to_string()])
     }
 
     /// Fails unless the job printed the same and left the same files.

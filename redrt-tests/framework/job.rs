@@ -498,7 +498,9 @@ impl Running {
     pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let mut ended_at = None;
         while !condition(self) {
-            let is_over = self.has_ended() && ended_at.get_or_insert_with(Instant::now).elapsed() > AFTER_THE_END;
+            // The first console may have ended with its host, and the job goes on.
+            let has_ended = self.has_ended() && self.count("job-end") > 0;
+            let is_over = has_ended && ended_at.get_or_insert_with(Instant::now).elapsed() > AFTER_THE_END;
             if self.is_late() || is_over {
                 let said = text(&self.files.path().join("err"));
                 let when = if is_over { "before the job ended".into() } else { format!("within {:?}", self.limit) };

@@ -3,8 +3,8 @@
 
 use redrt_tests::changing::Undisturbed;
 use redrt_tests::lab::lab;
-use redrt_tests::quorum::{OWN, Quorum};
-use redrt_tests::{Random, breadth};
+use redrt_tests::quorum::{OWN, Quorum, peers_on};
+use redrt_tests::{Lab, Random, Running, breadth};
 use std::time::Duration;
 
 /// Stands for the disk of each host: the file system that it has in its memory.
@@ -17,14 +17,36 @@ fn job_count() -> u32 {
     set.unwrap_or(breadth(1, 6))
 }
 
-/// The moments are drawn: in the launch, while images are written, encoded and sent, in a return. Every third job loses
-/// a third host while it goes back, more than the pieces stand.
+/// The first console ends with its host.
+fn has_ended(job: &Running) -> bool {
+    job.count("job-end") > 0
+}
+
+/// When the coordinator has come back on another host, and has taken more checkpoints, two hosts without its records
+/// are lost: the five that are left have pieces for the loss of one.
+fn lose_two_more(lab: &Lab, job: &Running, quorum: &Quorum<'_>) {
+    let is_over = || has_ended(job);
+    job.wait_until("a return", |job| job.count("went-back") > 0 || is_over());
+    let before = job.count("checkpoint-archived");
+    job.wait_until("a checkpoint in the archive", |job| job.count("checkpoint-archived") > before || is_over());
+    let taken = job.count("checkpoint");
+    job.wait_until("more checkpoints", |job| job.count("checkpoint") > taken + 2 || is_over());
+    job.wait_until("three coordinators", |_| quorum.is_complete() || is_over());
+    let is_free = |host: &String| peers_on(lab, host).is_empty() && quorum.find_coordinator().as_ref() != Some(host);
+    let free: Vec<_> = quorum.alive().into_iter().filter(is_free).take(2).collect();
+    if !is_over() {
+        free.iter().for_each(|host| quorum.lose(host));
+    }
+}
+
+/// The moments are drawn: in the launch, while images are written, encoded and sent, in a return. Of three jobs one
+/// loses a third host while it goes back, more than the pieces stand, and one loses two more later.
 #[test]
 fn hosts_that_lose_power_together_cost_no_answer() {
     let mut random = Random::from_environment();
     for number in 0..job_count() {
         let Some(lab) = lab(7) else { return };
-        let undisturbed = Undisturbed::new(6);
+        let undisturbed = Undisturbed::lasting(6, if number % 3 == 1 { 2500 } else { 600 });
         let files = lab.path("files");
         std::fs::create_dir(&files).expect("it can be made");
         let archive = format!("3s,{}", lab.path("archive").display());
@@ -39,17 +61,21 @@ fn hosts_that_lose_power_together_cost_no_answer() {
             .start();
         let quorum = Quorum::of(&lab, &job, 7);
         quorum.wait_until_complete();
-        job.wait_for("checkpoint", 1);
+        let begun = if number % 3 == 2 { "checkpoint-archived" } else { "checkpoint" };
+        job.wait_until("a checkpoint", |job| job.count(begun) > 0 || has_ended(job));
         let later = Duration::from_millis(random.from_one_to(4000));
         std::thread::sleep(later);
         let coordinator = quorum.find_coordinator().unwrap_or_else(|| "h1".into());
         let other = format!("h{}", 3 + random.from_one_to(4));
         let what = format!("job {number}: {coordinator} and {other} after {later:?}");
         [&coordinator, &other].into_iter().for_each(|host| quorum.lose(host));
-        if number % 3 == 2 && !job.has_ended() {
+        if number % 3 == 2 && !has_ended(&job) {
             let third = (4..=7).map(|host| format!("h{host}")).find(|host| *host != other).expect("others are left");
             std::thread::sleep(Duration::from_millis(random.from_one_to(3000)));
             quorum.lose(&third);
+        }
+        if number % 3 == 1 {
+            lose_two_more(&lab, &job, &quorum);
         }
         assert_eq!(quorum.wait_for_good_end(), Ok(true), "{what}: {}", job.errors());
         let ended = job.wait();

@@ -1,31 +1,21 @@
-//! Checkpoints that go to the archive besides, a store of their own: markers in the directory of each.
+//! Checkpoints that are in an archive besides, a store of their own.
 //!
-//! ```text
-//!   commit ─▶ archiving ──all parts and the manifest are in the archive──▶ archived
-//!                 └────given up──▶ no marker
-//! ```
-//! A checkpoint with a marker stays on hosts after newer ones were kept: its parts while they are being copied, and
-//! later its files' state, to which a return from the archive takes files back. Of archived ones only the newest stays.
+//! The directory of each has the manifest that is there, as a marker. The newest of them, and one that is on its way,
+//! stay on hosts after newer ones were kept (*pinned*): their parts while they are being copied, and the state of files
+//! to which a return takes changes back. The newest manifest names them, so all hosts know.
 
-use super::{Doing, Error, Store, StoredCheckpoint, create, sync, writer};
+use super::{Doing, Error, Store, StoredCheckpoint, create, opened, sync, writer};
 use crate::level::Level;
 use crate::manifest::Manifest;
 use crate::names::{MANIFEST, Name};
 use redrt_wire::checkpoint::Generation;
 use redrt_wire::object::Stored;
 use std::fs;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Write};
+use std::path::Path;
 
-/// File name of the marker of a checkpoint that is to be in the archive, and is not yet.
-const ARCHIVING: &str = "archiving";
 /// File name of the manifest that is in the archive.
 const ARCHIVED: &str = "archived.json";
-
-/// True for the names of these files.
-pub(super) fn is_marker(name: &str) -> bool {
-    [ARCHIVING, ARCHIVED].contains(&name)
-}
 
 /// The manifest of a checkpoint as it is in the archive: any host can fetch all parts. `objects`: the files of all
 /// hosts.
@@ -37,25 +27,12 @@ pub fn archived_manifest(manifest: &Manifest, objects: Vec<Stored>) -> Manifest 
         pieces: Vec::new(),
         files: Vec::new(),
         objects,
-        is_to_archive: false,
+        pinned: Vec::new(),
         ..manifest.clone()
     }
 }
 
 impl Store {
-    /// Marks a checkpoint that is about to be committed, in this directory.
-    pub(super) fn pin(&self, partial: &Path) -> Result<(), Error> {
-        let path = partial.join(ARCHIVING);
-        create(&path).map(drop).doing("write", &path)
-    }
-
-    /// Checkpoints that stay because of the archive: the newest that is there, and those on their way.
-    pub(super) fn pinned(&self, names: &[Name]) -> Vec<Generation> {
-        let whole = || names.iter().filter(|name| name.is_whole).map(|name| name.generation);
-        let newest = whole().filter(|generation| self.is_archived(*generation)).max();
-        whole().filter(|generation| self.is_on_its_way(*generation)).chain(newest).collect()
-    }
-
     /// Completes the archive's copy of a checkpoint, all of whose parts are there. `publish` gets the file of
     /// [`archived_manifest`], and puts it there. Returns the checkpoint as it can be loaded from the archive.
     ///
@@ -80,10 +57,7 @@ impl Store {
         written.doing("write", &unfinished)?;
         publish(&unfinished).map_err(Error::Unpublished)?;
         fs::rename(&unfinished, &path).doing("rename", &unfinished)?;
-        self.unpin(manifest.generation);
         sync(&directory)?;
-        // A failed deletion does not invalidate the copy.
-        let _ = self.collect_whole();
         Ok(StoredCheckpoint { directory, manifest })
     }
 
@@ -95,12 +69,6 @@ impl Store {
         let directory = self.path(Name::whole(generation));
         let path = directory.join(ARCHIVED);
         fs::copy(directory.join(MANIFEST), &path).map(drop).doing("write", &path)
-    }
-
-    /// True of a complete checkpoint that is on its way to the archive.
-    #[must_use]
-    pub fn is_on_its_way(&self, generation: Generation) -> bool {
-        self.marker(generation).exists()
     }
 
     /// True of a complete checkpoint that the archive has.
@@ -117,24 +85,13 @@ impl Store {
         Ok(self.generations()?.into_iter().find(|generation| self.is_archived(*generation)))
     }
 
-    fn unpin(&self, generation: Generation) {
-        // A marker that stays keeps a checkpoint longer, and nothing else.
-        let _ = fs::remove_file(self.marker(generation));
-    }
-
-    /// Removes the markers of all checkpoints but this one: nobody sends them to the archive any more.
-    pub fn unpin_others(&self, on_its_way: Option<Generation>) {
-        let others = self.generations().unwrap_or_default().into_iter().filter(|other| Some(*other) != on_its_way);
-        others.for_each(|generation| self.unpin(generation));
-    }
-
-    fn marker(&self, generation: Generation) -> PathBuf {
-        self.path(Name::whole(generation)).join(ARCHIVING)
-    }
-
-    /// Deletes complete checkpoints that are not needed. An incomplete one may be being written.
-    fn collect_whole(&self) -> Result<(), Error> {
-        let partial = self.names()?.into_iter().filter(|name| !name.is_whole).map(|name| name.generation).max();
-        self.collect(partial)
+    /// The newest checkpoint that the archive has, as it is loaded from there. None if the marker cannot be read.
+    #[must_use]
+    pub fn archived(&self) -> Option<StoredCheckpoint> {
+        let directory = self.path(Name::whole(self.newest_archived().ok()??));
+        let mut bytes = Vec::new();
+        let file = opened(&directory.join(ARCHIVED), &directory.join(MANIFEST), self.key.as_ref());
+        file.ok()?.read_to_end(&mut bytes).ok()?;
+        Some(StoredCheckpoint { manifest: Manifest::from_bytes(&bytes).ok()?, directory })
     }
 }

@@ -23,7 +23,7 @@ impl Store {
         if self.generations()?.iter().any(is_later) {
             return Ok(());
         }
-        self.mirror(beside)?;
+        self.mirror(&[beside, &manifest.pinned].concat())?;
         // The job had one of this number before it went back to an older one, while this host was not part of it.
         let name = Name::whole(manifest.generation);
         if self.path(name).exists() {

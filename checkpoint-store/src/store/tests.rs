@@ -53,7 +53,7 @@ fn manifest(generation: u64) -> Manifest {
         has_shared_log: false,
         pieces: Vec::new(),
         copies: Vec::new(),
-        is_to_archive: false,
+        pinned: Vec::new(),
     }
 }
 
@@ -455,46 +455,42 @@ fn where_there_is_no_directory_there_are_no_checkpoints() {
     assert!(Store::below(&parent.path().join("nothing")).unwrap().is_empty());
 }
 
-fn to_archive(store: &Store, generation: u64) {
-    store.begin(Generation(generation)).unwrap();
-    let manifest = Manifest { is_to_archive: true, ..taken_at(generation, generation, &[]) };
-    store.commit(manifest).unwrap();
-}
-
 /// A checkpoint stays while it is sent to the archive, and then until the next one is there.
 #[test]
 fn checkpoints_of_the_archive_stay_beside_the_newest() {
     let parent = tempfile::tempdir().unwrap();
     let key = Some(Secret::new([7; 32]));
     let store = Store::of_job(parent.path(), 0xabc).with_key(key.clone());
-    let plain = |generation| {
+    let take = |generation, pinned: &[u64]| {
         store.begin(Generation(generation)).unwrap();
-        store.commit(taken_at(generation, generation, &[])).unwrap();
+        let pinned = pinned.iter().copied().map(Generation).collect();
+        store.commit(Manifest { pinned, ..taken_at(generation, generation, &[]) }).unwrap();
     };
-    to_archive(&store, 1);
-    (2..5).for_each(plain);
+    (1..5).for_each(|generation| take(generation, &[1]));
     assert_eq!(numbers(&store), [4, 3, 1]);
-    assert!(store.is_on_its_way(Generation(1)) && store.newest_archived().unwrap().is_none());
-    let failed = store.archive(archived_manifest(&store.open(Generation(1)).unwrap().manifest, Vec::new()), |_| {
-        Err(io::Error::other("no room"))
-    });
-    assert!(failed.is_err() && store.newest_archived().unwrap().is_none() && store.is_on_its_way(Generation(1)));
+    let manifest = || archived_manifest(&store.open(Generation(1)).unwrap().manifest, Vec::new());
+    let failed = store.archive(manifest(), |_| Err(io::Error::other("no room")));
+    assert!(failed.is_err() && store.newest_archived().unwrap().is_none() && store.archived().is_none());
     // The file that is published is the manifest of a checkpoint in a store of its own.
     let elsewhere = Store::of_job(parent.path(), 0xdef).with_key(key);
-    let manifest = archived_manifest(&store.open(Generation(1)).unwrap().manifest, Vec::new());
-    let kept = store.archive(manifest, |path| {
+    let kept = store.archive(manifest(), |path| {
         let place = elsewhere.mirror(&[Generation(1)]).unwrap().pop().unwrap().1;
         fs::create_dir(place.parent().unwrap())?;
         fs::copy(path, place).map(drop)
     });
-    assert_eq!(elsewhere.open(Generation(1)).unwrap().manifest, kept.unwrap().manifest);
-    assert_eq!((store.newest_archived().unwrap(), store.is_on_its_way(Generation(1))), (Some(Generation(1)), false));
-    plain(5);
-    to_archive(&store, 6);
-    (7..9).for_each(plain);
-    assert_eq!(numbers(&store), [8, 7, 6, 1]);
-    // It was given up: the next commit is told that none is on its way.
-    store.unpin_others(None);
-    plain(9);
-    assert_eq!(numbers(&store), [9, 8, 1]);
+    let kept = kept.unwrap().manifest;
+    assert_eq!(elsewhere.open(Generation(1)).unwrap().manifest, kept);
+    assert_eq!((store.newest_archived().unwrap(), store.archived().unwrap().manifest), (Some(Generation(1)), kept));
+    (5..8).for_each(|generation| take(generation, &[1, 5]));
+    assert_eq!(numbers(&store), [7, 6, 5, 1]);
+    // A host that does not commit has the same ones.
+    let copy = Store::of_job(&parent.path().join("copy"), 0xabc).with_key(store.key.clone());
+    for generation in [1, 5, 6, 7] {
+        let manifest = store.open(Generation(generation)).unwrap().manifest;
+        copy.keep_copy(Manifest { files: Vec::new(), ..manifest }, &[6, 7].map(Generation)).unwrap();
+    }
+    assert_eq!(numbers(&copy), [7, 6, 5, 1]);
+    // The one on its way was given up.
+    take(8, &[1]);
+    assert_eq!(numbers(&store), [8, 7, 1]);
 }

@@ -306,7 +306,7 @@ mod tests {
             error: Default::default(),
         };
         Manifest {
-            is_to_archive: false,
+            pinned: Vec::new(),
             job: 1,
             generation: Generation(3),
             taken_at_ns: 0,

@@ -35,16 +35,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 enum Work {
     /// An order of the coordinator, with its number.
     Order(OrderNumber, Order),
-    /// Remove checkpoints from the object store that this job has abandoned.
-    Sweep,
+    /// Remove checkpoints from the object store, and from the archive, that this job has abandoned: those after this
+    /// one.
+    Sweep(Generation),
 }
 
 /// A [`StoreWork`], with all that the thread needs.
 enum Order {
     /// Begin this checkpoint, perhaps built on that one.
     Begin(Generation, Option<Generation>),
-    /// Keep this one, while that one may be on its way to the archive.
-    Commit(Box<Manifest>, Option<Generation>),
+    Commit(Box<Manifest>),
     /// Publish this manifest in the archive.
     Archive(Box<Manifest>),
     Drop(Generation),
@@ -142,6 +142,7 @@ impl CheckpointWork {
             directory: self.directory().to_owned(),
             compression: self.checkpoint.compression,
             are_chained: self.checkpoint.chain_length != 1,
+            archived: self.archive.as_ref().and_then(|_| self.store.archived()).map(Box::new),
             archive_interval: self.checkpoint.archive.as_ref().map(|archive| archive.interval),
             has_host_memory: job.options.transport != Transport::Tcp && !job.world.is_replicated(),
             racks: job.hosts.racks.clone(),
@@ -217,22 +218,20 @@ fn publish(remote: Option<&Access>, generation: Generation, path: &Path) -> io::
 /// Number of checkpoints that the archive keeps: the newest may turn out to be unreadable.
 const ARCHIVED_MAX: usize = 2;
 
-/// Removes from the object store all that belongs to no whole checkpoint here, and from the archive all but its newest
-/// checkpoints that this job has not gone back beyond. Failure is harmless: a later sweep removes it.
-fn sweep(Places { store, remote, archive }: &Places) {
+/// Removes from the object store all that belongs to no whole checkpoint here. Failure is harmless: a later sweep
+/// removes it.
+fn sweep(store: &Store, remote: Option<&Access>) {
     if let (Some(remote), Ok(whole)) = (remote, store.generations()) {
         let _ = remote.sweep(&whole);
     }
-    if let (Some(archive), Ok(Some(newest))) = (archive, store.newest_archived())
-        && let Ok(objects) = archive.objects()
-    {
+}
+
+/// Removes from the archive all but the newest checkpoints up to this one: the job has gone back beyond others.
+fn sweep_archive(archive: Option<&Access>, newest: Generation) {
+    if let Some((archive, objects)) = archive.and_then(|archive| Some((archive, archive.objects().ok()?))) {
         let mut kept: Vec<_> = objects.whole().filter(|generation| *generation <= newest).collect();
         kept.reverse();
         kept.truncate(ARCHIVED_MAX);
-        // Of the one that is on its way there is no manifest yet.
-        kept.extend(
-            objects.generations().filter(|generation| *generation > newest && store.is_on_its_way(*generation)),
-        );
         let _ = archive.sweep(&kept);
     }
 }
@@ -247,8 +246,9 @@ fn work_on(
     let Places { store, remote, archive } = places;
     let (number, order) = match work {
         Work::Order(number, order) => (number, order),
-        Work::Sweep => {
-            sweep(places);
+        Work::Sweep(newest) => {
+            sweep(store, remote.as_ref());
+            sweep_archive(archive.as_ref(), newest);
             return Done::Swept;
         }
     };
@@ -260,7 +260,7 @@ fn work_on(
                 Err(error) => Done::Answered(number, StoreAnswer::Failed(error.to_string())),
             }
         }
-        Order::Commit(..) if is_superseded(remote.as_ref(), life) => Done::Superseded,
+        Order::Commit(_) if is_superseded(remote.as_ref(), life) => Done::Superseded,
         Order::Archive(_) if is_superseded(archive.as_ref(), life) => Done::Superseded,
         Order::Archive(manifest) => {
             let generation = manifest.generation;
@@ -269,22 +269,19 @@ fn work_on(
                 number,
                 match archived {
                     Ok(kept) => {
-                        sweep(places);
+                        sweep_archive(archive.as_ref(), generation);
                         StoreAnswer::Archived(Box::new(kept))
                     }
                     Err(error) => StoreAnswer::Failed(error.to_string()),
                 },
             )
         }
-        Order::Commit(manifest, on_its_way) => {
+        Order::Commit(manifest) => {
             let generation = manifest.generation;
-            store.unpin_others(on_its_way);
             match store.commit_published(*manifest, |path| publish(remote.as_ref(), generation, path)) {
                 Ok(kept) => {
                     forget_old_changes(store);
-                    if remote.is_some() {
-                        sweep(places);
-                    }
+                    sweep(store, remote.as_ref());
                     Done::Answered(number, StoreAnswer::Kept(Box::new(kept)))
                 }
                 Err(error) => Done::Answered(number, StoreAnswer::Failed(error.to_string())),
@@ -310,10 +307,7 @@ impl CheckpointWork {
     pub fn give(&self, run: &Run<'_>, host_name: &str, StoreOrder { number, work }: StoreOrder) {
         let order = match work {
             StoreWork::Open { generation, basis } => Order::Begin(generation, basis),
-            StoreWork::Commit(contents) => {
-                let on_its_way = contents.archiving;
-                Order::Commit(Box::new(self.manifest(run, host_name, *contents)), on_its_way)
-            }
+            StoreWork::Commit(contents) => Order::Commit(Box::new(self.manifest(run, host_name, *contents))),
             StoreWork::Archive(manifest) => Order::Archive(manifest),
             StoreWork::Drop(generation) => Order::Drop(generation),
             StoreWork::FindOlder(generation) => Order::FindOlder(generation),
@@ -404,7 +398,7 @@ impl CheckpointWork {
 
     /// Adds to a checkpoint what is the same in all of this job.
     fn manifest(&self, run: &Run<'_>, host_name: &str, contents: Contents) -> Manifest {
-        let Contents { cut, hosts, chain, level, copies, objects, pieces, archiving, .. } = contents;
+        let Contents { cut, hosts, chain, level, copies, objects, pieces, pinned, .. } = contents;
         let Cut { taken, members, placement, input_bytes } = cut;
         let TakenCheckpoint { generation, view, degrees, next_life, taken_at, bytes, .. } = taken;
         let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
@@ -434,7 +428,7 @@ impl CheckpointWork {
             copies,
             objects,
             pieces,
-            is_to_archive: archiving == Some(generation),
+            pinned,
         }
     }
 
@@ -442,9 +436,10 @@ impl CheckpointWork {
     pub fn abandon_newer(&self, run: &Run<'_>, console: &Console) {
         let Some(kept) = run.coordinator.newest_checkpoint() else { return };
         self.store.forget_shown();
-        match self.store.abandon_newer(kept.manifest.generation) {
-            Ok(false) => {}
-            Ok(true) => self.worker.give(Work::Sweep, 0),
+        let generation = kept.manifest.generation;
+        match self.store.abandon_newer(generation) {
+            Ok(are_newer) if are_newer || self.archive.is_some() => self.worker.give(Work::Sweep(generation), 0),
+            Ok(_) => {}
             Err(error) => console.warning(&format!("a checkpoint that was passed over stays: {error}")),
         }
     }

@@ -109,6 +109,11 @@ impl Archive {
         }
     }
 
+    /// Checkpoints that have to stay on hosts though newer ones are kept.
+    pub fn pinned(&self) -> Vec<Generation> {
+        self.on_its_way().into_iter().chain(self.newest().map(|newest| newest.manifest.generation)).collect()
+    }
+
     /// A checkpoint is kept: each host sends its part if it is to be archived. Returns true if its commit has to wait
     /// for that.
     pub fn kept(

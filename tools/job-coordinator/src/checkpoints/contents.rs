@@ -48,8 +48,8 @@ pub struct Contents {
     pub pieces: Vec<Vec<Option<u32>>>,
     /// True if the memory that processes of a host share is a file of its own.
     pub has_host_memory: bool,
-    /// The checkpoint on its way to the archive, perhaps this one.
-    pub archiving: Option<Generation>,
+    /// Checkpoints that stay for the archive, perhaps this one among them.
+    pub pinned: Vec<Generation>,
 }
 
 impl Contents {

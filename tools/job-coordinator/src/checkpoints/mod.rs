@@ -200,7 +200,7 @@ impl Checkpoints {
     /// Checkpoints of a job that begins from this one.
     pub fn new(settings: Option<CheckpointSettings>, from: Option<Box<StoredCheckpoint>>) -> Self {
         let interval = settings.as_ref().and_then(|settings| settings.archive_interval);
-        let archived = from.clone().filter(|from| from.manifest.level == Level::Object);
+        let archived = settings.as_ref().and_then(|settings| settings.archived.clone());
         Self {
             archive: interval.map(|interval| Archive::new(interval, archived)),
             settings,
@@ -358,7 +358,7 @@ impl Checkpoints {
             objects: Vec::new(),
             pieces: Vec::new(),
             has_host_memory: settings.has_host_memory,
-            archiving: self.archive.as_ref().and_then(Archive::on_its_way),
+            pinned: self.archive.as_ref().map(Archive::pinned).unwrap_or_default(),
         };
         if (level.is_fetched() || level.has_copies())
             && !mutation::is(Mutation::LostSourceAsked)
@@ -536,7 +536,8 @@ impl Checkpoints {
         let on_its_way = self.archive.as_ref().and_then(Archive::on_its_way);
         let replaced: BTreeSet<_> =
             in_pieces.flat_map(with_chain).filter(|generation| Some(*generation) != on_its_way).collect();
-        let beside: BTreeSet<_> = all.flat_map(with_chain).collect();
+        let pinned = self.archive.as_ref().map(Archive::pinned).unwrap_or_default();
+        let beside: BTreeSet<_> = all.flat_map(with_chain).chain(pinned).collect();
         for host in seen.hosts.members() {
             let order = PartOrder::Settle {
                 job: settings.directory.clone(),

@@ -3,7 +3,7 @@
 use super::copying;
 use crate::hosts::Hosts;
 use checkpoint_store::copies::Place;
-use checkpoint_store::{Level, Manifest};
+use checkpoint_store::{Level, Manifest, StoredCheckpoint};
 use redrt_wire::checkpoint::Compression;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -25,6 +25,8 @@ pub struct CheckpointSettings {
     pub has_host_memory: bool,
     /// Interval between checkpoints that go to the archive besides. None without one.
     pub archive_interval: Option<Duration>,
+    /// The newest checkpoint that is in the archive when the job begins, as it is loaded from there.
+    pub archived: Option<Box<StoredCheckpoint>>,
     /// Racks of hosts, by name.
     pub racks: Vec<(String, u32)>,
 }

@@ -53,8 +53,11 @@ pub(super) fn archive(arguments: &JobArguments, level: Level) -> Result<Option<A
         None if place.as_os_str().is_empty() => return Err(usage("it names no place")),
         None => {
             let absolute = std::path::absolute(place).map_err(|error| usage(&error.to_string()))?;
-            let made = std::fs::create_dir_all(&absolute);
-            made.map_err(|error| usage(&format!("the directory cannot be made: {error}")))?;
+            // A coordinator that comes back where the directory is not seen goes on without it.
+            if arguments.come_back.is_none() {
+                let made = std::fs::create_dir_all(&absolute);
+                made.map_err(|error| usage(&format!("the directory cannot be made: {error}")))?;
+            }
             let name = absolute.to_str().ok_or_else(|| usage("the name of the directory is no text"))?;
             format!("file://{name}")
         }

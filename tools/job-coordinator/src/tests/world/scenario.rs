@@ -167,6 +167,7 @@ impl Scenario {
                 are_chained: true,
                 has_host_memory: false,
                 archive_interval: self.archive_interval,
+                archived: None,
                 racks: vec![("a".into(), 0), ("b".into(), 0)],
             }),
             launch: LaunchSettings {

@@ -216,9 +216,9 @@ impl Storage {
 }
 
 fn manifest(contents: Contents, world: World) -> Manifest {
-    let Contents { cut, hosts, chain, level, copies, objects, pieces, archiving, .. } = contents;
+    let Contents { cut, hosts, chain, level, copies, objects, pieces, pinned, .. } = contents;
     Manifest {
-        is_to_archive: archiving == Some(cut.taken.generation),
+        pinned,
         job: 1,
         generation: cut.taken.generation,
         taken_at_ns: 0,
