@@ -521,7 +521,7 @@ impl Cell {
     }
 
     /// Announces to siblings what the threads of this process wait for, and whether they have passed positions that
-    /// siblings ask about; see [`replication::sphere::Sphere::announce_paths`].
+    /// siblings ask about; see `replication/outcomes.rs`.
     pub fn announce_paths(&self) {
         self.announce(|engine| {
             if engine.is_replicated() {

@@ -2,7 +2,7 @@
 //!
 //! The leader shows its own clocks. A follower keeps the difference of each to its own clock, and adds it if it becomes
 //! the leader: monotonic clocks of hosts count from their starts. Within a thread no clock goes back, except behind
-//! readings that siblings do not make ([`alone_ns`]).
+//! readings that siblings do not make (`alone_ns`).
 
 mod asker;
 pub mod counts;

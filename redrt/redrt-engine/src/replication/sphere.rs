@@ -6,7 +6,7 @@
 //!        └── Act ◀────────────┘   reports before any frame leaves, questions and answers to siblings after them
 //! ```
 //! A [`Sphere`] sends nothing and reports nothing by itself. Frames are outputs of the protocol, and all else is an
-//! [`Act`]; the engine carries out both when it is given back.
+//! `Act`; the engine carries out both when it is given back.
 
 use super::Waited;
 use super::reading::Readings;

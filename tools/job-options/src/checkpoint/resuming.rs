@@ -104,6 +104,20 @@ pub enum ResumeError {
     },
 }
 
+impl ResumeError {
+    /// True if no checkpoint can be had on hosts. Otherwise the job runs, or the user has to say more.
+    fn is_without_checkpoint(&self) -> bool {
+        use checkpoint_store::Error;
+        match self {
+            Self::NoDirectory | Self::NoJob(_) | Self::Missing { .. } | Self::Unasked { .. } => true,
+            Self::Store(error) => {
+                !matches!(error, Error::Busy(_) | Error::Several { .. } | Error::Sealed(_) | Error::OtherKey(_))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The newest checkpoint of the named job. Adds notes for the user.
 fn found(
     arguments: &JobArguments,
@@ -160,6 +174,10 @@ fn from_store(
             life = Some(jobs.resume(&store).map_err(|error| ResumeError::Remote(format!("{error:#}")))?);
         }
         let (kept, unfit) = newest_at(&store, &plan)?;
+        let job = format!("{:016x}", kept.manifest.job);
+        if ledger::rootless().contains(&job) {
+            return Err(ResumeError::Rootless(job));
+        }
         if checkpoint.archive.is_some() && kept.manifest.level == Level::Object {
             store.mark_archived(kept.manifest.generation)?;
         }
@@ -221,7 +239,7 @@ pub fn resumed(arguments: &JobArguments, text: &Path) -> Result<Job, UsageError>
         None => {
             let found = found(arguments, text, &mut checkpoint, &mut notes)?;
             let (kept, unfit, lock) = match (found, checkpoint.archive.clone()) {
-                (Err(why), Some(archive)) if remote::url(text).is_none() => {
+                (Err(why), Some(archive)) if remote::url(text).is_none() && why.is_without_checkpoint() => {
                     notes.push(format!("the archive's newest checkpoint is used, since the hosts have none: {why}"));
                     let jobs = archive.jobs(text).map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?;
                     from_remote(arguments, &jobs, &mut checkpoint)?.map_err(wrong)?
@@ -362,6 +380,18 @@ fn degrees_of(arguments: &JobArguments, manifest: &Manifest) -> Result<Vec<u16>,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A job that runs, or waits for its coordinator, is not resumed from its archive.
+    #[test]
+    fn only_a_job_without_checkpoints_is_resumed_from_its_archive() {
+        assert!(ResumeError::NoDirectory.is_without_checkpoint());
+        assert!(ResumeError::Store(checkpoint_store::Error::Empty("x".into())).is_without_checkpoint());
+        let busy = ResumeError::Store(checkpoint_store::Error::Busy("x".into()));
+        let there = ResumeError::RunsThere { job: 1, host: "h1".into() };
+        for why in [busy, there, ResumeError::Rootless("1".into()), ResumeError::SeveralThere(vec![1, 2])] {
+            assert!(!why.is_without_checkpoint(), "{why}");
+        }
+    }
 
     #[test]
     fn an_ended_job_is_waited_for_until_its_files_are_put_away() {
