@@ -85,8 +85,9 @@ enum Stage {
 pub(super) struct Returns {
     host_wait: Option<HostWait>,
     stage: Stage,
-    /// Hosts of the life that begins which cannot be had.
-    missing: BTreeSet<u32>,
+    /// Names of hosts of the life that begins which cannot be had. The trap: a number in that life may stand for a
+    /// host that has another number in the life before.
+    missing: BTreeSet<String>,
     /// Always drained before the state is saved.
     #[serde(skip)]
     effects: VecDeque<Effect>,
@@ -144,14 +145,14 @@ impl Returns {
     pub fn lack(&mut self, host: u32, seen: Seen<'_>) -> bool {
         if self.is_searching() {
             // The checkpoint that is found goes to hosts without it.
-            self.missing.insert(host);
+            self.missing.extend(seen.plan.hosts.get(host as usize).and_then(name_of));
             return true;
         }
         let Some(chosen) = self.chosen().cloned() else { return false };
         if mutation::is(Mutation::MissingHostForgotten) {
             self.missing.clear();
         }
-        self.missing.insert(host);
+        self.missing.extend(chosen.hosts.get(host as usize).and_then(name_of));
         let Return { kept, count, is_older, .. } = chosen;
         self.choose(kept, (count, is_older), seen);
         true
@@ -189,7 +190,10 @@ impl Returns {
             return self.effects.push_back(Effect::Fail(why));
         }
         let is_dead = |host: u32| {
-            !mutation::is(Mutation::ReturnToLostHost) && (!(seen.has_host)(host) || self.missing.contains(&host))
+            let is_missing = || {
+                seen.plan.hosts.get(host as usize).and_then(name_of).is_some_and(|name| self.missing.contains(&name))
+            };
+            !mutation::is(Mutation::ReturnToLostHost) && (!(seen.has_host)(host) || is_missing())
         };
         let plan = match homes::after_loss(&kept.manifest, seen.plan, &is_dead) {
             Ok(plan) => plan,
@@ -216,4 +220,9 @@ impl Returns {
         self.stage = Stage::Chosen(chosen.clone());
         self.effects.push_back(Effect::GoBack(chosen));
     }
+}
+
+/// Name of a host; none for that of `redrun`, where it is the only one.
+fn name_of(host: &PlannedHost) -> Option<String> {
+    host.name.as_ref().map(|name| name.name.clone())
 }
