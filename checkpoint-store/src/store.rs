@@ -377,14 +377,7 @@ impl Store {
         let partial = self.path(Name::partial(generation));
         manifest.files = files(&partial)?;
         let path = partial.join(MANIFEST);
-        let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
-        let written = create(&path).and_then(|file| {
-            let mut writer = writer(file.try_clone()?, &path, self.key.as_ref())?;
-            writer.write_all(&bytes)?;
-            writer.flush()?;
-            file.sync_all()
-        });
-        written.doing("write", &path)?;
+        self.write_manifest(&manifest, &path, &path)?;
         sync(&partial)?;
         publish(&path).map_err(Error::Unpublished)?;
         let directory = self.path(Name::whole(generation));
@@ -397,6 +390,18 @@ impl Store {
         // A failed deletion does not invalidate the new checkpoint.
         let _ = self.collect(None);
         Ok(StoredCheckpoint { directory, manifest })
+    }
+
+    /// Writes a manifest to the disk, at `path`. `name`: the path that the cipher knows.
+    fn write_manifest(&self, manifest: &Manifest, path: &Path, name: &Path) -> Result<(), Error> {
+        let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.to_owned(), cause })?;
+        let written = create(path).and_then(|file| {
+            let mut writer = writer(file.try_clone()?, name, self.key.as_ref())?;
+            writer.write_all(&bytes)?;
+            writer.flush()?;
+            file.sync_all()
+        });
+        written.doing("write", path)
     }
 
     /// Deletes incomplete checkpoints, except `current`, and complete ones that are not needed.

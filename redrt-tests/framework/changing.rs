@@ -43,7 +43,7 @@ impl Undisturbed {
         Self::lasting(rank_count, STEPS_USUAL)
     }
 
-    /// Runs it for so many steps.
+    /// Runs the program for this number of steps.
     #[must_use]
     pub fn lasting(rank_count: u32, steps: usize) -> Self {
         let (program, directory) = (compile_case("changing"), tempfile::tempdir().expect("it can be made"));

@@ -4,14 +4,14 @@
 //! stay on hosts after newer ones were kept (*pinned*): their parts while they are being copied, and the state of files
 //! to which a return takes changes back. The newest manifest names them, so all hosts know.
 
-use super::{Doing, Error, Store, StoredCheckpoint, create, opened, sync, writer};
+use super::{Doing, Error, Store, StoredCheckpoint, opened, sync};
 use crate::level::Level;
 use crate::manifest::Manifest;
 use crate::names::{MANIFEST, Name};
 use redrt_wire::checkpoint::Generation;
 use redrt_wire::object::Stored;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 
 /// File name of the manifest that is in the archive.
@@ -45,16 +45,8 @@ impl Store {
     ) -> Result<StoredCheckpoint, Error> {
         let directory = self.path(Name::whole(manifest.generation));
         let (path, unfinished) = (directory.join(ARCHIVED), directory.join(format!("{ARCHIVED}.partial")));
-        let bytes = manifest.to_bytes().map_err(|cause| Error::Manifest { path: path.clone(), cause })?;
         // The cipher knows the name that the file has in the archive.
-        let name = directory.join(MANIFEST);
-        let written = create(&unfinished).and_then(|file| {
-            let mut writer = writer(file.try_clone()?, &name, self.key.as_ref())?;
-            writer.write_all(&bytes)?;
-            writer.flush()?;
-            file.sync_all()
-        });
-        written.doing("write", &unfinished)?;
+        self.write_manifest(&manifest, &unfinished, &directory.join(MANIFEST))?;
         publish(&unfinished).map_err(Error::Unpublished)?;
         fs::rename(&unfinished, &path).doing("rename", &unfinished)?;
         sync(&directory)?;

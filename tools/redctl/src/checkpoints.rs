@@ -184,7 +184,8 @@ fn as_json(
             "bytes": bytes(kept), "built_on": kept.manifest.chain.first().map(|link| link.0),
             "ranks": kept.manifest.world.rank_count(),
             "processes": process_count(kept), "hosts": kept.manifest.hosts,
-            "level": kept.manifest.level.to_string(), "archived": store.is_archived(generation), "program": program(kept), "version": kept.manifest.program_version,
+            "level": kept.manifest.level.to_string(), "archived": store.is_archived(generation),
+            "program": program(kept), "version": kept.manifest.program_version,
         }),
     }
 }

@@ -7,6 +7,7 @@ use super::run::Run;
 use job_console::consoles::Consoles;
 use nix::unistd::{User, geteuid};
 use redrt_types::{ReplicaId, VirtualRank};
+use replication_manager::CheckpointWatch;
 use serde_json::{Value, json};
 
 /// Rounded to 0.01 ms.
@@ -62,13 +63,14 @@ pub(super) fn status(
         .leaving()
         .map(|(replica, host)| json!({ "replica": replica.to_string(), "to": to(host) }));
     let host_count = run.fleet.plan().hosts.len() as u32;
+    let newest = run.coordinator.manager().checkpoint().and_then(CheckpointWatch::newest);
     json!({
         "job": format!("{:016x}", run.number), "program": run.program_names(), "user": user_name(),
         "state": run.coordinator.manager().course().phase(),
         "elapsed_s": (run.now().as_secs_f64() * 10.0).round() / 10.0, "view": run.coordinator.manager().view().number.0,
         "ranks": (0..world.rank_count()).map(rank).collect::<Vec<_>>(),
         "redundancy": redundancy::json(run.coordinator.manager().redundancy(), run.now()),
-        "checkpoint": { "newest": run.coordinator.manager().checkpoint().and_then(replication_manager::CheckpointWatch::newest).map(|checkpoint| checkpoint.0),
+        "checkpoint": { "newest": newest.map(|newest| newest.0),
             "under_way": run.coordinator.manager().checkpoint_under_way().map(|checkpoint| checkpoint.0),
             "progress": run.coordinator.checkpoint_progress().map(|(_, progress)| progress_json(&progress)) },
         "root": { "host": run.fleet.own_name(), "hosts": coordinator_hosts },

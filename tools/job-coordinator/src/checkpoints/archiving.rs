@@ -11,12 +11,11 @@
 //! wait for it: one that ends with the checkpoint does, since it may not get these hosts again.
 
 use super::contents::files_of;
+use super::uploading::order_uploads;
 use super::{CheckpointEvent, CheckpointSettings, Effect, Seen, StoreAnswer};
 use crate::mutation::{self, Mutation};
-use checkpoint_store::names::Name;
-use checkpoint_store::{Manifest, StoredCheckpoint, archived_manifest, place};
-use redrt_wire::checkpoint::{Generation, PartOrder, PartStep};
-use redrt_wire::daemon::ToDaemon;
+use checkpoint_store::{Manifest, StoredCheckpoint, archived_manifest};
+use redrt_wire::checkpoint::{Generation, PartStep};
 use redrt_wire::object::Stored;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -134,15 +133,8 @@ impl Archive {
             self.give_up(generation, why, seen, out);
             return false;
         }
-        for source in awaited.iter().copied() {
-            let order = PartOrder::Store {
-                directory: place::of_host(&settings.directory, source, generation),
-                files: files_of(&manifest.members, settings.has_host_memory, source),
-                prefix: Name::whole(generation).to_string(),
-                sealed_access: sealed_access.to_vec(),
-            };
-            out.push_back(Effect::Send(source, ToDaemon::Part { generation, source, order }));
-        }
+        let files = |source| files_of(&manifest.members, settings.has_host_memory, source);
+        order_uploads(generation, &awaited, files, (&settings.directory, sealed_access), out);
         self.stage = Stage::Sending(Box::new(Sending {
             manifest: Box::new(manifest.clone()),
             awaited,
@@ -232,8 +224,8 @@ impl Archive {
         let kept = match answer {
             StoreAnswer::Archived(kept) => kept,
             StoreAnswer::Failed(why) => {
-                self.stage = Stage::Publishing(sending);
-                return self.fail(why, seen, out);
+                self.give_up(generation, why, seen, out);
+                return Next::Over(generation, sending.is_waited_for);
             }
             _ => return Next::Nothing,
         };

@@ -503,7 +503,7 @@ impl Checkpoints {
             }
             Some(Next::Over(generation, is_waited_for)) => {
                 // Whole files that pieces replace have stayed for the archive.
-                if let Some(newest) = self.newest.clone() {
+                if let Some(newest) = self.newest.clone().filter(|newest| newest.manifest.level.code().is_some()) {
                     self.settle(&newest.manifest, true, seen);
                 }
                 if is_waited_for {

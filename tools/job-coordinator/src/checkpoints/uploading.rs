@@ -4,7 +4,7 @@ use super::contents::Contents;
 use super::{CheckpointEvent, Effect, Seen, lost_before};
 use checkpoint_store::names::Name;
 use checkpoint_store::place;
-use redrt_wire::checkpoint::{PartOrder, PartStep};
+use redrt_wire::checkpoint::{Generation, PartOrder, PartStep};
 use redrt_wire::daemon::ToDaemon;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
@@ -39,15 +39,8 @@ impl Uploading {
         out: &mut VecDeque<Effect>,
     ) -> Self {
         let (generation, awaited) = (contents.generation(), contents.cut.sources());
-        for source in awaited.iter().copied() {
-            let order = PartOrder::Store {
-                directory: place::of_host(directory, source, generation),
-                files: contents.files(source),
-                prefix: Name::whole(generation).to_string(),
-                sealed_access: sealed_access.unwrap_or_default().to_vec(),
-            };
-            out.push_back(Effect::Send(source, ToDaemon::Part { generation, source, order }));
-        }
+        let access = sealed_access.unwrap_or_default();
+        order_uploads(generation, &awaited, |source| contents.files(source), (directory, access), out);
         Self { contents, awaited, begun_at: seen.now }
     }
 
@@ -87,5 +80,24 @@ impl Uploading {
             elapsed: seen.now - self.begun_at,
         }));
         Contents { hosts: seen.hosts.names(), ..self.contents }
+    }
+}
+
+/// Has each of these hosts send its files of a checkpoint. `directory`: that of the job.
+pub(super) fn order_uploads(
+    generation: Generation,
+    sources: &BTreeSet<u32>,
+    files: impl Fn(u32) -> Vec<String>,
+    (directory, sealed_access): (&Path, &[u8]),
+    out: &mut VecDeque<Effect>,
+) {
+    for source in sources.iter().copied() {
+        let order = PartOrder::Store {
+            directory: place::of_host(directory, source, generation),
+            files: files(source),
+            prefix: Name::whole(generation).to_string(),
+            sealed_access: sealed_access.to_vec(),
+        };
+        out.push_back(Effect::Send(source, ToDaemon::Part { generation, source, order }));
     }
 }

@@ -119,7 +119,7 @@ impl ResumeError {
 }
 
 /// The newest checkpoint of the named job. Adds notes for the user.
-fn found(
+fn newest_of_job(
     arguments: &JobArguments,
     text: &Path,
     checkpoint: &mut Checkpoint,
@@ -236,18 +236,14 @@ pub fn resumed(arguments: &JobArguments, text: &Path) -> Result<Job, UsageError>
                 if store.directory().exists() { store.lock().map_err(|error| wrong(error.into()))? } else { None };
             (kept, None, lock)
         }
-        None => {
-            let found = found(arguments, text, &mut checkpoint, &mut notes)?;
-            let (kept, unfit, lock) = match (found, checkpoint.archive.clone()) {
-                (Err(why), Some(archive)) if remote::url(text).is_none() && why.is_without_checkpoint() => {
-                    notes.push(format!("the archive's newest checkpoint is used, since the hosts have none: {why}"));
-                    let jobs = archive.jobs(text).map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?;
-                    from_remote(arguments, &jobs, &mut checkpoint)?.map_err(wrong)?
-                }
-                (found, _) => found.map_err(wrong)?,
-            };
-            (kept, unfit, lock)
-        }
+        None => match (newest_of_job(arguments, text, &mut checkpoint, &mut notes)?, checkpoint.archive.clone()) {
+            (Err(why), Some(archive)) if remote::url(text).is_none() && why.is_without_checkpoint() => {
+                notes.push(format!("the archive's newest checkpoint is used, since the hosts have none: {why}"));
+                let jobs = archive.jobs(text).map_err(|error| wrong(ResumeError::Remote(format!("{error:#}"))))?;
+                from_remote(arguments, &jobs, &mut checkpoint)?.map_err(wrong)?
+            }
+            (found, _) => found.map_err(wrong)?,
+        },
     };
     let own = env!("CARGO_PKG_VERSION");
     if kept.manifest.program_version != own {
