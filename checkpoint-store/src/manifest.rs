@@ -3,7 +3,7 @@
 use crate::level::Level;
 use crate::pieces::Code;
 use redrt_types::{Admission, CutNumber, Incarnation, ReplicaId, View, VirtualRank, World};
-use redrt_wire::checkpoint::{Generation, SavedText};
+use redrt_wire::checkpoint::{Generation, Proof, SavedText};
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::Application;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use twox_hash::XxHash3_128;
 
 /// Version of the format. Increased with each change to it.
-const VERSION: u32 = 11;
+const VERSION: u32 = 12;
 
 /// The process of a rank whose image is in the checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -86,8 +86,11 @@ pub struct Manifest {
     /// Host of each piece of each host's part, by number and index, at [`Level::Erasure`]; `None` for a piece that was
     /// not kept. Empty for hosts without a part.
     pub pieces: Vec<Vec<Option<u32>>>,
-    /// Older checkpoints, or this one, that stay for the archive although newer ones are kept.
+    /// Older checkpoints, or this one, that stay although newer ones are kept: for the archive, or for a return to a
+    /// memory that is vouched for.
     pub pinned: Vec<Generation>,
+    /// Testimony for the memory in its images. None if nobody vouches for it.
+    pub proof: Option<Proof>,
 }
 
 /// A part of the checkpoint is only on hosts that are not available.
@@ -236,7 +239,8 @@ impl Manifest {
     }
 
     /// View with which the job restarts, with `degrees` replicas of each rank. The saved replica gets a place first,
-    /// then those that were live. All replicas of a rank start from one image.
+    /// then those that were live. All replicas of a rank start from one image, and count as one lineage unless others
+    /// have vouched for it.
     #[must_use]
     pub fn view_of_images(&self, degrees: &[u16]) -> View {
         if !self.world.is_replicated() {
@@ -252,7 +256,10 @@ impl Manifest {
             let admit = |replica| Admission { replica, incarnation: self.next_life, source: source.index, cut };
             loaded.extend(places.into_iter().take(usize::from(*degree)).map(admit));
         }
-        self.view.of_images(&loaded)
+        match self.proof {
+            Some(Proof::Independent) => self.view.of_proven_images(&loaded),
+            Some(Proof::Kin) | None => self.view.of_images(&loaded),
+        }
     }
 
     /// Hosts that have the part of `host`: itself, and the one with its copy.

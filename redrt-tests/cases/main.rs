@@ -46,6 +46,7 @@ mod planning;
 mod posix;
 mod profile;
 mod programs;
+mod proofs;
 mod recovery;
 mod refused;
 mod saving;

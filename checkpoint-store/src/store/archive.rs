@@ -12,7 +12,7 @@ use redrt_wire::checkpoint::Generation;
 use redrt_wire::object::Stored;
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// File name of the manifest that is in the archive.
 const ARCHIVED: &str = "archived.json";
@@ -43,14 +43,43 @@ impl Store {
         manifest: Manifest,
         publish: impl FnOnce(&Path) -> io::Result<()>,
     ) -> Result<StoredCheckpoint, Error> {
+        let directory = self.put_manifest(&manifest, ARCHIVED, publish)?;
+        Ok(StoredCheckpoint { directory, manifest })
+    }
+
+    /// Writes a manifest to this file in the directory of its checkpoint, which is there. `publish`: as for
+    /// [`Self::archive`]. Returns the directory.
+    fn put_manifest(
+        &self,
+        manifest: &Manifest,
+        file: &str,
+        publish: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<PathBuf, Error> {
         let directory = self.path(Name::whole(manifest.generation));
-        let (path, unfinished) = (directory.join(ARCHIVED), directory.join(format!("{ARCHIVED}.partial")));
-        // The cipher knows the name that the file has in the archive.
-        self.write_manifest(&manifest, &unfinished, &directory.join(MANIFEST))?;
+        let (path, unfinished) = (directory.join(file), directory.join(format!("{file}.partial")));
+        // The cipher knows the name that the file has in the archive, and in each store.
+        self.write_manifest(manifest, &unfinished, &directory.join(MANIFEST))?;
         publish(&unfinished).map_err(Error::Unpublished)?;
         fs::rename(&unfinished, &path).doing("rename", &unfinished)?;
         sync(&directory)?;
-        Ok(StoredCheckpoint { directory, manifest })
+        Ok(directory)
+    }
+
+    /// Records with a kept checkpoint who vouches for its memory. `publish` gets the new manifest's file, and puts it
+    /// where it counts.
+    ///
+    /// # Errors
+    /// If the disk refuses, or `publish` fails. Then the checkpoint is not proven.
+    pub fn prove(&self, manifest: &Manifest, publish: impl FnOnce(&Path) -> io::Result<()>) -> Result<(), Error> {
+        self.put_manifest(manifest, MANIFEST, publish).map(drop)
+    }
+
+    /// The newest usable checkpoint whose memory others vouch for.
+    #[must_use]
+    pub fn proven(&self) -> Option<StoredCheckpoint> {
+        let all = self.generations().ok()?;
+        let is_proven = |kept: &StoredCheckpoint| kept.manifest.proof.is_some();
+        all.into_iter().filter_map(|generation| self.open(generation).ok()).find(is_proven)
     }
 
     /// Marks a checkpoint as archived whose manifest came from the archive.

@@ -19,6 +19,9 @@ impl Store {
     /// # Errors
     /// If the disk refuses.
     pub fn keep_copy(&self, manifest: Manifest, beside: &[Generation]) -> Result<(), Error> {
+        if self.take_proof(&manifest)? {
+            return Ok(());
+        }
         let is_later = |of: &Generation| self.manifest(*of).is_ok_and(|of| of.taken_at_ns >= manifest.taken_at_ns);
         if self.generations()?.iter().any(is_later) {
             return Ok(());
@@ -33,6 +36,16 @@ impl Store {
         self.commit(manifest).map(drop)
     }
 
+    /// Adds the proof of a checkpoint that this host has. Returns false if it does not have it.
+    fn take_proof(&self, manifest: &Manifest) -> Result<bool, Error> {
+        let own = self.manifest(manifest.generation).ok().filter(|own| own.taken_at_ns == manifest.taken_at_ns);
+        let Some(own) = own else { return Ok(false) };
+        if manifest.proof.is_some() && own.proof != manifest.proof {
+            self.prove(&Manifest { proof: manifest.proof, ..own }, |_| Ok(()))?;
+        }
+        Ok(true)
+    }
+
     /// Manifests of the complete checkpoints as they are on the disk, newest first. For [`Self::take_in`].
     ///
     /// # Errors
@@ -43,7 +56,8 @@ impl Store {
     }
 
     /// Takes in the manifests that other hosts have. Of two checkpoints with one number the one that was taken later
-    /// counts. A checkpoint is void if a later one has a smaller number: the job had gone back beyond it.
+    /// counts, and of two that are the same the one with a proof. A checkpoint is void if a later one has a smaller
+    /// number: the job had gone back beyond it.
     ///
     /// # Errors
     /// If the disk refuses, or no manifest at all can be read: then the reason for one of them.
@@ -52,20 +66,23 @@ impl Store {
         // Without a key the manifests of all hosts are alike, and each one is written to be read.
         found.sort_unstable();
         found.dedup();
-        // Time of each checkpoint, and its manifest if another host has it.
-        let mut known = BTreeMap::<Generation, (u64, Option<Vec<u8>>)>::new();
+        // Time of each checkpoint, whether it has a proof, and its manifest if another host has it.
+        let mut known = BTreeMap::<Generation, (u64, bool, Option<Vec<u8>>)>::new();
         for generation in self.generations()? {
             // One that cannot be read is replaced.
             if let Ok(manifest) = self.manifest(generation) {
-                known.insert(generation, (manifest.taken_at_ns, None));
+                known.insert(generation, (manifest.taken_at_ns, manifest.proof.is_some(), None));
             }
         }
         let mut first_error = None;
         for (generation, bytes) in found {
-            let is_later = |manifest: &Manifest| known.get(&generation).is_none_or(|own| own.0 < manifest.taken_at_ns);
+            let is_later = |manifest: &Manifest| {
+                let found = (manifest.taken_at_ns, manifest.proof.is_some());
+                known.get(&generation).is_none_or(|own| (own.0, own.1) < found)
+            };
             match self.written_apart(generation, &bytes) {
                 Ok(manifest) if manifest.generation == generation && is_later(&manifest) => {
-                    known.insert(generation, (manifest.taken_at_ns, Some(bytes)));
+                    known.insert(generation, (manifest.taken_at_ns, manifest.proof.is_some(), Some(bytes)));
                 }
                 Ok(_) => {}
                 Err(error) => _ = first_error.get_or_insert(error),
@@ -75,7 +92,7 @@ impl Store {
             return Err(error);
         }
         let mut latest_ns = 0;
-        for (generation, (taken_at_ns, found)) in known {
+        for (generation, (taken_at_ns, _, found)) in known {
             let whole = self.path(Name::whole(generation));
             if taken_at_ns < latest_ns {
                 if whole.exists() {
@@ -85,10 +102,13 @@ impl Store {
             }
             latest_ns = taken_at_ns;
             let Some(bytes) = found else { continue };
+            if self.take_proof(&self.written_apart(generation, &bytes)?)? {
+                self.drop_partial(generation)?;
+                continue;
+            }
             if whole.exists() {
                 fs::remove_dir_all(&whole).doing("remove", &whole)?;
             }
-            self.written_apart(generation, &bytes)?;
             let apart = self.path(Name::partial(generation));
             fs::rename(&apart, &whole).doing("rename", &apart)?;
         }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Level;
 use redrt_types::{Incarnation, ReplicaId, View, VirtualRank, World};
-use redrt_wire::checkpoint::SavedText;
+use redrt_wire::checkpoint::{Proof, SavedText};
 use redrt_wire::clone::Position;
 use redrt_wire::control::Options;
 use redrt_wire::daemon::{Abi, Application};
@@ -54,6 +54,7 @@ fn manifest(generation: u64) -> Manifest {
         pieces: Vec::new(),
         copies: Vec::new(),
         pinned: Vec::new(),
+        proof: None,
     }
 }
 
@@ -236,7 +237,7 @@ fn a_damaged_checkpoint_is_reported_and_the_older_one_is_used() {
     let path = directory.join(MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
-        ("\"version\": 11", "\"version\": 10", "it has version 10, this program 11"),
+        ("\"version\": 12", "\"version\": 11", "it has version 11, this program 12"),
         ("/bin/true", "/bin/tree", "its digest is that of another"),
         ("\"version\"", "version", "it cannot be read"),
     ] {
@@ -365,6 +366,8 @@ fn the_wanted_number_of_replicas_goes_on_from_an_image() {
     let view = manifest.view_of_images(&manifest.degrees);
     assert!(view.number > manifest.view.number && view.fits(&manifest.world));
     assert!((0..2).all(|rank| view.kinship(VirtualRank(rank)).is_one_lineage(view.live_set(VirtualRank(rank)))));
+    let proven = Manifest { proof: Some(Proof::Independent), ..manifest.clone() }.view_of_images(&manifest.degrees);
+    assert!((0..2).all(|rank| proven.kinship(VirtualRank(rank)).is_trivial()));
     // Without sequence numbers, the view of the checkpoint is used as it is.
     let world = World::uniform(2, 1);
     let plain = Manifest { view: View::initial(&world), world, ..manifest };

@@ -13,6 +13,10 @@ const PAGE_BYTES: u64 = redrt_wire::scrub::PAGE_BYTES;
 /// Mark of a block with a mapping of its own: a flag among the low bits of the size.
 const IS_MAPPED: u64 = 2;
 const FLAGS: u64 = 7;
+/// Bits of an address in a program.
+const ADDRESS_BITS: u32 = 47;
+/// Bits by which hidden addresses are turned: as many as are zero in an address.
+const HIDING_BITS: u32 = u64::BITS - ADDRESS_BITS;
 /// Number of pages that are searched for the beginning of a block: pages before it may have another owner.
 const STRANGE_PAGES_MAX: u64 = 512;
 
@@ -73,6 +77,81 @@ pub fn regions() -> Vec<Region> {
         _ => vec![region],
     });
     found.collect()
+}
+
+/// Words that GNU's C library draws anew in each process, and by which equal memory looks different.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Disguise {
+    /// The word in each small block that is free, by which the allocator knows one that is freed twice. Zero with an
+    /// allocator that has none.
+    pub free_block_mark: u64,
+    /// The word that hides addresses of functions and stacks, in lists of what is called at the exit and in `jmp_buf`.
+    /// Zero if it is not known.
+    pub pointer_guard: u64,
+}
+
+impl Disguise {
+    /// Finds the words of this process. Takes and frees two blocks of the program's allocator.
+    pub fn find() -> Self {
+        // Blocks of different sizes, in lists that few programs fill. What an allocator without the word leaves there
+        // is zero or an address, or differs.
+        let [one, other] = [1016, 984].map(mark_of_freed);
+        let is_mark = one == other && one >> ADDRESS_BITS != 0;
+        Self { free_block_mark: if is_mark { one } else { 0 }, pointer_guard: pointer_guard() }
+    }
+
+    /// The word without its disguise. Another word may look like one that hides an address, once in 2¹⁷.
+    #[inline]
+    pub fn plain(self, word: u64) -> u64 {
+        match self.hides(word) {
+            false => word,
+            true if word == self.free_block_mark => 0,
+            true => word.rotate_right(HIDING_BITS) ^ self.pointer_guard,
+        }
+    }
+
+    /// True of a word that has a disguise, or looks like it.
+    #[inline]
+    pub fn hides(self, word: u64) -> bool {
+        // Of an address the upper bits are zero, so these are the guard's. They are turned to the low end.
+        let is_address = word & ((1 << HIDING_BITS) - 1) == self.pointer_guard >> (u64::BITS - HIDING_BITS);
+        word == self.free_block_mark && word != 0 || is_address && self.pointer_guard != 0
+    }
+}
+
+/// The word with which the C library hides addresses, in the calling thread's control block.
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+fn pointer_guard() -> u64 {
+    let guard: u64;
+    // SAFETY: - `fs` leads to the control block of a thread of this C library, whose seventh word is the guard in all
+    //           versions: compiled code relies on the place of the canary beside it.
+    //         - nothing is written.
+    unsafe { std::arch::asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, readonly, preserves_flags)) };
+    guard
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+fn pointer_guard() -> u64 {
+    0
+}
+
+/// The second word of a block of `bytes` after it was freed. Zero if there is no memory.
+fn mark_of_freed(bytes: usize) -> u64 {
+    // SAFETY: - no duty: malloc takes a size, and returns memory or null.
+    let block = unsafe { libc::malloc(bytes) }.cast::<u64>();
+    if block.is_null() {
+        return 0;
+    }
+    let word = block.wrapping_add(1);
+    // SAFETY: - the block has more than two words, and it is aligned for them.
+    //         - malloc returned it, and nothing else uses it; it is freed once.
+    //         - the word is read as the allocator keeps its own there: by address, in memory that stays mapped, since
+    //           blocks of this size lie in its heap.
+    unsafe {
+        word.write_volatile(0);
+        libc::free(block.cast());
+        word.read_volatile()
+    }
 }
 
 fn mappings() -> Vec<Region> {
@@ -174,6 +253,21 @@ mod tests {
         let found = blocks(region(0x1000, 0x9000, RegionKind::Unknown), head);
         assert_eq!(found, [region(0x2000, 0x4000, RegionKind::Block), region(0x6000, 0x7000, RegionKind::Block)]);
         assert_eq!(blocks(region(0x1000, 0x9000, RegionKind::Unknown), |_| None), []);
+    }
+
+    #[test]
+    fn the_mark_of_free_blocks_is_in_a_block_that_was_freed() {
+        let Disguise { free_block_mark: mark, .. } = Disguise::find();
+        assert!(mark == mark_of_freed(200) || mark == 0 && mark_of_freed(1000) >> ADDRESS_BITS == 0);
+    }
+
+    #[test]
+    fn words_lose_their_disguise() {
+        let disguise = Disguise { free_block_mark: 0xfd35_7bc9_1234_5678, pointer_guard: 0x51aa_bda3_f88e_2891 };
+        let hidden = (0x5555_5555_1230 ^ disguise.pointer_guard).rotate_left(17);
+        let words = [disguise.free_block_mark, hidden, 0, 7, u64::MAX, disguise.pointer_guard];
+        assert_eq!(words.map(|word| disguise.plain(word)), [0, 0x5555_5555_1230, 0, 7, u64::MAX, words[5]]);
+        assert_eq!(words.map(|word| Disguise::default().plain(word))[1..], words[1..]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use incoming::Whole;
 use quiesce::matching::Order;
 use quiesce::{MessageId, Replica};
 use redrt_types::{ContextId, Digest, ProcessIndex, ReplicaId, SeqNum, Tag, View, VirtualRank};
-use redrt_wire::control::{OnSdc, Options};
+use redrt_wire::control::Options;
 use redrt_wire::event::Statistics;
 use sdc_detect::{DigestStream, digest};
 use sphere::{Outcomes, Sphere};
@@ -59,7 +59,7 @@ impl Replication {
         Self {
             replica,
             seed: options.seed,
-            outcomes: Outcomes::new(options.determinism, options.on_sdc == OnSdc::Abort, has_siblings),
+            outcomes: Outcomes::new(options.determinism, options.on_sdc.stops_undecided(), has_siblings),
             parts: Parts::new(options.seed),
             idle_flushes: 0,
         }

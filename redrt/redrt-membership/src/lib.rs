@@ -469,7 +469,7 @@ pub(crate) fn replication(welcome: &Welcome) -> Replication {
     match options.on_sdc {
         OnSdc::Report => replica.correct_nothing(),
         // redrun ends the replica that withholds its messages, or the job.
-        OnSdc::Heal | OnSdc::Abort => replica.withhold_corrupt(),
+        OnSdc::Heal | OnSdc::Abort | OnSdc::Return => replica.withhold_corrupt(),
         OnSdc::Correct => {}
     }
     let has_siblings = welcome.world.degree(welcome.me.rank) > 1;

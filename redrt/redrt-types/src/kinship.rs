@@ -134,6 +134,12 @@ impl Kinship {
         }
     }
 
+    /// Dissolves all image groups: others have vouched for the images.
+    pub(crate) fn settle(&mut self) {
+        self.proven = self.latest_cut();
+        self.image_groups.clear();
+    }
+
     /// Restores the order, larger image groups first, and drops image groups without relatives.
     fn arrange(&mut self) {
         self.image_groups.retain(|image_group| image_group.members.len() > 1);

@@ -182,6 +182,15 @@ impl View {
         next
     }
 
+    /// The next view, as [`Self::of_images`], with images that replicas of other lineages have vouched for: what was
+    /// corrupt in them would have shown. So all replicas count as independent.
+    #[must_use]
+    pub fn of_proven_images(&self, loaded: &[Admission]) -> Self {
+        let mut next = self.of_images(loaded);
+        next.kinship.iter_mut().for_each(Kinship::settle);
+        next
+    }
+
     /// The latest cut in the view.
     #[must_use]
     pub fn latest_cut(&self) -> CutNumber {

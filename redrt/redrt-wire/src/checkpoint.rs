@@ -49,6 +49,15 @@ impl std::fmt::Display for Generation {
     }
 }
 
+/// Testimony for the memory in a checkpoint's images, by those who vouch for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Proof {
+    /// Replicas that share no unproven image with those that were saved.
+    Independent,
+    /// In some rank, only replicas that descend from one image: what was corrupt there is not excluded.
+    Kin,
+}
+
 /// From `redrun` to every daemon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum CheckpointOrder {

@@ -106,6 +106,16 @@ pub enum OnSdc {
     Report,
     /// As `Heal`, and end the job when nobody knows which replica is wrong.
     Abort,
+    /// As `Heal`, and have the job go back to a proven checkpoint when nobody knows which replica is wrong.
+    Return,
+}
+
+impl OnSdc {
+    /// Returns true if no process goes on when nobody knows which replica is wrong.
+    #[must_use]
+    pub fn stops_undecided(self) -> bool {
+        matches!(self, Self::Abort | Self::Return)
+    }
 }
 
 /// Settings that all processes of a job share.

@@ -354,7 +354,7 @@ fn messages() -> [Vec<Vec<u8>>; 6] {
             round: 4,
             answer: Answer::Pages {
                 collective: 9,
-                stretches: vec![Stretch { start: 4096, digests: vec![1, 0, 7] }],
+                stretches: vec![Stretch { start: 4096, digests: vec![1, 0, 7], plain: vec![(2, 9)] }],
                 next: 0,
             },
         },

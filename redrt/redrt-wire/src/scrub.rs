@@ -50,12 +50,32 @@ pub struct Stretch {
     pub start: u64,
     /// Digests, one for each page.
     pub digests: Vec<u64>,
+    /// Second digests of pages with words that the C library draws anew in each process, by number in the stretch:
+    /// without these words.
+    pub plain: Vec<(u64, u64)>,
+}
+
+/// A page with its digests.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Page {
+    /// Address of its first byte.
+    pub address: u64,
+    /// Digest of all bytes.
+    pub digest: u64,
+    /// Digest without words that differ in each process. The same as `digest` if it has none.
+    pub plain: u64,
 }
 
 impl Stretch {
-    /// Addresses of pages with their digests.
-    pub fn pages(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        (0u64..).zip(&self.digests).map(|(number, digest)| (self.start.wrapping_add(number * PAGE_BYTES), *digest))
+    /// The pages, by address.
+    pub fn pages(&self) -> impl Iterator<Item = Page> + '_ {
+        let mut plain = self.plain.iter().peekable();
+        (0u64..).zip(&self.digests).map(move |(number, digest)| {
+            // Numbers are in order, unless the process is corrupt.
+            let second = plain.next_if(|(page, _)| *page <= number).map(|(_, second)| *second);
+            let address = self.start.wrapping_add(number.wrapping_mul(PAGE_BYTES));
+            Page { address, digest: *digest, plain: second.unwrap_or(*digest) }
+        })
     }
 }
 

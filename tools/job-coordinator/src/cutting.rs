@@ -10,7 +10,7 @@ use redrt_types::ReplicaId;
 use redrt_wire::checkpoint::{CheckpointOrder, Generation, PartStep};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::dynamic::Answer;
-use replication_manager::{CheckpointWatch, ReplicationManager, Report, TakenCheckpoint};
+use replication_manager::{CheckpointWatch, EndReason, ReplicationManager, Report, TakenCheckpoint};
 
 impl Coordinator {
     pub(super) fn handle_store(&mut self, number: OrderNumber, answer: StoreAnswer) {
@@ -78,11 +78,6 @@ impl Coordinator {
         let cut = self.cut(taken);
         self.checkpoints
             .written(cut, Seen { now: self.now, hosts: &self.hosts, stops: ends_with_checkpoint(&self.manager) });
-        self.follow_checkpoints();
-    }
-
-    pub(super) fn drop_checkpoint(&mut self, generation: Generation) {
-        self.checkpoints.drop(generation);
         self.follow_checkpoints();
     }
 
@@ -159,6 +154,7 @@ impl Coordinator {
                     let _ = self.manager.want_checkpoint(self.now, false);
                 }
             }
+            Report::Ending(EndReason::Corrupted { .. }) => self.checkpoints.differ(),
             Report::CheckpointFailed { generation, why } => {
                 self.answer_processes(false);
                 self.answer_users(&Err(Refused::NotTaken { generation: *generation, why: why.clone() }));

@@ -2,10 +2,12 @@
 //! output. Each has an input from here, and what follows from it goes to the others.
 
 use super::ending::OutputLoss;
+use super::mutation::{self, Mutation};
 use super::returning::{self, Returns, Seen};
 use super::spawned::{self, JobOrder, OtherJobs};
 use super::{Coordinator, Input, Output};
 use checkpoint_store::StoredCheckpoint;
+use redrt_wire::checkpoint::Generation;
 use redrt_wire::daemon::ToDaemon;
 use std::time::Duration;
 
@@ -46,9 +48,11 @@ impl Coordinator {
     }
 
     /// All processes are gone, and the job begins again from a checkpoint.
-    pub(super) fn begin_return(&mut self, count: Option<u32>) {
-        let newest = self.checkpoints.newest().cloned().expect("a job that goes back has a checkpoint");
-        self.with_returns(|returns, seen| returns.begin(Box::new(newest), count, seen));
+    pub(super) fn begin_return(&mut self, generation: Generation, count: Option<u32>) {
+        let usable = self.checkpoints.usable(generation).filter(|_| !mutation::is(Mutation::NewestThoughDifferent));
+        let usable = usable.or(self.checkpoints.newest());
+        let kept = usable.cloned().expect("a job that goes back has a checkpoint");
+        self.with_returns(|returns, seen| returns.begin(Box::new(kept), count, seen));
     }
 
     /// The store has looked for an older checkpoint.

@@ -237,6 +237,13 @@ impl Coordinator {
         self.checkpoints.newest()
     }
 
+    /// The checkpoint from which the job is to be resumed: the newest that is proven, if its replicas have differed and
+    /// newer ones are not. None if it is the newest.
+    #[must_use]
+    pub fn resumable_checkpoint(&self) -> Option<Generation> {
+        self.checkpoints.resumable()
+    }
+
     /// The checkpoint that this life goes on from, with the place at which each process does. None without one.
     #[must_use]
     pub fn restore_places(&self) -> Option<(&StoredCheckpoint, Vec<Option<RestorePlace>>)> {
@@ -487,8 +494,15 @@ impl Coordinator {
             }
             Job::OpenCheckpoint(generation) => return self.open_checkpoint(generation),
             Job::CommitCheckpoint(taken) => return self.images_written(*taken),
-            Job::DropCheckpoint(generation) => return self.drop_checkpoint(generation),
-            Job::Restart { count, .. } => return self.begin_return(count),
+            Job::DropCheckpoint(generation) => {
+                self.checkpoints.drop(generation);
+                return self.follow_checkpoints();
+            }
+            Job::ProveCheckpoint { generation, proof } => {
+                self.checkpoints.prove(generation, proof);
+                return self.follow_checkpoints();
+            }
+            Job::Restart { generation, count } => return self.begin_return(generation, count),
             Job::Finish(code) => {
                 let will_go_on = self.manager.is_suspended();
                 if !will_go_on {

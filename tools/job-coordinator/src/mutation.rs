@@ -15,6 +15,10 @@ pub(crate) enum Mutation {
     StopUnarchived,
     /// A checkpoint on its way to the archive may be built on another, which is not there.
     ArchivedWithoutChain,
+    /// A checkpoint that is proven goes when a newer one is kept.
+    ProvenNotPinned,
+    /// A job whose replicas differ goes back to the newest checkpoint.
+    NewestThoughDifferent,
     /// A host that was lost before all images were on disk is to copy its part.
     LostSourceAsked,
     /// An answer of the store is taken for the newest order of its kind.

@@ -74,8 +74,8 @@ pub struct JobArguments {
     pub threads: Threads,
 
     /// When a replica is found to be wrong: only report it; deliver what the majority sent; end the replica too and let
-    /// a copy of a sound one take its place (--spares); or that, and end the job when nobody knows which one is wrong
-    /// (-r 2)
+    /// a copy of a sound one take its place (--spares); or that, and when nobody knows which one is wrong (-r 2) end
+    /// the job, or have it go back to its newest checkpoint that is proven (return)
     #[arg(long = "on-sdc", value_enum, default_value_t, value_name = "WHAT", help_heading = "Replication")]
     pub on_sdc: OnSdc,
 
@@ -167,6 +167,11 @@ pub struct JobArguments {
     /// back to the newest copy
     #[arg(long = "checkpoint-archive", value_name = "TIME,DIR|URL", help_heading = "Checkpoints")]
     pub checkpoint_archive: Option<OsString>,
+
+    /// Have siblings of the processes that were saved vouch for the memory in each, at the next collectives: where that
+    /// takes 64 MiB of a process at most, 15 ms; always; or never. --on-sdc return goes back to one that is proven
+    #[arg(long = "checkpoint-proof", value_name = "WHEN", value_enum, default_value_t, help_heading = "Checkpoints")]
+    pub checkpoint_proof: CheckpointProof,
 
     /// How they are compressed
     #[arg(long, value_name = "HOW", value_enum, default_value_t, help_heading = "Checkpoints")]
@@ -580,6 +585,10 @@ choice!(
     OnStall => replication_manager::OnStall { Majority => Majority, Retire => Retire, Wait => Wait }
 );
 choice!(
+    /// `--checkpoint-proof`.
+    CheckpointProof => replication_manager::ProofMode { Auto => WhereSmall, Always => Always, Never => Off }
+);
+choice!(
     /// `--files`.
     Files => control::Files { Once => Once, Leader => Leader, All => All }
 );
@@ -589,7 +598,7 @@ choice!(
 );
 choice!(
     /// `--on-sdc`.
-    OnSdc => control::OnSdc { Heal => Heal, Correct => Correct, Report => Report, Abort => Abort }
+    OnSdc => control::OnSdc { Heal => Heal, Correct => Correct, Report => Report, Abort => Abort, Return => Return }
 );
 
 /// `--stdout`.

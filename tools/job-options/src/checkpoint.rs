@@ -20,7 +20,7 @@ use command_line::UsageError;
 use placement::plan::{HostPlan, PlannedHost};
 use redrt_wire::checkpoint::Compression;
 use redrt_wire::secret::Secret;
-use replication_manager::Schedule;
+use replication_manager::{ProofMode, Schedule};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,6 +52,8 @@ pub struct Checkpoint {
     pub level: Level,
     /// The store that gets some of them besides, if any.
     pub archive: Option<Archive>,
+    /// Checkpoints that are proven.
+    pub proofs: ProofMode,
     /// Maximum length of a chain.
     pub chain_length: u32,
     /// Compression of images.
@@ -115,7 +117,20 @@ pub(super) fn checkpoint(arguments: &JobArguments) -> Result<Option<Checkpoint>,
         )));
     }
     let life = arguments.come_back.is_none().then_some(0);
-    Ok(Some(Checkpoint { schedule, first, directory, access, life, level, archive, chain_length, compression, key }))
+    let proofs = arguments.checkpoint_proof.into();
+    Ok(Some(Checkpoint {
+        schedule,
+        first,
+        directory,
+        access,
+        life,
+        level,
+        archive,
+        proofs,
+        chain_length,
+        compression,
+        key,
+    }))
 }
 
 /// Directory or URL that the user has named, or the default.

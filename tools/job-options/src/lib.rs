@@ -31,6 +31,7 @@ pub use spawned::{assemble_spawned, options_for_spawned};
 
 use arguments::{LocalArguments, OnSdc, Shape, Stdout};
 use audit_log::heads;
+use checkpoint::Checkpoint;
 use checkpoint_store::{Manifest, StoredCheckpoint};
 use command_line::{UsageError, generate_for};
 use placement::plan::HostPlan;
@@ -41,7 +42,7 @@ use redrt_wire::daemon::Application;
 use redrt_wire::dynamic::Origin;
 use redrt_wire::secret::Secret;
 use replica_output::sphere_stream::Release;
-use replication_manager::{LOOK_INTERVAL_USUAL, STALL_LOOKS_MIN};
+use replication_manager::{LOOK_INTERVAL_USUAL, ProofMode, STALL_LOOKS_MIN};
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
@@ -401,6 +402,14 @@ fn assemble_with(
     }
     let mut view = View::with_degrees(&world, &Vec::from(launched));
     let mut world = world;
+    let proofs = checkpoint.as_ref().map_or(ProofMode::Off, |checkpoint| checkpoint.proofs);
+    if proofs == ProofMode::Always && !world.is_replicated() {
+        return Err(UsageError("--checkpoint-proof always: at r = 1 nobody can vouch for a checkpoint".into()));
+    }
+    if arguments.on_sdc == OnSdc::Return && checkpoint.is_none() {
+        return Err(UsageError("--on-sdc return: the job goes back to a checkpoint; say --checkpoint too".into()));
+    }
+    let are_proven = proofs != ProofMode::Off && world.is_replicated();
     let mut options = Options {
         protocol: arguments.protocol.into(),
         verification: arguments.verify.into(),
@@ -411,7 +420,7 @@ fn assemble_with(
         on_sdc: arguments.on_sdc.into(),
         seed,
         sums_messages: !faults.is_empty(),
-        scrubs: scrub_interval.is_some(),
+        scrubs: scrub_interval.is_some() || are_proven,
         verifies_reads: arguments.verify_reads,
         verifies_clones: arguments.verify_clones,
         traces: arguments.check_determinism,
@@ -427,6 +436,8 @@ fn assemble_with(
         // The processes have these options in their memory.
         options = manifest.options.clone();
     }
+    let proofs = if options.scrubs { proofs } else { ProofMode::Off };
+    let checkpoint = checkpoint.map(|checkpoint| Checkpoint { proofs, ..checkpoint });
     Ok(Job {
         options,
         view,
@@ -445,7 +456,7 @@ fn assemble_with(
         label: arguments.label,
         release: match (arguments.stdout, arguments.on_sdc) {
             (Stdout::Leader, _) => Release::Leader,
-            (Stdout::Voted, OnSdc::Abort) => Release::VotedOrNothing,
+            (Stdout::Voted, OnSdc::Abort | OnSdc::Return) => Release::VotedOrNothing,
             (Stdout::Voted, _) => Release::Voted,
         },
         output_directory: arguments.output_directory.clone(),

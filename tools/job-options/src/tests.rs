@@ -289,6 +289,8 @@ fn wrong_command_lines_say_why_in_one_line() {
         ("--spares -1 true", "invalid value '-1' for '--spares <N>'"),
         ("--scrub foo true", "--scrub: 'foo' is not a time"),
         ("--scrub 0 true", "0 seconds is no interval"),
+        ("-r 2 --on-sdc return true", "say --checkpoint too"),
+        ("--checkpoint 1h --checkpoint-proof always true", "at r = 1 nobody can vouch"),
         ("--look-interval 0 true", "0.1 seconds or more"),
         ("--stall-timeout 0.1 true", "processes are asked every"),
         ("--detect-timeout 0 true", "--detect-timeout"),

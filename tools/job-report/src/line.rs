@@ -7,8 +7,8 @@ use redrt_wire::event::{Event, Evidence, Mismatch};
 use redrt_wire::exit::Exit;
 use replication_manager::scrub::{self, Difference};
 use replication_manager::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
-use replication_manager::{EndReason, Loss, Report, RetireReason};
-use replication_manager::{Laggard, RESTARTS_MAX, SlowHost};
+use replication_manager::{Back, EndReason, Loss, NoReturn, Report, RetireReason};
+use replication_manager::{Laggard, NoProof, RESTARTS_MAX, SlowHost};
 use replication_manager::{Stall, missing_bytes};
 use say::Severity;
 use std::fmt;
@@ -164,7 +164,15 @@ pub fn line(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> Option<(Seve
         Report::ScrubUnfit { replica, why } => {
             (Severity::Note, format!("the memory of rank {} is not compared: {replica} {why}", replica.rank))
         }
-        Report::Scrubbed(_) => return None,
+        Report::CheckpointUnproven { generation, why, is_asked_for } => {
+            let severity = match why {
+                NoProof::Differs { .. } => Severity::Warning,
+                _ if *is_asked_for => Severity::Note,
+                _ => return None,
+            };
+            (severity, format!("checkpoint {generation} is not proven: {why}"))
+        }
+        Report::CheckpointProven { .. } | Report::Scrubbed(_) => return None,
         Report::ScrubEnded(coverage) => (Severity::Note, scrub_line(coverage)),
         Report::Retired { replica, reason } => {
             let what = match reason {
@@ -403,7 +411,7 @@ fn mismatch_line(mismatch: &Mismatch, host: &dyn Fn(ReplicaId) -> String) -> Str
         Action::Refetched if mismatch.finding == Finding::Undecidable => "delivered as the rank's leader sent it",
         Action::Refetched => "fetched again",
         Action::Outvoted => "the agreed payload was delivered",
-        Action::Aborted => "ending the job",
+        Action::Aborted => "no process goes on",
         Action::Withheld => "nobody has another, and it was not delivered",
         Action::Disputed => "it waits for copies that were made before",
     };
@@ -479,14 +487,24 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
         EndReason::Unloadable { generation, replica, message } => {
             format!("checkpoint {generation} cannot be loaded: replica {replica} on {}: {message}", host(*replica))
         }
-        EndReason::GoesBack { loss, generation, count } => format!(
-            "lost rank {} on {}: {}; the job goes back to checkpoint {generation}{}",
-            loss.replica.rank,
-            host(loss.replica),
-            Cause(loss),
-            if *count > 1 { format!(", for the {count}. time") } else { String::new() }
+        EndReason::GoesBack { loss, back: Back { generation, count, passes_newer } } => {
+            let cause = match loss {
+                Some(loss) => format!("lost rank {} on {}: {}", loss.replica.rank, host(loss.replica), Cause(loss)),
+                None => "replicas differ, and which one is wrong is not known".to_owned(),
+            };
+            let proven = if *passes_newer { ", the newest that is proven" } else { "" };
+            let times = if *count > 1 { format!(", for the {count}. time") } else { String::new() };
+            format!("{cause}; the job goes back to checkpoint {generation}{proven}{times}")
+        }
+        EndReason::Corrupted { why: NoReturn::Unwanted } => {
+            "replicas differ; ending the job, as --on-sdc=abort asks".into()
+        }
+        EndReason::Corrupted { why: NoReturn::NoneProven } => {
+            "replicas differ, and no checkpoint is proven to which the job could go back; ending it".into()
+        }
+        EndReason::Corrupted { why: NoReturn::Spent(generation) } => format!(
+            "replicas differ on their way from checkpoint {generation} each time that the job goes back to it,              {RESTARTS_MAX} times now: either the program or a host is the reason; ending the job"
         ),
-        EndReason::Corrupted => "replicas differ; ending the job, as --on-sdc=abort asks".into(),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
         EndReason::OutputFailed(failure) => {
             format!("{failure}; ending the job (--on-output-error=wait would hold it up)")

@@ -33,7 +33,7 @@ pub fn line(
         format!("{} from {}", printed(side), names.join(", "))
     });
     let action = match action {
-        Action::Aborted => "ending the job",
+        Action::Aborted => "no process goes on",
         Action::Delivered | Action::Withheld | Action::Disputed => "the first is shown",
         Action::Outvoted | Action::Refetched => "what they agree on is shown",
     };

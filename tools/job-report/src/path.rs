@@ -21,7 +21,7 @@ pub(crate) fn line(path: &PathMismatch, host: &dyn Fn(ReplicaId) -> String) -> S
         }
     };
     let action = match path.action {
-        Action::Aborted => "ending the job",
+        Action::Aborted => "no process goes on",
         Action::Outvoted => "the majority goes on",
         Action::Disputed => "copies that were made before are asked",
         _ if path.parted.is_empty() => "written as the rank's leader has it",

@@ -3,12 +3,13 @@
 use crate::words::{drain_command, line_failure, refusal_text};
 use crate::{output, path};
 use redrt_types::ReplicaId;
+use redrt_wire::checkpoint::Proof;
 use redrt_wire::event::{Event, Evidence, Mismatch, ReadingAlone, Vote};
 use redrt_wire::exit::Exit;
 use replication_manager::scrub::{self, Difference};
 use replication_manager::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
-use replication_manager::{EndReason, Loss, Report, RetireReason};
-use replication_manager::{Laggard, SlowHost};
+use replication_manager::{Back, EndReason, Loss, NoReturn, RESTARTS_MAX, Report, RetireReason};
+use replication_manager::{Laggard, SlowHost, Testimony};
 use serde_json::{Value, json};
 
 /// Name and fields of a report's record.
@@ -153,6 +154,16 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         }
         Report::ScrubUnfit { replica, why } => {
             ("scrub-unfit", json!({ "rank": replica.rank.0, "replica": replica.to_string(), "why": why }))
+        }
+        Report::CheckpointProven { generation, testimony: Testimony { proof, left_out } } => {
+            let by = match proof {
+                Proof::Independent => "independent replicas",
+                Proof::Kin => "replicas of one image",
+            };
+            ("checkpoint-proven", json!({ "generation": generation.0, "by": by, "pages_left_out": left_out }))
+        }
+        Report::CheckpointUnproven { generation, why, .. } => {
+            ("checkpoint-unproven", json!({ "generation": generation.0, "why": why.to_string() }))
         }
         Report::Scrubbed(coverage) => ("scrub", scrub_record(coverage)),
         Report::ScrubEnded(coverage) => ("scrub-end", scrub_record(coverage)),
@@ -355,13 +366,21 @@ fn reason_record(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> (&'s
         EndReason::Unloadable { generation, replica, message } => {
             ("unloadable", json!({ "generation": generation.0, "replica": replica.to_string(), "message": message }))
         }
-        EndReason::GoesBack { loss, generation, count } => {
-            let mut fields = loss_record(loss, host);
+        EndReason::GoesBack { loss, back: Back { generation, count, passes_newer } } => {
+            let mut fields = loss.map_or_else(|| json!({}), |loss| loss_record(&loss, host));
             fields["generation"] = json!(generation.0);
             fields["count"] = json!(count);
+            fields["passes_newer"] = json!(passes_newer);
             ("goes-back", fields)
         }
-        EndReason::Corrupted => ("corrupted", json!({})),
+        EndReason::Corrupted { why } => {
+            let why = match why {
+                NoReturn::Unwanted => "--on-sdc".to_owned(),
+                NoReturn::NoneProven => "no checkpoint is proven".to_owned(),
+                NoReturn::Spent(generation) => format!("checkpoint {generation} was used {RESTARTS_MAX} times"),
+            };
+            ("corrupted", json!({ "why": why }))
+        }
         EndReason::OutputClosed => ("output-closed", json!({})),
         EndReason::OutputFailed(failure) => ("output-failed", json!({ "what": failure.to_string() })),
     }

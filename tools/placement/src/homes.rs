@@ -307,6 +307,7 @@ mod tests {
         };
         Manifest {
             pinned: Vec::new(),
+            proof: None,
             job: 1,
             generation: Generation(3),
             taken_at_ns: 0,

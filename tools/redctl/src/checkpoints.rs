@@ -185,6 +185,7 @@ fn as_json(
             "ranks": kept.manifest.world.rank_count(),
             "processes": process_count(kept), "hosts": kept.manifest.hosts,
             "level": kept.manifest.level.to_string(), "archived": store.is_archived(generation),
+            "proven": kept.manifest.proof.is_some(),
             "program": program(kept), "version": kept.manifest.program_version,
         }),
     }
@@ -213,13 +214,14 @@ pub fn list(list: &List) -> Result<()> {
             let name = store.directory().file_name().unwrap_or_default().to_string_lossy().into_owned();
             rows.push(match opened {
                 Ok(kept) => format!(
-                    "{name}  {:>4}  {:>9} ago  {:>8.1} MiB  {:<9}  {} ranks, {} processes{}  {}",
+                    "{name}  {:>4}  {:>9} ago  {:>8.1} MiB  {:<9}  {} ranks, {} processes{}{}  {}",
                     generation.0,
                     time_text(age(&kept)),
                     bytes(&kept) as f64 / f64::from(1 << 20),
                     kept.manifest.chain.first().map_or_else(|| "full".into(), |link| format!("on {link}")),
                     kept.manifest.world.rank_count(),
                     process_count(&kept),
+                    if kept.manifest.proof.is_some() { ", proven" } else { "" },
                     if store.is_archived(generation) { ", in the archive" } else { "" },
                     program(&kept)
                 ),

@@ -9,7 +9,7 @@ use host_watch::sim::HostWatchSimulator;
 use library_sim::LibrarySimulator;
 use quiesce::sim::ProtocolSimulator;
 use redrt_runtime::turns::TurnsSimulator;
-use replication_manager::simulation::{CheckpointsSimulator, PaceSimulator, PacesSimulator};
+use replication_manager::simulation::{CheckpointsSimulator, PaceSimulator, PacesSimulator, ProofsSimulator};
 use simulation_kit::replay::{NamedSimulator, Words};
 use simulation_kit::{Simulator, Trace};
 use std::process::ExitCode;
@@ -24,6 +24,7 @@ const ENTRIES: &[NamedSimulator] = &[
     NamedSimulator::of::<PaceSimulator>(),
     NamedSimulator::of::<PacesSimulator>(),
     NamedSimulator::of::<CheckpointsSimulator>(),
+    NamedSimulator::of::<ProofsSimulator>(),
     NamedSimulator::of::<FileUndoSimulator>(),
     NamedSimulator::of::<HostWatchSimulator>(),
     NamedSimulator::of::<FollowerSimulator>(),

@@ -18,7 +18,7 @@ use job_options::Job;
 use job_options::checkpoint::Checkpoint;
 use placement::homes::{self, RestorePlace};
 use redrt_types::{ReplicaId, View, VirtualRank};
-use redrt_wire::checkpoint::{Generation, Image, Objects, Restore, WantedPart, image_path, memory_path};
+use redrt_wire::checkpoint::{Generation, Image, Objects, Proof, Restore, WantedPart, image_path, memory_path};
 use redrt_wire::control::Transport;
 use redrt_wire::frame::{decode_body, encode_long};
 use redrt_wire::object::ObjectEntry;
@@ -47,6 +47,8 @@ enum Order {
     Commit(Box<Manifest>),
     /// Publish this manifest in the archive.
     Archive(Box<Manifest>),
+    /// Replace a manifest by this one, which has a proof.
+    Prove(Box<Manifest>),
     Drop(Generation),
     FindOlder(Generation),
 }
@@ -143,6 +145,7 @@ impl CheckpointWork {
             compression: self.checkpoint.compression,
             are_chained: self.checkpoint.chain_length != 1,
             archived: self.archive.as_ref().and_then(|_| self.store.archived()).map(Box::new),
+            proven: self.store.proven().map(Box::new),
             archive_interval: self.checkpoint.archive.as_ref().map(|archive| archive.interval),
             has_host_memory: job.options.transport != Transport::Tcp && !job.world.is_replicated(),
             racks: job.hosts.racks.clone(),
@@ -157,6 +160,10 @@ impl CheckpointWork {
         count: u32,
         has_input: impl Fn(u64) -> bool,
     ) -> CheckpointWatchSettings {
+        let generation = |kept: &StoredCheckpoint| kept.manifest.generation;
+        // A job goes back no farther than to the checkpoint that it begins from: later ones than that one are void.
+        let proven = from.and_then(|from| self.store.proven().filter(|kept| generation(kept) <= generation(from)));
+        let proven = proven.as_ref().map(generation);
         CheckpointWatchSettings {
             schedule: self.checkpoint.schedule,
             first: self.checkpoint.first,
@@ -165,6 +172,8 @@ impl CheckpointWork {
             restored: from.filter(|kept| has_input(kept.manifest.input_bytes)).map(|kept| kept.manifest.generation),
             restart_count: count,
             has_archive: self.archive.is_some(),
+            proofs: self.checkpoint.proofs,
+            proven,
         }
     }
 }
@@ -262,6 +271,12 @@ fn work_on(
         }
         Order::Commit(_) if is_superseded(remote.as_ref(), life) => Done::Superseded,
         Order::Archive(_) if is_superseded(archive.as_ref(), life) => Done::Superseded,
+        Order::Prove(_) if is_superseded(remote.as_ref(), life) => Done::Superseded,
+        Order::Prove(manifest) => {
+            let proven = store.prove(&manifest, |path| publish(remote.as_ref(), manifest.generation, path));
+            let answer = proven.map_or_else(|error| StoreAnswer::Failed(error.to_string()), |()| StoreAnswer::Proven);
+            Done::Answered(number, answer)
+        }
         Order::Archive(manifest) => {
             let generation = manifest.generation;
             let archived = store.archive(*manifest, |path| publish(archive.as_ref(), generation, path));
@@ -309,6 +324,7 @@ impl CheckpointWork {
             StoreWork::Open { generation, basis } => Order::Begin(generation, basis),
             StoreWork::Commit(contents) => Order::Commit(Box::new(self.manifest(run, host_name, *contents))),
             StoreWork::Archive(manifest) => Order::Archive(manifest),
+            StoreWork::Prove(manifest) => Order::Prove(manifest),
             StoreWork::Drop(generation) => Order::Drop(generation),
             StoreWork::FindOlder(generation) => Order::FindOlder(generation),
         };
@@ -429,6 +445,18 @@ impl CheckpointWork {
             objects,
             pieces,
             pinned,
+            proof: None,
+        }
+    }
+
+    /// After a job whose replicas differ: discards newer checkpoints than the one that is proven.
+    pub fn pass_over_unproven(&self, run: &Run<'_>, console: &Console) {
+        let Some(proven) = run.coordinator.resumable_checkpoint() else { return };
+        match self.store.abandon_newer(proven) {
+            Ok(_) => {
+                console.plain(&format!("the job can be resumed from checkpoint {proven}: newer ones are not proven"))
+            }
+            Err(error) => console.warning(&format!("a checkpoint that is not proven stays: {error}")),
         }
     }
 
@@ -529,21 +557,28 @@ fn seated(run: &Run<'_>, restore_places: Vec<Option<RestorePlace>>) -> Vec<(Virt
 }
 
 /// Reports the times of a return, once all processes run again.
-pub(super) fn report_return(reporter: &mut JobReporter<'_>, times: &ReturnTimes) {
+pub(super) fn report_return(run: &Run<'_>, reporter: &mut JobReporter<'_>, times: &ReturnTimes) {
     let ReturnTimes { generation, detected, ended, moved, loaded, again } = *times;
     let (took, all) = (moved + loaded, detected + ended + moved + loaded);
     reporter.reported.tally.restarts.push(took);
     let times = [took, all, detected, ended, moved, loaded, again];
     let [took, all, detected, ended, moved, loaded, again] = times.map(|time| time.as_secs_f64());
+    let proof = run.coordinator.newest_checkpoint().and_then(|kept| kept.manifest.proof);
+    let lineage = match proof {
+        Some(Proof::Independent) => "",
+        _ if !run.job.world.is_replicated() => "",
+        Some(Proof::Kin) | None => "; all replicas of a rank have the memory of one, for which no other vouches",
+    };
     let line = format!(
         "the job is back at checkpoint {generation}, {all:.1} s after its loss ({detected:.2} s until that was known, \
          {ended:.2} s until what was left had ended, {moved:.2} s for hosts and files, {loaded:.2} s to load); \
-         {again:.1} s are computed again"
+         {again:.1} s are computed again{lineage}"
     );
     reporter.console.plain(&line);
     let fields = serde_json::json!({
         "generation": generation.0, "seconds": took, "detected_seconds": detected, "ended_seconds": ended,
         "moved_seconds": moved, "loaded_seconds": loaded, "again_seconds": again,
+        "proven": proof == Some(Proof::Independent),
     });
     reporter.record("went-back", &fields);
     reporter.notify("went-back", &fields, &line);
@@ -599,6 +634,12 @@ pub(super) fn report_checkpoint(run: &Run<'_>, reporter: &mut JobReporter<'_>, n
             });
             reporter.reported.tally.archived += 1;
             reporter.record("checkpoint-archived", &fields);
+        }
+        CheckpointEvent::Unrecorded { generation, why } => {
+            reporter.record("proof-unrecorded", &json!({ "generation": generation.0, "why": why }));
+            reporter
+                .console
+                .warning(&format!("checkpoint {generation} is proven, which cannot be written down: {why}"));
         }
         CheckpointEvent::Unarchived { generation, why } => {
             reporter.record("checkpoint-unarchived", &json!({ "generation": generation.0, "why": why }));

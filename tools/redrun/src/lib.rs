@@ -301,6 +301,9 @@ impl<'a> Shell<'a> {
             let unwritten_bytes = |replica| self.outputs.unwritten_bytes(replica);
             checkpoints.write_down_shown(&self.run, &unwritten_bytes, self.reporter.console);
         }
+        if let Some(checkpoints) = &self.checkpoints {
+            checkpoints.pass_over_unproven(&self.run, self.reporter.console);
+        }
         self.reporter.let_notices_end(&self.wakers.signals);
         self.reporter.console.show_status(Vec::new());
         let keeps_sessions = matches!(outcome, Ok(0));
@@ -568,7 +571,7 @@ impl<'a> Shell<'a> {
                     }
                 }
                 Output::GoBack(chosen) => self.due = Some(*chosen),
-                Output::Returned(times) => checkpoints::report_return(&mut self.reporter, &times),
+                Output::Returned(times) => checkpoints::report_return(&self.run, &mut self.reporter, &times),
                 Output::OutputLost(failure) => {
                     self.reporter.record("output-failed", &serde_json::json!({ "what": failure.to_string() }));
                     self.reporter.console.error(&format!("{failure}; not everything that the job printed is there"));

@@ -53,6 +53,8 @@ pub struct Tally {
     pub(super) checkpoints: Vec<CheckpointCost>,
     /// Number of checkpoints that are in the archive too.
     pub(super) archived: u64,
+    /// Checkpoints that others have vouched for.
+    proven: u64,
     /// Number of checkpoints that failed.
     failed_checkpoints: u64,
     /// Number of returns to a checkpoint.
@@ -127,6 +129,7 @@ impl Tally {
                 self.checkpoints.push(CheckpointCost { stopped: *stopped, elapsed: *elapsed, bytes: *bytes });
             }
             Report::Ending(EndReason::GoesBack { .. } | EndReason::Unloadable { .. }) => self.returns += 1,
+            Report::CheckpointProven { .. } => self.proven += 1,
             Report::OutputDeparted { .. } => self.departures += 1,
             Report::CheckpointFailed { .. } => self.failed_checkpoints += 1,
             Report::Lost(loss) => self.losses.push((loss.replica, loss.exit)),
@@ -246,6 +249,12 @@ impl<'a> Summary<'a> {
                 counted(tally.checkpoints.len() as u64, "checkpoint"),
                 bytes_text(last.bytes),
                 time_text(tally.stopped_max())
+            ));
+        }
+        if tally.proven > 0 {
+            lines.push(format!(
+                "  {} proven by replicas that have the same memory",
+                counted(tally.proven, "checkpoint")
             ));
         }
         if tally.archived > 0 {
@@ -433,6 +442,7 @@ impl<'a> Summary<'a> {
             "mismatches_undecided": self.tally.undecided,
             "arbitrations": self.tally.arbitrations, "arbitrations_named": self.tally.named,
             "checkpoints": self.tally.checkpoints.len(), "checkpoints_archived": self.tally.archived,
+            "checkpoints_proven": self.tally.proven,
             "checkpoint_bytes": self.tally.checkpoints.last().map_or(0, |last| last.bytes),
             "checkpoint_stop_ms_max": milliseconds(self.tally.stopped_max().as_nanos() as u64), "returns": self.tally.returns,
             "output_departures": self.tally.departures, "checkpoints_failed": self.tally.failed_checkpoints,

@@ -3,6 +3,7 @@
 use super::effect::{CopyEffect, Effect, Effects, End};
 use super::facts::Facts;
 use super::machines::Machines;
+use super::proofs::Proofs;
 use super::recovery::Copies;
 use super::{Output, ReplicationManager, Report, RetireReason, SIBLINGS_BELIEVED, SIGKILL, health};
 use redrt_types::ReplicaId;
@@ -26,6 +27,7 @@ impl ReplicationManager {
                 self.retire(replica, reason, others_min);
             }
             Effect::Outvoted { replica, has_parted } => {
+                self.follow(now, Effect::Wrong(replica));
                 let goes = health::ends_corrupt(self.settings.on_sdc) || has_parted;
                 let counted = self.members.counts(replica);
                 if goes && self.retire(replica, RetireReason::Outvoted, SIBLINGS_BELIEVED) && counted {
@@ -58,6 +60,28 @@ impl ReplicationManager {
                     self.report(Report::Injected { replica, fault });
                 }
             }
+            Effect::Commit => {
+                let on_trial = self.machines.proofs.as_ref().map(Proofs::on_trial);
+                let checkpoint = self.machines.checkpoint.as_ref();
+                let taken =
+                    checkpoint.and_then(|checkpoint| checkpoint.taken(self.facts(now), on_trial.unwrap_or_default()));
+                self.outputs.extend(taken.map(|taken| Output::CommitCheckpoint(Box::new(taken))));
+            }
+            Effect::Try { generation, sources } => self.decide(now, |machines, facts, out| {
+                machines.try_checkpoint(facts, generation, sources, out);
+            }),
+            Effect::Compared { rank, pass } => {
+                let sides: Vec<_> = pass.sides.into_iter().collect();
+                // Replicas whose memory was proved sound count as kin no longer.
+                if self.members.prove(rank, pass.compared, &sides, pass.since) {
+                    let kinship = self.view().kinship(rank).clone();
+                    self.send(ToDaemon::View(self.view().clone()));
+                    self.outputs.push_back(Output::Kinship(rank, kinship));
+                }
+            }
+            Effect::Corrupted => self.decide(now, |machines, facts, out| machines.corrupted(facts, out)),
+            Effect::GoBack(back) => self.go_back(now, None, back),
+            Effect::Wrong(replica) => self.decide(now, |machines, facts, _| machines.suspect(facts, replica)),
             Effect::End(end) => self.end(end),
             Effect::KillAll => self.kill_all(now),
         }
@@ -80,7 +104,7 @@ impl ReplicationManager {
                 let Some(copies) = &self.machines.recovery else { return };
                 let (admitted, are_to_judge) = copies.clones().admission(&ids);
                 self.members.admit(admitted, are_to_judge);
-                self.machines.membership_changed(now, self.members.view());
+                self.decide(now, |machines, facts, out| machines.membership_changed(facts, out));
                 self.recover(now, |copies, facts, out| copies.admitted(facts, &ids, out));
             }
             CopyEffect::InStep(replica) => self.members.process(replica).joins = false,
@@ -129,6 +153,9 @@ impl ReplicationManager {
 
     /// Ends a replica, whatever its rank has left.
     fn kill(&mut self, replica: ReplicaId, reason: RetireReason) {
+        if reason.is_wrong() {
+            self.follow(self.latest, Effect::Wrong(replica));
+        }
         self.members.process(replica).retired = true;
         self.report(Report::Retired { replica, reason });
         self.send(ToDaemon::Kill(replica));

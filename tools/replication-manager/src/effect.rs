@@ -3,8 +3,11 @@
 //! A machine changes nothing but its own state. It appends to [`Effects`], in the order in which things are to happen,
 //! and the replication manager carries each of them out before the next.
 
-use super::{EndReason, KILL_GRACE, Output, Report, RetireReason};
+use super::proofs::Sources;
+use super::scrub::Pass;
+use super::{Back, EndReason, KILL_GRACE, Output, Report, RetireReason};
 use redrt_types::{ReplicaId, VirtualRank};
+use redrt_wire::checkpoint::Generation;
 use redrt_wire::clone::CloneId;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::event::Mismatch;
@@ -36,6 +39,18 @@ pub(super) enum Effect {
     PathJudged { rank: VirtualRank, culprit: Option<ReplicaId>, has_parted: bool },
     /// A consequence of the making of copies.
     Copy(CopyEffect),
+    /// All images of the checkpoint that is being taken are on disk.
+    Commit,
+    /// A checkpoint is kept, and is to be proven. No sources if they are not known any more.
+    Try { generation: Generation, sources: Sources },
+    /// All memory of a rank was compared.
+    Compared { rank: VirtualRank, pass: Pass },
+    /// The memory of a replica is wrong.
+    Wrong(ReplicaId),
+    /// The job goes back, because its replicas differ.
+    GoBack(Back),
+    /// Replicas differ, nobody knows which one is wrong, and no process goes on.
+    Corrupted,
     /// The job ends.
     End(End),
     /// All processes of a job that ends are killed.

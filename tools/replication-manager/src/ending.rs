@@ -2,7 +2,7 @@
 
 use super::effect::End;
 use super::members::Members;
-use super::{EndReason, StoreWait};
+use super::{Back, EndReason, StoreWait};
 use redrt_types::ReplicaId;
 use redrt_wire::checkpoint::Generation;
 use redrt_wire::exit::Exit;
@@ -35,11 +35,19 @@ struct Ending {
     kill_at: Duration,
     /// True once SIGKILL was ordered.
     killed: bool,
-    /// The checkpoint from which the job starts again, and how often it was started from it because processes ended,
-    /// this time included. No number if that checkpoint cannot be loaded.
-    restart: Option<(Generation, Option<u32>)>,
+    restart: Option<Restart>,
     /// The wait for the store before a restart. None until all processes are gone.
     store: Option<StoreWait>,
+}
+
+/// A start from a checkpoint, when all processes are gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Restart {
+    pub generation: Generation,
+    /// Number of starts from it because processes ended, this one included. None if it cannot be loaded.
+    pub count: Option<u32>,
+    /// True if newer ones do not take its place.
+    pub passes_newer: bool,
 }
 
 /// An action that is due in a job that is ending.
@@ -133,8 +141,10 @@ impl Course {
     /// Begins the end of the job, unless it has begun.
     pub(super) fn end(&mut self, now: Duration, end: &End) {
         let restart = match end.reason {
-            EndReason::GoesBack { generation, count, .. } => Some((generation, Some(count))),
-            EndReason::Unloadable { generation, .. } => Some((generation, None)),
+            EndReason::GoesBack { back: Back { generation, count, passes_newer }, .. } => {
+                Some(Restart { generation, count: Some(count), passes_newer })
+            }
+            EndReason::Unloadable { generation, .. } => Some(Restart { generation, count: None, passes_newer: false }),
             _ => None,
         };
         let ending = Ending { code: end.code, kill_at: now + end.grace, killed: false, restart, store: None };
@@ -181,8 +191,8 @@ impl Course {
         }
     }
 
-    /// The checkpoint from which the job starts again, and the number of starts from it, this one included.
-    pub(super) fn restart(&self) -> Option<(Generation, Option<u32>)> {
+    /// The checkpoint from which the job starts again.
+    pub(super) fn restart(&self) -> Option<Restart> {
         self.ending.as_ref()?.restart
     }
 

@@ -4,9 +4,8 @@ use super::checkpoint::CheckpointWatch;
 use super::health::Judges;
 use super::recovery;
 use super::refusal::{self, Refusals};
-use super::scrub;
 use super::stall::{self, Finding};
-use super::{End, EndReason, NotHeld, Output, ReplicationManager, Report, RetireReason, SIBLINGS_BELIEVED};
+use super::{End, EndReason, NotHeld, ReplicationManager, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::ReplicaId;
 use redrt_wire::control::{FromAgent, Passive};
 use redrt_wire::daemon::ToDaemon;
@@ -43,10 +42,7 @@ impl ReplicationManager {
             }
             FromAgent::Finalizing { view, statistics, coverage, profile } => {
                 self.members.process(replica).finalizing(view, statistics, coverage, profile);
-                // A process in `MPI_Finalize` begins no more collectives, at which memory is compared.
-                if let Some(scrub) = self.machines.scrub.take() {
-                    self.report(Report::ScrubEnded(scrub.coverage()));
-                }
+                self.decide(now, |machines, facts, out| machines.end_scrub(facts, out));
                 self.check_barriers(now);
             }
             FromAgent::Abort { code, message } => {
@@ -85,18 +81,9 @@ impl ReplicationManager {
                 self.decide(now, |machines, facts, out| machines.slowness.judge(facts, out));
                 self.answered(now, replica, wave, passive);
             }
-            FromAgent::Scrubbed { round, answer } => {
-                let taking_part = self.members.counting().collect();
-                let kinship = self.members.view().kinship(replica.rank);
-                let scrub = self.machines.scrub.as_mut();
-                let findings = scrub.map(|scrub| scrub.answered(replica, round, answer, &taking_part, kinship));
-                self.follow_scrub(findings);
-                self.decide(now, |machines, facts, out| {
-                    if let Some(copies) = &mut machines.recovery {
-                        copies.follow_vouching(facts, machines.scrub.as_ref(), out);
-                    }
-                });
-            }
+            FromAgent::Scrubbed { round, answer } => self.decide(now, |machines, facts, out| {
+                machines.scrubbed(facts, replica, (round, answer), out);
+            }),
             FromAgent::Trace(point, trace) => self.decide(now, |machines, facts, out| {
                 machines.differences.trace(facts, replica, point, trace, out);
             }),
@@ -152,31 +139,6 @@ impl ReplicationManager {
         if !retired {
             let have_differed = self.machines.differences.have_differed();
             self.end(End::new(EndReason::Stalled { stall, have_differed }, 1));
-        }
-    }
-
-    /// Acts on what comparisons of memory have found.
-    pub(super) fn follow_scrub(&mut self, findings: Option<Vec<scrub::Finding>>) {
-        for finding in findings.into_iter().flatten() {
-            match finding {
-                scrub::Finding::Send(message) => self.send(ToDaemon::Scrub(message)),
-                scrub::Finding::Unfit(replica, why) => self.report(Report::ScrubUnfit { replica, why }),
-                scrub::Finding::Over(coverage) => self.report(Report::Scrubbed(coverage)),
-                // A difference is only reported. Memory that was equal once may differ in sound replicas too, since
-                // nothing orders the writes to it. Corrupt memory is outvoted when a message carries it.
-                scrub::Finding::Differs(difference) => self.report(Report::MemoryDiffers(difference)),
-                scrub::Finding::Compared { rank, since, compared, sides } => {
-                    if sides.is_empty() {
-                        self.machines.differences.settle(rank);
-                    }
-                    // Replicas whose memory was proved sound count as kin no longer.
-                    if self.members.prove(rank, compared, &sides, since) {
-                        let kinship = self.view().kinship(rank).clone();
-                        self.send(ToDaemon::View(self.view().clone()));
-                        self.outputs.push_back(Output::Kinship(rank, kinship));
-                    }
-                }
-            }
         }
     }
 }

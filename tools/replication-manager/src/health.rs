@@ -22,7 +22,7 @@ use super::determinism::{Apart, Check};
 use super::effect::{Effect, Effects};
 use super::evidence::Excerpts;
 use super::facts::Facts;
-use super::{EndReason, Report, RetireReason, SIBLINGS_BELIEVED};
+use super::{Report, RetireReason, SIBLINGS_BELIEVED};
 use redrt_types::{ReplicaId, VirtualRank};
 use redrt_wire::control::OnSdc;
 use redrt_wire::daemon::ToDaemon;
@@ -191,7 +191,7 @@ impl Differences {
         let aborts = mismatch.action == Action::Aborted;
         out.push(Effect::Judged(Box::new(mismatch)));
         if aborts {
-            out.end(EndReason::Corrupted, 1);
+            out.push(Effect::Corrupted);
         }
     }
 
@@ -224,7 +224,7 @@ impl Differences {
         let is_doubted = doubted.is_some();
         part(facts, doubted.map(|index| ReplicaId { rank, index }), out);
         let culprit = mismatch.culprit.map(|index| ReplicaId { rank, index });
-        let aborts = culprit.is_none() && !is_doubted && facts.settings.on_sdc == OnSdc::Abort;
+        let aborts = culprit.is_none() && !is_doubted && facts.settings.on_sdc.stops_undecided();
         let action = match culprit {
             Some(_) => Action::Outvoted,
             None if is_doubted => Action::Outvoted,
@@ -240,7 +240,7 @@ impl Differences {
             out.push(Effect::Outvoted { replica, has_parted: false });
         }
         if aborts {
-            out.end(EndReason::Corrupted, 1);
+            out.push(Effect::Corrupted);
         }
     }
 
@@ -291,7 +291,7 @@ impl Differences {
             out.retire(replica, RetireReason::LeftPath, 1);
         }
         if path.action == Action::Aborted {
-            out.end(EndReason::Corrupted, 1);
+            out.push(Effect::Corrupted);
         }
     }
 
@@ -325,7 +325,7 @@ impl Differences {
 
 /// Returns true if a replica that is wrong is ended.
 pub(super) fn ends_corrupt(on_sdc: OnSdc) -> bool {
-    matches!(on_sdc, OnSdc::Heal | OnSdc::Abort)
+    matches!(on_sdc, OnSdc::Heal | OnSdc::Abort | OnSdc::Return)
 }
 
 /// Ends a replica that its siblings contradict, in a rank in doubt.

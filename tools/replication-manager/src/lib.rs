@@ -20,12 +20,14 @@
 
 mod acting;
 mod checkpoint;
+mod comparing;
 mod determinism;
 mod effect;
 mod ending;
 mod evidence;
 mod facts;
 mod failure;
+mod going_back;
 mod handling;
 mod health;
 mod injection;
@@ -37,6 +39,7 @@ mod messages;
 mod pace;
 mod planes;
 mod process;
+mod proofs;
 mod recovery;
 mod redundancy;
 mod refusal;
@@ -62,21 +65,22 @@ pub use injection::{Random, RandomKills, TimedKill};
 pub use members::Members;
 pub use messages::{Input, OnStall, Output, Settings, StreamEnd};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
+pub use proofs::{NoProof, ProofMode, SMALL_BYTES_MAX, Testimony};
 pub use redundancy::{RankTime, Redundancy};
 pub use refusal::Implausible;
-pub use report::{EndReason, Loss, Refusal, Report, RetireReason};
+pub use report::{Back, EndReason, Loss, NoReturn, Refusal, Report, RetireReason};
 pub use slowness::SlowHost;
 pub use stall::{INTERVAL_USUAL as LOOK_INTERVAL_USUAL, Stall, missing_bytes};
 
 pub use recovery::{Arbiter, Arbitration, ChangeRequest, ChangeRequestError, Purpose, Recovered, Recovery, Unproven};
 
 use effect::End;
-use ending::Due;
+use ending::{Due, Restart};
 use facts::Facts;
 use machines::Machines;
 use process::{Phase, Process};
 use recovery::Part;
-use redrt_types::{CutNumber, ReplicaId};
+use redrt_types::ReplicaId;
 use redrt_wire::clone::Pins;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
@@ -219,7 +223,7 @@ impl ReplicationManager {
             machines.links.next_deadline(),
             machines.stragglers.next_deadline(facts),
             machines.checkpoint.as_ref().and_then(|checkpoint| checkpoint.next_deadline(facts)),
-            machines.scrub.as_ref().filter(|_| is_under_way).map(ScrubWatch::next_deadline),
+            machines.scrub.as_ref().filter(|_| is_under_way).and_then(ScrubWatch::next_deadline),
             is_under_way.then(|| machines.stall.next_deadline()),
             machines.recovery.as_ref().and_then(|copies| copies.next_deadline(self.latest)),
         ];
@@ -303,9 +307,7 @@ impl ReplicationManager {
         }
         self.decide(now, |machines, facts, out| machines.stragglers.judge(facts, out));
         if self.course.is_under_way() {
-            let cut = self.machines.recovery.as_ref().map_or(CutNumber(0), |copies| copies.clones().cut_count());
-            let findings = self.machines.scrub.as_mut().map(|scrub| scrub.pass_time(now, cut));
-            self.follow_scrub(findings);
+            self.decide(now, |machines, facts, out| machines.pass_scrub_time(facts, out));
         }
     }
 
@@ -341,7 +343,7 @@ impl ReplicationManager {
         if self.course.is_finished() || !self.members.all_are_gone() {
             return;
         }
-        if let Some((generation, count)) = self.course.restart() {
+        if let Some(Restart { generation, count, passes_newer }) = self.course.restart() {
             let checkpoint = self.machines.checkpoint.as_ref();
             if let Some(generation) = checkpoint.and_then(CheckpointWatch::unsettled) {
                 if self.course.await_store(self.latest) {
@@ -350,7 +352,7 @@ impl ReplicationManager {
                 return;
             }
             let (generation, count) =
-                checkpoint.map_or((generation, count), |checkpoint| checkpoint.kept_since(generation, count));
+                checkpoint.filter(|_| !passes_newer).map_or((generation, count), |it| it.kept_since(generation, count));
             self.course.finish();
             return self.outputs.push_back(Output::Restart { generation, count });
         }

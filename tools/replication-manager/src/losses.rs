@@ -1,10 +1,9 @@
 //! Exits of processes, and their consequences for the others.
 
 use super::{
-    End, EndReason, Loss, Output, Phase, Process, RESUME_CODE, ReplicationManager, Report, SIGKILL, StreamEnd,
+    Back, End, EndReason, Loss, Output, Phase, Process, RESUME_CODE, ReplicationManager, Report, SIGKILL, StreamEnd,
 };
 use redrt_types::ReplicaId;
-use redrt_wire::checkpoint::Generation;
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
 use std::time::Duration;
@@ -69,10 +68,9 @@ impl ReplicationManager {
         let left = sphere.filter(|other| *other != replica && is_there(self.members.of(*other))).count();
         let loss = Loss { replica, exit, is_of_host, greeted: true, left, view: self.view().number };
         if left == 0
-            && let Some((generation, count)) =
-                self.machines.checkpoint.as_ref().and_then(|checkpoint| checkpoint.after(&self.course, &loss))
+            && let Some(back) = self.machines.back_after(self.facts(now), &loss)
         {
-            return self.go_back(now, loss, generation, count);
+            return self.go_back(now, Some(loss), back);
         }
         if left == 0 || matches!(exit, Exit::Status(_)) {
             return self.report(Report::Exited { replica, exit });
@@ -82,12 +80,10 @@ impl ReplicationManager {
         self.report(Report::Lost(loss));
     }
 
-    /// Ends the job in order to start it again from a checkpoint, as was done `count` times before because processes
-    /// ended.
-    fn go_back(&mut self, now: Duration, loss: Loss, generation: Generation, count: u32) {
+    /// Ends the job in order to start it again from a checkpoint.
+    pub(super) fn go_back(&mut self, now: Duration, loss: Option<Loss>, back: Back) {
         // No process goes on from here, so there is no grace.
-        let count = count + u32::from(!loss.is_of_host);
-        let reason = EndReason::GoesBack { loss, generation, count };
+        let reason = EndReason::GoesBack { loss, back };
         self.end(End { grace: Duration::ZERO, ..End::new(reason, 1) });
         self.kill_all(now);
     }
@@ -109,7 +105,7 @@ impl ReplicationManager {
         self.members.lose(replicas);
         self.decide(now, |machines, facts, out| machines.void_checkpoint(facts, replicas, false, out));
         self.members.remove(replicas);
-        self.machines.membership_changed(now, self.members.view());
+        self.decide(now, |machines, facts, out| machines.membership_changed(facts, out));
         let mut lost_sphere = None;
         for replica in replicas {
             let exit = self.members.of(*replica).exit.expect("an exit was recorded before the loss");
@@ -129,8 +125,8 @@ impl ReplicationManager {
             Some(loss) => {
                 let checkpoint = self.machines.checkpoint.as_ref();
                 let spent = checkpoint.and_then(|checkpoint| checkpoint.spent_by(&self.course, &loss));
-                match checkpoint.and_then(|checkpoint| checkpoint.after(&self.course, &loss)) {
-                    Some((generation, count)) => self.go_back(now, loss, generation, count),
+                match self.machines.back_after(self.facts(now), &loss) {
+                    Some(back) => self.go_back(now, Some(loss), back),
                     None => {
                         // A process that was killed from outside may live next time.
                         let is_killed = spent.is_some() && loss.exit == Exit::Signal(SIGKILL);

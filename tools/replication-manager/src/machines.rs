@@ -9,18 +9,18 @@ use super::injection::Injector;
 use super::link::Links;
 use super::messages::Settings;
 use super::pace::PaceWatch;
+use super::proofs::{ProofMode, Proofs, SMALL_BYTES_MAX};
 use super::recovery::{Clones, Copies, Part};
 use super::refusal::Refusals;
-use super::scrub::ScrubWatch;
+use super::scrub::{ROUND_BYTES_MAX, ScrubWatch};
 use super::signals::Signals;
 use super::slowness::SlownessWatch;
 use super::stall::StallWatch;
 use super::stragglers::Stragglers;
 use super::strikes::Strikes;
-use redrt_types::{ReplicaId, View};
+use redrt_types::ReplicaId;
 use redrt_wire::checkpoint::Generation;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// The machines that decide, each with its own state. They know of the rest of the job what [`Facts`] has.
 #[derive(Debug, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ pub(super) struct Machines {
     pub scrub: Option<ScrubWatch>,
     /// None where no checkpoints are taken.
     pub checkpoint: Option<CheckpointWatch>,
+    /// None where no checkpoint is proven.
+    pub proofs: Option<Proofs>,
     /// None where lost replicas are not replaced.
     pub recovery: Option<Copies>,
 }
@@ -46,6 +48,13 @@ pub(super) struct Machines {
 impl Machines {
     pub fn new(settings: &Settings) -> Self {
         let world = &settings.world;
+        let proven = settings.checkpoint.as_ref().map(|checkpoint| (checkpoint.proofs, checkpoint.proven));
+        let proven = proven.filter(|(mode, _)| *mode != ProofMode::Off && world.is_replicated());
+        let is_small =
+            settings.scrub_interval.is_none() && proven.is_some_and(|(mode, _)| mode == ProofMode::WhereSmall);
+        let bytes_max = if is_small { SMALL_BYTES_MAX } else { ROUND_BYTES_MAX };
+        let is_compared = settings.scrub_interval.is_some() || proven.is_some();
+        let scrub = || ScrubWatch::new(settings.scrub_interval, bytes_max, world.rank_count());
         Self {
             signals: Signals::default(),
             injector: Injector::new(settings.timed_kills.clone(), settings.random_kills),
@@ -57,8 +66,9 @@ impl Machines {
             pace: PaceWatch::new(settings.stall_time),
             slowness: SlownessWatch::default(),
             stragglers: Stragglers::default(),
-            scrub: settings.scrub_interval.map(|interval| ScrubWatch::new(interval, world.rank_count())),
+            scrub: is_compared.then(scrub),
             checkpoint: settings.checkpoint.as_ref().map(CheckpointWatch::new),
+            proofs: proven.map(|(mode, newest)| Proofs::new(mode, newest)),
             recovery: None,
         }
     }
@@ -83,6 +93,7 @@ impl Machines {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.end(facts.now, out);
         }
+        self.proofs.iter_mut().for_each(Proofs::end);
     }
 
     /// Does a part of what is due for the replacement of replicas.
@@ -102,13 +113,5 @@ impl Machines {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint.pass_time(facts, is_quiet, is_distrusted, out);
         }
-    }
-
-    /// Discards answers of processes, because the membership changed.
-    pub fn membership_changed(&mut self, now: Duration, view: &View) {
-        if let Some(scrub) = &mut self.scrub {
-            scrub.reset(|rank| view.live_set(rank));
-        }
-        self.stall.reset(now);
     }
 }

@@ -4,7 +4,7 @@ use super::checkpoint::{CheckpointWatchSettings, StoreNews, TakenCheckpoint};
 use super::injection::{RandomKills, TimedKill};
 use super::{OutputFailure, Report};
 use redrt_types::{Kinship, ReplicaId, View, VirtualRank, World};
-use redrt_wire::checkpoint::{CheckpointStep, Generation};
+use redrt_wire::checkpoint::{CheckpointStep, Generation, Proof};
 use redrt_wire::clone::{CloneId, CloneStep, Newcomer, Progress};
 use redrt_wire::control::{FromAgent, OnSdc};
 use redrt_wire::daemon::ToDaemon;
@@ -236,6 +236,13 @@ pub enum Output {
     OpenCheckpoint(Generation),
     /// All images of a checkpoint are on disk: keep it.
     CommitCheckpoint(Box<TakenCheckpoint>),
+    /// A checkpoint is proven: record that with it.
+    ProveCheckpoint {
+        /// Its number.
+        generation: Generation,
+        /// The testimony for it.
+        proof: Proof,
+    },
     /// A checkpoint has failed: remove its remains.
     DropCheckpoint(Generation),
     /// All processes are gone: start the job again from this checkpoint.

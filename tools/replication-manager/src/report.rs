@@ -4,7 +4,9 @@
 use super::recovery::{Arbitration, Purpose, Recovered, Unproven};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
-use super::{CheckpointFailure, CloneFailure, Laggard, NotHeld, OutputFailure, SlowHost, StayReason};
+use super::{
+    CheckpointFailure, CloneFailure, Laggard, NoProof, NotHeld, OutputFailure, SlowHost, StayReason, Testimony,
+};
 use attribution::Conclusion;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
 use redrt_wire::checkpoint::{Generation, Step};
@@ -113,8 +115,11 @@ pub enum EndReason {
         /// The process that reported it.
         by: ReplicaId,
     },
-    /// Replicas differ, and `--on-sdc=abort` was given.
-    Corrupted,
+    /// Replicas differ, and nobody knows which one is wrong (`--on-sdc`).
+    Corrupted {
+        /// The reason why the job does not go back to a proven checkpoint.
+        why: NoReturn,
+    },
     /// The user has asked for a checkpoint and the end of the job.
     Suspended {
         /// The checkpoint to resume from.
@@ -129,19 +134,39 @@ pub enum EndReason {
         /// The reason, for the user.
         message: String,
     },
-    /// A rank has no live replica left, and the job is started again from a checkpoint.
+    /// The job is started again from a checkpoint.
     GoesBack {
-        /// The loss of its last replica.
-        loss: Loss,
+        /// The loss of a rank's last replica. None if replicas differ, and nobody knows which one is wrong.
+        loss: Option<Loss>,
         /// The checkpoint it starts from.
-        generation: Generation,
-        /// Number of starts from it, this one included.
-        count: u32,
+        back: Back,
     },
     /// The reader of standard output has gone.
     OutputClosed,
     /// Output of the job could not be written.
     OutputFailed(OutputFailure),
+}
+
+/// A return to a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Back {
+    /// The checkpoint.
+    pub generation: Generation,
+    /// Number of starts from it because processes ended or differed, this one included.
+    pub count: u32,
+    /// True if it is proven, and newer ones are passed over because their memory may be wrong.
+    pub passes_newer: bool,
+}
+
+/// The reason why a job whose replicas differ does not go back to a proven checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoReturn {
+    /// The user wants the job to end.
+    Unwanted,
+    /// No checkpoint is proven.
+    NoneProven,
+    /// Its replicas have differed each time that it went back to this one.
+    Spent(Generation),
 }
 
 /// The reason why a replica is ended while its siblings go on.
@@ -180,6 +205,17 @@ pub enum RetireReason {
         /// The process that reported it.
         by: ReplicaId,
     },
+}
+
+impl RetireReason {
+    /// Returns true if the replica's memory may be wrong.
+    pub(super) fn is_wrong(&self) -> bool {
+        match self {
+            Self::Outvoted | Self::Parted | Self::LeftPath | Self::Tainted | Self::Strayed | Self::Withheld => true,
+            Self::Abort { .. } | Self::Refused(_) => true,
+            Self::Lagging | Self::Unable(_) | Self::BrokenLink { .. } => false,
+        }
+    }
 }
 
 /// The refusal of a frame or message that no sound process sends.
@@ -420,6 +456,22 @@ pub enum Report {
     },
     /// A round of comparing memory is over.
     Scrubbed(scrub::Coverage),
+    /// Replicas vouch for the memory in a checkpoint's images.
+    CheckpointProven {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// Their testimony.
+        testimony: Testimony,
+    },
+    /// Nobody vouches for a checkpoint.
+    CheckpointUnproven {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// The reason.
+        why: NoProof,
+        /// True if the user has asked for proofs.
+        is_asked_for: bool,
+    },
     /// The program ends, and memory is not compared any more.
     ScrubEnded(scrub::Coverage),
     /// A replica is being ended while its siblings go on.

@@ -19,13 +19,15 @@
 //! is not found.
 
 use redrt_types::{CutNumber, Kinship, ReplicaId, ReplicaIndex, ReplicaSet, VirtualRank};
-use redrt_wire::scrub::{Answer, Order, Scrub, Stretch};
+use redrt_wire::scrub::{Answer, Order, Page, Scrub, Stretch};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Maximum bytes of a process that a round covers. The next round continues behind them.
-const ROUND_BYTES_MAX: u64 = 1 << 30;
+pub const ROUND_BYTES_MAX: u64 = 1 << 30;
+/// Time after which a round that was asked for is given up.
+const ASKED_ROUND_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum distance of the place ahead, in collectives.
 const MARGIN_MAX: u64 = 1 << 20;
 /// Stands for no collective: the rank is not compared in this round.
@@ -116,13 +118,24 @@ pub enum Vouching {
 }
 
 /// A series of rounds that together cover all memory of the same replicas.
-#[derive(Debug, Serialize, Deserialize)]
-struct Pass {
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Pass {
     /// The last cut before its begin.
-    since: CutNumber,
-    compared: ReplicaSet,
-    /// For pages that differ, the groups of replicas with the same contents.
-    sides: BTreeSet<ReplicaSet>,
+    pub since: CutNumber,
+    /// Number of its first round.
+    pub first_round: u64,
+    /// The replicas that were compared.
+    pub compared: ReplicaSet,
+    /// For pages that differ, the groups of replicas with the same contents. Empty if all memory was equal.
+    pub sides: BTreeSet<ReplicaSet>,
+    /// Replicas that had contents on some page which only their kin shared, pages that are left out aside.
+    pub alone: ReplicaSet,
+    /// Number of such pages.
+    pub differing: u64,
+    /// Number of pages that differ and were never equal, found before this pass.
+    pub left_out: u64,
+    /// True if all of the replicas share an unproven image.
+    pub is_one_lineage: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -142,16 +155,9 @@ pub enum Finding {
     /// The memory of a rank cannot be compared, for the reason that this replica gave. Reported once.
     Unfit(ReplicaId, String),
     /// A pass over all memory of a rank is complete.
-    Compared {
-        /// The rank that was compared.
-        rank: VirtualRank,
-        /// The last cut before the pass began.
-        since: CutNumber,
-        /// The replicas that were compared.
-        compared: ReplicaSet,
-        /// For pages that differed, the groups of replicas with the same contents. Empty if all memory was equal.
-        sides: Vec<ReplicaSet>,
-    },
+    Compared(VirtualRank, Pass),
+    /// A round has covered a part of a rank's memory.
+    InPart(VirtualRank),
     /// A round is over.
     Over(Coverage),
 }
@@ -159,8 +165,12 @@ pub enum Finding {
 /// Compares the memory of replicas in rounds; see the module for the stages.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ScrubWatch {
-    interval: Duration,
-    next: Duration,
+    /// None if rounds begin only when they are asked for.
+    interval: Option<Duration>,
+    /// Maximum bytes of a process in a round.
+    bytes_max: u64,
+    /// Begin of the next round. None if none is asked for.
+    next: Option<Duration>,
     round: u64,
     phase: Phase,
     ranks: Vec<Rank>,
@@ -171,8 +181,8 @@ pub struct ScrubWatch {
 }
 
 impl ScrubWatch {
-    /// A job with this number of ranks, whose memory is compared every `interval`.
-    pub fn new(interval: Duration, rank_count: u32) -> Self {
+    /// A job with this number of ranks, whose memory is compared every `interval`, at most `bytes_max` at a time.
+    pub fn new(interval: Option<Duration>, bytes_max: u64, rank_count: u32) -> Self {
         let rank = || Rank {
             margin: 1,
             from: 0,
@@ -188,6 +198,7 @@ impl ScrubWatch {
         let ranks = (0..rank_count).map(|_| rank()).collect();
         Self {
             interval,
+            bytes_max: bytes_max.min(ROUND_BYTES_MAX),
             next: interval,
             round: 0,
             phase: Phase::Resting,
@@ -198,9 +209,21 @@ impl ScrubWatch {
         }
     }
 
-    /// The time of the next round.
-    pub fn next_deadline(&self) -> Duration {
+    /// The time of the next round. None if it begins only when it is asked for.
+    pub fn next_deadline(&self) -> Option<Duration> {
         self.next
+    }
+
+    /// Number of the next round to begin.
+    pub fn next_round(&self) -> u64 {
+        self.round + 1
+    }
+
+    /// Asks for a round at this time, unless one is under way.
+    pub fn demand_round(&mut self, at: Duration) {
+        if matches!(self.phase, Phase::Resting) {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
     }
 
     /// Number of the earliest round that may include a rank, if it is asked for now.
@@ -215,7 +238,7 @@ impl ScrubWatch {
     /// Asks for a comparison of a rank soon.
     pub fn demand(&mut self, now: Duration, rank: VirtualRank) {
         match self.phase {
-            Phase::Resting => self.next = self.next.min(now),
+            Phase::Resting => self.demand_round(now),
             Phase::Comparing { .. } if self.ranks[rank.0 as usize].is_done => self.is_wanted = true,
             // The current round will include it.
             Phase::Asking(_) | Phase::Comparing { .. } => {}
@@ -249,11 +272,12 @@ impl ScrubWatch {
     /// Begins a round if one is due. A round that is not over is given up, since a rank may be far from its next
     /// collective. `cut` is the number of the last cut.
     pub fn pass_time(&mut self, now: Duration, cut: CutNumber) -> Vec<Finding> {
-        if now < self.next {
+        if self.next.is_none_or(|next| now < next) {
             return Vec::new();
         }
+        let first_round = self.next_round();
         for rank in self.ranks.iter_mut().filter(|rank| rank.from == 0) {
-            rank.pass = Some(Pass { since: cut, compared: ReplicaSet::EMPTY, sides: BTreeSet::new() });
+            rank.pass = Some(Pass::begun(cut, first_round));
         }
         let mut findings = Vec::new();
         if let Phase::Comparing { .. } = self.phase {
@@ -261,8 +285,8 @@ impl ScrubWatch {
             // The place was farther ahead than the program comes in an interval.
             self.ranks.iter_mut().filter(|rank| !rank.is_done).for_each(|rank| rank.margin = (rank.margin / 2).max(1));
         }
-        self.next = now + self.interval;
-        self.round += 1;
+        self.next = Some(now + self.interval.unwrap_or(ASKED_ROUND_TIME_MAX));
+        self.round = first_round;
         self.phase = Phase::Asking(BTreeMap::new());
         findings.push(Finding::Send(Scrub::Where { round: self.round }));
         findings
@@ -270,7 +294,9 @@ impl ScrubWatch {
 
     /// Discards all answers, because the membership changed. `live` gives the live replicas of a rank.
     pub fn reset(&mut self, live: impl Fn(VirtualRank) -> ReplicaSet) {
-        self.phase = Phase::Resting;
+        if !matches!(self.phase, Phase::Resting) {
+            self.rest();
+        }
         for (number, rank) in (0..).zip(&mut self.ranks) {
             // The next pass begins with the first page.
             (rank.pass, rank.from) = (None, 0);
@@ -312,13 +338,14 @@ impl ScrubWatch {
 
     /// Chooses a collective for each rank that none of its replicas has begun. A rank without siblings gets [`NONE`].
     fn orders(&mut self, positions: &BTreeMap<ReplicaId, u64>) -> Vec<Order> {
+        let bytes_max = self.bytes_max;
         let one = |(number, rank): (usize, &mut Rank)| {
             let of_rank = positions.iter().filter(|(replica, _)| replica.rank.0 as usize == number);
             let has_siblings = of_rank.clone().count() > 1;
             let farthest = of_rank.map(|(_, position)| *position).max().unwrap_or(0);
             rank.is_done = !has_siblings || rank.is_unfit;
             let collective = if rank.is_done { NONE } else { farthest.saturating_add(rank.margin) };
-            Order { collective, from: rank.from, bytes_max: ROUND_BYTES_MAX }
+            Order { collective, from: rank.from, bytes_max }
         };
         self.ranks.iter_mut().enumerate().map(one).collect()
     }
@@ -342,6 +369,8 @@ impl ScrubWatch {
             state.is_unfit = true;
             findings.push(Finding::Unfit(replica, why));
         } else if found.iter().any(|(_, answer)| matches!(answer, Answer::Late)) {
+            // The next round follows at once, since the place can be chosen farther ahead.
+            self.is_wanted |= state.margin < MARGIN_MAX;
             state.margin = (state.margin * 4).min(MARGIN_MAX);
         } else if let Some(compared) = state.compare(rank, &found, kinship) {
             self.comparisons += 1;
@@ -351,24 +380,31 @@ impl ScrubWatch {
             findings.extend(compared.difference.map(Finding::Differs));
             let is_whole = state.from == 0;
             let pass = state.pass.take_if(|_| is_whole);
-            findings.extend(pass.map(|Pass { since, compared, sides }| {
-                let sides = sides.into_iter().collect();
-                Finding::Compared { rank, since, compared, sides }
-            }));
+            findings.extend(pass.map(|pass| Finding::Compared(rank, pass)));
+            findings.extend(compared.is_in_part.then_some(Finding::InPart(rank)));
         }
         if self.ranks.iter().all(|rank| rank.is_done) {
-            self.phase = Phase::Resting;
-            if std::mem::take(&mut self.is_wanted) {
-                self.next = Duration::ZERO;
-            }
+            self.rest();
             findings.push(Finding::Over(self.coverage()));
         }
         findings
+    }
+
+    /// Ends a round.
+    fn rest(&mut self) {
+        self.phase = Phase::Resting;
+        if std::mem::take(&mut self.is_wanted) {
+            self.next = Some(Duration::ZERO);
+        } else if self.interval.is_none() {
+            self.next = None;
+        }
     }
 }
 
 struct Compared {
     page_count: u64,
+    /// True if a replica has memory beyond what was compared.
+    is_in_part: bool,
     /// Replicas that had contents on some page which only their kin shared.
     alone: ReplicaSet,
     difference: Option<Difference>,
@@ -379,7 +415,7 @@ impl Rank {
     fn compare(&mut self, rank: VirtualRank, found: &[(ReplicaId, Answer)], kinship: &Kinship) -> Option<Compared> {
         let mut collectives = BTreeSet::new();
         let mut nexts = BTreeSet::new();
-        let mut memories: Vec<(ReplicaId, Vec<(u64, u64)>)> = Vec::new();
+        let mut memories: Vec<(ReplicaId, Vec<Page>)> = Vec::new();
         for (replica, answer) in found {
             let Answer::Pages { collective, stretches, next } = answer else { return None };
             collectives.insert(*collective);
@@ -399,41 +435,56 @@ impl Rank {
         let mut difference = Difference { rank, collective, pages: Vec::new(), outvoted: BTreeSet::new() };
         let (mut page_count, mut alone) = (0, ReplicaSet::EMPTY);
         self.unmatched = 0;
-        self.pass.iter_mut().for_each(|pass| pass.compared = all);
+        let is_one_lineage = kinship.is_one_lineage(all);
+        self.pass.iter_mut().for_each(|pass| (pass.compared, pass.is_one_lineage) = (all, is_one_lineage));
         let mut at = vec![0; memories.len()];
         let first = |at: &[usize]| {
-            memories.iter().zip(at).filter_map(|((_, pages), at)| pages.get(*at)).map(|(page, _)| *page).min()
+            memories.iter().zip(at).filter_map(|((_, pages), at)| pages.get(*at)).map(|page| page.address).min()
         };
         while let Some(page) = first(&at) {
-            let mut digests: Vec<(ReplicaIndex, u64)> = Vec::with_capacity(memories.len());
+            let mut found: Vec<(ReplicaIndex, Page)> = Vec::with_capacity(memories.len());
             for ((replica, pages), at) in memories.iter().zip(&mut at) {
-                let here = pages[*at..].iter().take_while(|(other, _)| *other == page);
-                let (count, last) = here.fold((0, None), |(count, _), (_, digest)| (count + 1, Some(*digest)));
+                let here = pages[*at..].iter().take_while(|other| other.address == page);
+                let (count, last) = here.fold((0, None), |(count, _), page| (count + 1, Some(*page)));
                 *at += count;
-                digests.extend(last.map(|digest| (replica.index, digest)));
+                found.extend(last.map(|page| (replica.index, page)));
             }
+            let digests = digests_of(&found);
+            let was_equal = self.equal.contains(page);
             if digests.len() < memories.len() {
                 self.unmatched += 1;
             } else if digests.iter().all(|(_, digest)| *digest == digests[0].1) {
                 page_count += 1;
                 self.equal.insert(page);
                 continue;
-            } else if !self.excluded.contains(page) {
+            } else {
+                let is_news = !self.excluded.contains(page);
                 self.excluded.insert(page);
-                if self.equal.contains(page) {
+                let alone_here = alone_among(&digests, kinship);
+                if is_news && was_equal {
                     page_count += 1;
                     difference.pages.push(page);
                     let outvoted = outvoted(&digests, kinship);
                     difference.outvoted.extend(outvoted.map(|index| ReplicaId { rank, index }));
-                    alone = alone.union(alone_among(&digests, kinship));
+                    alone = alone.union(alone_here);
+                }
+                if let Some(pass) = &mut self.pass {
+                    match was_equal || is_news {
+                        true => {
+                            pass.differing += 1;
+                            pass.alone = pass.alone.union(alone_here);
+                        }
+                        false => pass.left_out += 1,
+                    }
                 }
             }
             if let Some(pass) = &mut self.pass {
                 pass.record(all, &digests);
             }
         }
+        let is_in_part = nexts.iter().any(|next| *next != 0);
         let difference = Some(difference).filter(|difference| !difference.pages.is_empty());
-        Some(Compared { page_count, alone, difference })
+        Some(Compared { page_count, is_in_part, alone, difference })
     }
 }
 
@@ -441,10 +492,32 @@ impl Rank {
 pub(super) fn is_plausible(answer: &Answer) -> bool {
     let Answer::Pages { stretches, .. } = answer else { return true };
     let pages: usize = stretches.iter().map(|stretch| stretch.digests.len()).sum();
-    pages as u64 <= ROUND_BYTES_MAX / redrt_wire::scrub::PAGE_BYTES
+    let are_fewer = stretches.iter().all(|stretch| stretch.plain.len() <= stretch.digests.len());
+    are_fewer && pages as u64 <= ROUND_BYTES_MAX / redrt_wire::scrub::PAGE_BYTES
+}
+
+/// Digests by which replicas of one page are compared: alike where all bytes are the same, or all but words that differ
+/// in each process. What looks like such a word may be another one, in some replicas only.
+fn digests_of(found: &[(ReplicaIndex, Page)]) -> Vec<(ReplicaIndex, u64)> {
+    let are_same = |one: &Page, other: &Page| one.digest == other.digest || one.plain == other.plain;
+    let first_like = |page: &Page| found.iter().map(|(_, other)| other).find(|other| are_same(page, other));
+    found.iter().map(|(index, page)| (*index, first_like(page).unwrap_or(page).digest)).collect()
 }
 
 impl Pass {
+    fn begun(since: CutNumber, first_round: u64) -> Self {
+        Self {
+            since,
+            first_round,
+            compared: ReplicaSet::EMPTY,
+            sides: BTreeSet::new(),
+            alone: ReplicaSet::EMPTY,
+            differing: 0,
+            left_out: 0,
+            is_one_lineage: false,
+        }
+    }
+
     /// Records the digests of a page that is not equal in all replicas. Replicas without the page form a group of their
     /// own.
     fn record(&mut self, all: ReplicaSet, digests: &[(ReplicaIndex, u64)]) {

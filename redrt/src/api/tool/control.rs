@@ -106,6 +106,7 @@ pub(super) const CONTROLS: [Control; 9] = [
             OnSdc::Correct => 1,
             OnSdc::Report => 2,
             OnSdc::Abort => 3,
+            OnSdc::Return => 4,
         }),
     },
     Control {

@@ -19,7 +19,7 @@ pub(super) static DETERMINISM: Enumeration = Enumeration { name: "redrt_determin
 pub(super) static FILES: Enumeration = Enumeration { name: "redrt_files", items: &["once", "all", "leader"] };
 pub(super) static THREADS: Enumeration = Enumeration { name: "redrt_threads", items: &["order", "none"] };
 pub(super) static ON_SDC: Enumeration =
-    Enumeration { name: "redrt_on_sdc", items: &["heal", "correct", "report", "abort"] };
+    Enumeration { name: "redrt_on_sdc", items: &["heal", "correct", "report", "abort", "return"] };
 
 /// Enumerations of variables. In the list of all, those of events follow.
 static OF_VARIABLES: [&Enumeration; 6] = [&SWITCH, &TRANSPORT, &DETERMINISM, &FILES, &THREADS, &ON_SDC];

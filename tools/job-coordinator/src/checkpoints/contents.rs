@@ -48,7 +48,7 @@ pub struct Contents {
     pub pieces: Vec<Vec<Option<u32>>>,
     /// True if the memory that processes of a host share is a file of its own.
     pub has_host_memory: bool,
-    /// Checkpoints that stay for the archive, perhaps this one among them.
+    /// Checkpoints that stay for the archive, perhaps this one among them, and as long as they are proven or may be.
     pub pinned: Vec<Generation>,
 }
 

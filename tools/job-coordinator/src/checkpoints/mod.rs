@@ -23,6 +23,7 @@ mod contents;
 mod copying;
 mod orders;
 mod progress;
+mod proven;
 mod settings;
 mod spreading;
 mod uploading;
@@ -39,8 +40,9 @@ use checkpoint_store::{Level, Manifest, StoredCheckpoint, place};
 use copying::Copying;
 use orders::Orders;
 use progress::Images;
+use proven::Proven;
 use redrt_types::ReplicaId;
-use redrt_wire::checkpoint::{Building, CheckpointOrder, Generation, PartOrder, PartStep};
+use redrt_wire::checkpoint::{Building, CheckpointOrder, Generation, PartOrder, PartStep, Proof};
 use redrt_wire::daemon::ToDaemon;
 use replication_manager::{StoreFailure, StoreNews};
 use serde::{Deserialize, Serialize};
@@ -141,6 +143,13 @@ pub enum CheckpointEvent {
         /// Number of objects.
         object_count: usize,
     },
+    /// A checkpoint is proven, and that is not recorded.
+    Unrecorded {
+        /// Number of the checkpoint.
+        generation: Generation,
+        /// The reason.
+        why: String,
+    },
     /// The checkpoint is kept, and is not in the archive.
     Unarchived {
         /// Number of the checkpoint.
@@ -180,6 +189,7 @@ pub(super) struct Checkpoints {
     /// The newest that is kept: of this life, or the one that this life began from.
     newest: Option<Box<StoredCheckpoint>>,
     attempt: Option<Attempt>,
+    proven: Proven,
     /// None where only one store is used.
     archive: Option<Archive>,
     /// The key of encrypted manifests, sealed for daemons.
@@ -203,6 +213,7 @@ impl Checkpoints {
         let archived = settings.as_ref().and_then(|settings| settings.archived.clone());
         Self {
             archive: interval.map(|interval| Archive::new(interval, archived)),
+            proven: Proven::new(settings.as_ref().and_then(|settings| settings.proven.clone())),
             settings,
             newest: from,
             attempt: None,
@@ -217,6 +228,30 @@ impl Checkpoints {
 
     pub fn newest(&self) -> Option<&StoredCheckpoint> {
         self.newest.as_deref()
+    }
+
+    /// The checkpoint with this number that a return may begin from: the newest, or the one that is proven.
+    pub fn usable(&self, generation: Generation) -> Option<&StoredCheckpoint> {
+        let all = self.newest().into_iter().chain(self.proven.newest());
+        all.into_iter().find(|kept| kept.manifest.generation == generation)
+    }
+
+    /// The job ends because its replicas differ.
+    pub fn differ(&mut self) {
+        self.proven.differ();
+    }
+
+    /// The checkpoint from which the job is to be resumed, if not from the newest.
+    pub fn resumable(&self) -> Option<Generation> {
+        self.proven.instead_of(self.newest())
+    }
+
+    /// A checkpoint is proven: the store records that, and so do all hosts.
+    pub fn prove(&mut self, generation: Generation, proof: Proof) {
+        if let Some(manifest) = self.proven.prove(generation, proof, self.newest.as_deref_mut()) {
+            let order = self.orders.give(StoreWork::Prove(Box::new(manifest)));
+            self.effects.push_back(Effect::Order(order));
+        }
     }
 
     /// The newest that the archive has, as it is loaded from there.
@@ -263,6 +298,11 @@ impl Checkpoints {
                 let archive = self.archive.as_mut();
                 let next = archive.map(|archive| archive.published(generation, answer, seen, &mut self.effects));
                 self.go_on_archiving(next, seen);
+            }
+            // Hosts after the store: the daemon here writes to the same directory.
+            (StoreWork::Prove(manifest), StoreAnswer::Proven) => self.settle(&manifest, false, seen),
+            (StoreWork::Prove(_), StoreAnswer::Failed(why)) => {
+                self.effects.push_back(Effect::Note(CheckpointEvent::Unrecorded { generation, why }));
             }
             (StoreWork::Drop(_), StoreAnswer::Dropped(kept)) => {
                 kept.into_iter().for_each(|kept| self.kept(kept, seen));
@@ -350,7 +390,6 @@ impl Checkpoints {
         let basis = opened.basis.as_deref();
         let chain = basis.iter().flat_map(|basis| std::iter::once(&basis.generation).chain(&basis.chain));
         let contents = Contents {
-            cut,
             hosts: seen.hosts.names(),
             chain: chain.copied().collect(),
             level,
@@ -358,7 +397,8 @@ impl Checkpoints {
             objects: Vec::new(),
             pieces: Vec::new(),
             has_host_memory: settings.has_host_memory,
-            pinned: self.archive.as_ref().map(Archive::pinned).unwrap_or_default(),
+            pinned: pinned_now(self.archive.as_ref(), &self.proven, &cut.taken.on_trial),
+            cut,
         };
         if (level.is_fetched() || level.has_copies())
             && !mutation::is(Mutation::LostSourceAsked)
@@ -401,6 +441,7 @@ impl Checkpoints {
         if let Some(archive) = &mut self.archive {
             archive.begin_life(from.as_ref().map(|from| from.manifest.generation));
         }
+        self.proven.begin_life(from.as_ref().map(|from| from.manifest.generation));
         (self.newest, self.attempt) = (from, None);
         self.orders.begin_life();
         self.waiting.begin_life();
@@ -482,7 +523,8 @@ impl Checkpoints {
             .is_some_and(|(settings, archive)| archive.kept(&kept, (settings, access), seen, &mut self.effects));
         self.settle(&kept.manifest, true, seen);
         if self.newest().is_none_or(|newest| newest.manifest.generation < generation) {
-            self.newest = Some(kept);
+            let before = self.newest.replace(kept);
+            self.proven.replaced(before, self.newest.as_deref());
         }
         if is_awaited && has_to_wait {
             return;
@@ -536,7 +578,8 @@ impl Checkpoints {
         let on_its_way = self.archive.as_ref().and_then(Archive::on_its_way);
         let replaced: BTreeSet<_> =
             in_pieces.flat_map(with_chain).filter(|generation| Some(*generation) != on_its_way).collect();
-        let pinned = self.archive.as_ref().map(Archive::pinned).unwrap_or_default();
+        let pinned = all.clone().flat_map(|of| of.pinned.clone());
+        let pinned = pinned.chain(pinned_now(self.archive.as_ref(), &self.proven, &[])).collect::<Vec<_>>();
         let beside: BTreeSet<_> = all.flat_map(with_chain).chain(pinned).collect();
         for host in seen.hosts.members() {
             let order = PartOrder::Settle {
@@ -560,6 +603,15 @@ impl Checkpoints {
     fn announce(&mut self, generation: Generation, news: StoreNews) {
         self.effects.push_back(Effect::News(generation, news));
     }
+}
+
+/// Checkpoints that stay though newer ones are kept: for the archive, and those of which one is proven or may be.
+fn pinned_now(archive: Option<&Archive>, proven: &Proven, on_trial: &[Generation]) -> Vec<Generation> {
+    let for_archive = archive.map(Archive::pinned).unwrap_or_default();
+    let proven = proven.newest().filter(|_| !mutation::is(Mutation::ProvenNotPinned));
+    let proven = proven.map(|proven| proven.manifest.generation);
+    let all: BTreeSet<_> = for_archive.into_iter().chain(proven).chain(on_trial.iter().copied()).collect();
+    all.into_iter().collect()
 }
 
 /// The reason for the user why a checkpoint is of no use without this host.

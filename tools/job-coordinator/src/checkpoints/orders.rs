@@ -42,6 +42,8 @@ pub enum StoreWork {
     /// Publish the manifest of a checkpoint, all of whose files are in the archive. Answered by
     /// [`StoreAnswer::Archived`].
     Archive(Box<Manifest>),
+    /// Replace the manifest of a checkpoint that is proven by this one. Answered by [`StoreAnswer::Proven`].
+    Prove(Box<Manifest>),
     /// Remove what is left of a checkpoint that was given up. Answered by [`StoreAnswer::Dropped`].
     Drop(Generation),
     /// Look for the newest usable checkpoint before this one, which cannot be loaded. Answered by
@@ -56,7 +58,7 @@ impl StoreWork {
         match self {
             Self::Open { generation, .. } | Self::Drop(generation) | Self::FindOlder(generation) => *generation,
             Self::Commit(contents) => contents.cut.taken.generation,
-            Self::Archive(manifest) => manifest.generation,
+            Self::Archive(manifest) | Self::Prove(manifest) => manifest.generation,
         }
     }
 }
@@ -70,7 +72,9 @@ pub enum StoreAnswer {
     Kept(Box<StoredCheckpoint>),
     /// The archive has the checkpoint, which is loaded from there like this.
     Archived(Box<StoredCheckpoint>),
-    /// The order to open, to commit or to archive failed, for this reason. The checkpoint is not kept, or not there.
+    /// The checkpoint is recorded as proven.
+    Proven,
+    /// The order to open, to commit, to archive or to record a proof failed, for this reason.
     Failed(String),
     /// All earlier orders for the checkpoint are done. With it if it had been kept before.
     Dropped(Option<Box<StoredCheckpoint>>),
@@ -89,6 +93,7 @@ impl StoreAnswer {
             StoreWork::Open { .. } => matches!(self, Self::Opened(_) | Self::Failed(_)),
             StoreWork::Commit(_) => matches!(self, Self::Kept(_) | Self::Failed(_)),
             StoreWork::Archive(_) => matches!(self, Self::Archived(_) | Self::Failed(_)),
+            StoreWork::Prove(_) => matches!(self, Self::Proven | Self::Failed(_)),
             StoreWork::Drop(_) => matches!(self, Self::Dropped(_)),
             StoreWork::FindOlder(_) => matches!(self, Self::Found { .. }),
         }

@@ -27,6 +27,8 @@ pub struct CheckpointSettings {
     pub archive_interval: Option<Duration>,
     /// The newest checkpoint that is in the archive when the job begins, as it is loaded from there.
     pub archived: Option<Box<StoredCheckpoint>>,
+    /// The newest checkpoint that is proven when the job begins.
+    pub proven: Option<Box<StoredCheckpoint>>,
     /// Racks of hosts, by name.
     pub racks: Vec<(String, u32)>,
 }

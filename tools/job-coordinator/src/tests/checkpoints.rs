@@ -4,7 +4,10 @@
 use super::*;
 use crate::mutation::{self, Mutation};
 use checkpoint_store::Level;
-use world::{Crossing, Mistake, record_archive_returns, record_crossings, record_losses, record_returns};
+use world::{
+    Crossing, Mistake, record_archive_returns, record_crossings, record_difference_returns, record_losses,
+    record_returns,
+};
 
 /// Number of seeds: `REDRT_SEEDS` if it is set.
 fn seed_count(usual: u64) -> u64 {
@@ -109,6 +112,21 @@ fn jobs_go_back_to_the_archive() {
     assert!(return_count > 5, "{return_count}");
 }
 
+/// Bits flip in memory, replicas differ, and nobody knows which one is wrong.
+#[test]
+fn jobs_whose_replicas_differ_go_back_to_a_proven_checkpoint() {
+    let mut return_count = 0;
+    for seed in 0..seed_count(20) {
+        let scenario = Scenario::of_seed(seed).calm().proving();
+        for scenario in [scenario, Scenario::of_seed(seed).calm().proving().losing_coordinators()] {
+            let (returns, wrong) = record_difference_returns(scenario);
+            return_count += returns;
+            assert_eq!(wrong, None, "seed {seed}");
+        }
+    }
+    assert!(return_count > 3, "{return_count}");
+}
+
 /// The first seed that shows what is wrong, from `first` on: near a seed that was found before.
 fn found(what: &str, first: u64, run: impl Fn(u64) -> Option<String>) -> u64 {
     let is_shown = |seed: &u64| run(*seed).is_some_and(|wrong| wrong.contains(what));
@@ -145,7 +163,10 @@ fn mistakes_of_the_machine_are_found() {
     let spawning = |seed| calm(seed).without_replicas().spawning();
     let local = |seed| Scenario { level: Level::Local, ..calm(seed).without_replicas() };
     let archiving = |seed| calm(seed).without_replicas().archiving();
-    let mutations: [Planted<'_>; 22] = [
+    let proving = |seed| calm(seed).proving();
+    let mutations: [Planted<'_>; 24] = [
+        (Mutation::ProvenNotPinned, "lets it go", 0, &proving),
+        (Mutation::NewestThoughDifferent, "and not to", 0, &proving),
         (Mutation::StopUnarchived, "which is not archived", 0, &archiving),
         (Mutation::ArchivedInPart, "lacks the part of host", 0, &archiving),
         (Mutation::ArchivedWithoutChain, "which it lacks", 0, &archiving),

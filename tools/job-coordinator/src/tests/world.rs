@@ -4,6 +4,7 @@
 mod hosts;
 mod images;
 mod jobs;
+mod memory;
 mod pool;
 mod scenario;
 mod storage;
@@ -13,6 +14,7 @@ pub use scenario::{Mistake, Scenario};
 
 use crate::*;
 use jobs::Jobs;
+use memory::Memory;
 use placement::plan::PlannedHost;
 use pool::SitePool;
 use redrt_types::View;
@@ -27,7 +29,7 @@ use redrt_wire::exit::Exit;
 use redrt_wire::frame::encode_long;
 use redrt_wire::no_image::NoImage;
 use redrt_wire::object::{Facts, Stored};
-use replication_manager::ChangeRequest;
+use replication_manager::{ChangeRequest, EndReason, ProofMode, Report};
 use spare_pool::{JobId, Lease, News, Spare};
 use std::collections::{BTreeMap, BTreeSet};
 use storage::Storage;
@@ -94,6 +96,9 @@ struct Job {
     /// Orders to the store and its answers, by checkpoint and in order.
     crossings: BTreeMap<Generation, Vec<Crossing>>,
     typed: Typed,
+    memory: Memory,
+    /// Number of returns because replicas differ.
+    difference_returns: usize,
     /// Time at which processes were last ordered to be loaded.
     loading_at: Option<Duration>,
     /// Exit code of the job that has just ended.
@@ -137,6 +142,12 @@ pub fn record_returns(scenario: Scenario) -> (usize, Option<String>) {
 pub fn record_archive_returns(scenario: Scenario) -> (usize, Option<String>) {
     let job = ended(scenario);
     (job.archive_returns, job.wrong)
+}
+
+/// Simulates a job. Returns the number of its returns because replicas differ, and the first violated rule.
+pub fn record_difference_returns(scenario: Scenario) -> (usize, Option<String>) {
+    let job = ended(scenario);
+    (job.difference_returns, job.wrong)
 }
 
 fn ended(scenario: Scenario) -> Job {
@@ -271,6 +282,8 @@ fn begin(scenario: Scenario) -> Job {
         storage: Storage::default(),
         crossings: BTreeMap::new(),
         typed: Typed::default(),
+        memory: Memory::default(),
+        difference_returns: 0,
         loading_at: None,
         finish_code: None,
         jobs: Jobs::default(),
@@ -480,13 +493,17 @@ impl Job {
                 let crossing = match order.work {
                     StoreWork::Open { .. } => Crossing::Open,
                     StoreWork::Commit(_) => Crossing::Commit,
-                    StoreWork::Archive(_) | StoreWork::Drop(_) | StoreWork::FindOlder(_) => Crossing::Other,
+                    StoreWork::Archive(_) | StoreWork::Prove(_) | StoreWork::Drop(_) | StoreWork::FindOlder(_) => {
+                        Crossing::Other
+                    }
                 };
                 self.crossings.entry(order.work.generation()).or_default().push(crossing);
                 if let StoreWork::Commit(contents) = &order.work {
                     let generation = order.work.generation();
                     assert!(self.writing.is_none(), "{generation} is to be committed, and images are being written");
                     let wrong = self.typed.check(generation, contents.cut.input_bytes);
+                    self.record_wrong(wrong);
+                    let wrong = self.memory.check_pinned(generation, &contents.pinned);
                     self.record_wrong(wrong);
                 }
                 self.storage.is_stuck |= self.scenario.random.u8(0..6) == 0;
@@ -499,6 +516,13 @@ impl Job {
                         self.record_wrong(wrong);
                     }
                 }
+            }
+            Output::Report(Report::CheckpointProven { generation, testimony }) => {
+                let wrong = self.memory.record_proof(generation, testimony.proof);
+                self.record_wrong(wrong);
+            }
+            Output::Report(Report::Ending(EndReason::GoesBack { loss: None, back })) => {
+                self.memory.goes_back(back.generation);
             }
             Output::GoBack(chosen) => self.go_back(*chosen),
             Output::Failed(_) => self.is_over = true,
@@ -540,6 +564,13 @@ impl Job {
                     self.agent(replica, FromAgent::Pinned(pins.awaited.clone()));
                 }
             }
+            ToDaemon::Scrub(message) => {
+                for replica in self.live() {
+                    if let Some((round, answer)) = self.memory.answer(&message, replica) {
+                        self.agent(replica, FromAgent::Scrubbed { round, answer });
+                    }
+                }
+            }
             ToDaemon::Ask { wave } => {
                 for replica in self.live() {
                     let answer =
@@ -568,6 +599,7 @@ impl Job {
                     self.typed.stop(generation, *source);
                 }
                 if order == CheckpointOrder::Copy {
+                    self.memory.cut(generation, &sources);
                     let home = |replica| (replica, self.coordinator.host(replica).expect("who lives has a home"));
                     self.copied = sources.iter().copied().map(home).collect();
                 }
@@ -598,6 +630,7 @@ impl Job {
                 let position = self.position(source);
                 self.printed.insert(replica, position.output_bytes);
                 self.typed.copy(replica, source);
+                self.memory.copy(replica, source);
                 self.gone.remove(&replica);
                 say(self, CloneStep::Stopped(position));
                 say(self, CloneStep::Sent(Cost::default()));
@@ -684,7 +717,9 @@ impl Job {
             return self.lose_host();
         }
         let fault = self.scenario.random.u8(0..40);
-        if self.scenario.is_calm && matches!(fault, 10..30 | 33..40) && self.scenario.random.u8(0..10) > 0 {
+        let is_print = self.scenario.proofs != ProofMode::Off && (10..24).contains(&fault);
+        let is_rare = matches!(fault, 10..30 | 33..40) && !is_print;
+        if self.scenario.is_calm && is_rare && self.scenario.random.u8(0..10) > 0 {
             self.give(Input::Tick);
             return self.open_checkpoint();
         }
@@ -696,6 +731,9 @@ impl Job {
                 self.open_checkpoint();
             }
             10..24 => self.print(),
+            24 if self.scenario.proofs != ProofMode::Off => {
+                self.any_live().into_iter().for_each(|replica| self.memory.flip(replica));
+            }
             24..26 => self.die(),
             26 => self.lose_host(),
             27..30 => self.request(),
@@ -746,6 +784,7 @@ impl Job {
         let mut bytes = format!("line {:09}\n", *printed / 15).into_bytes();
         match self.scenario.random.u8(0..60) {
             0 => bytes[6] ^= 1,
+            1..30 if self.memory.is_wrong(replica) => bytes[7] ^= 1,
             1..20 if std::mem::take(&mut self.scenario.floods) => bytes = bytes.repeat(9 << 16),
             _ => {}
         }

@@ -23,6 +23,7 @@ mod taking;
 
 pub use taking::{NoCheckpoints, RESUME_CODE, StoreNews, StoreWait};
 
+use crate::proofs::{ProofMode, Sources};
 use crate::{CheckpointFailure, Report};
 use redrt_types::{Incarnation, ReplicaId, View};
 use redrt_wire::checkpoint::{CheckpointOrder, CheckpointStep, Generation, Step};
@@ -81,6 +82,10 @@ pub struct CheckpointWatchSettings {
     pub restart_count: u32,
     /// True if a checkpoint with which the job ends goes to an archive too, which has to be known at its begin.
     pub has_archive: bool,
+    /// The checkpoints that are proven.
+    pub proofs: ProofMode,
+    /// The newest that was proven before this life.
+    pub proven: Option<Generation>,
 }
 
 /// A checkpoint, all of whose images are on disk.
@@ -102,6 +107,8 @@ pub struct TakenCheckpoint {
     pub elapsed: Duration,
     /// Sum of the bytes of all images.
     pub bytes: u64,
+    /// Older checkpoints whose memory is being compared: they stay beside this one.
+    pub on_trial: Vec<Generation>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -167,7 +174,13 @@ pub struct CheckpointWatch {
     dropped: BTreeSet<Generation>,
     failure_count: u32,
     newest: Option<Generation>,
+    /// Sources of the newest one, if it was taken in this life.
+    newest_sources: Sources,
+    /// Replicas that were found to be wrong in this life.
+    wrong: Sources,
     restart_count: u32,
+    /// The checkpoint that this life began from, and the number of starts from it.
+    restored: Option<(Generation, u32)>,
     has_archive: bool,
     /// Time that the last checkpoint cost the program. None before the first.
     cost: Option<Duration>,
@@ -189,6 +202,9 @@ impl CheckpointWatch {
             dropped: BTreeSet::new(),
             failure_count: 0,
             newest: settings.restored,
+            newest_sources: Sources::new(),
+            wrong: Sources::new(),
+            restored: settings.restored.map(|restored| (restored, settings.restart_count)),
             restart_count: settings.restart_count,
             has_archive: settings.has_archive,
             cost: None,
@@ -201,11 +217,6 @@ impl CheckpointWatch {
     #[must_use]
     pub fn usable(&self) -> Option<(Generation, u32)> {
         self.newest.filter(|_| self.restart_count < RESTARTS_MAX).map(|newest| (newest, self.restart_count))
-    }
-
-    /// The number of times that the job was started from the newest checkpoint because processes ended.
-    pub(super) fn restart_count(&self) -> u32 {
-        self.restart_count
     }
 
     /// The newest checkpoint, however often the job was started from it.
@@ -400,6 +411,7 @@ impl CheckpointWatch {
         if self.under_way() != Some(generation) && self.newest.is_none_or(|newest| newest < generation) {
             // The attempt was given up while the store did not answer, and yet the checkpoint is complete.
             (self.newest, self.restart_count) = (Some(generation), 0);
+            self.newest_sources = Sources::new();
             return Some((Report::CheckpointKept { generation }, false));
         }
         let attempt = self.attempt_at(generation, Stage::Committing)?;
@@ -410,6 +422,7 @@ impl CheckpointWatch {
         let stopped = Duration::from_nanos(cost.stopped_ns);
         let report = Report::CheckpointTaken { generation, stopped, longest, steps, held, elapsed, bytes, kept_bytes };
         let ends_with_it = attempt.ends;
+        self.newest_sources = attempt.sources();
         // Estimate: while images are written, the program runs at most a tenth slower.
         self.cost = Some(elapsed / 10 + stopped);
         self.attempt = None;
@@ -469,6 +482,12 @@ impl Attempt {
         (self.stage, self.since) = (stage, now);
         self.awaited = self.sources.iter().copied().collect();
         next
+    }
+
+    /// The sources that the images were cut of.
+    fn sources(&self) -> Sources {
+        let life = |source| Some((source, self.view.member(source)?.incarnation));
+        self.sources.iter().filter_map(|source| life(*source)).collect()
     }
 
     fn bytes(&self) -> u64 {

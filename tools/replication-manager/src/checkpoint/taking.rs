@@ -1,12 +1,12 @@
 //! Checkpoints in a job: the times at which one may be taken, the orders to daemons, and how the job ends with a
 //! checkpoint or goes back to one.
 
-use super::{CheckpointWatch, Next, STORE_TIME_MAX, Stage, TakenCheckpoint};
+use super::{CheckpointWatch, Next, RESTARTS_MAX, STORE_TIME_MAX, Stage, TakenCheckpoint};
 use crate::effect::{Effect, Effects};
 use crate::ending::Course;
 use crate::facts::Facts;
-use crate::{CheckpointFailure, EndReason, Loss, Output, Report, StoreFailure};
-use redrt_types::ReplicaId;
+use crate::{Back, CheckpointFailure, EndReason, Loss, Output, Report, StoreFailure};
+use redrt_types::{Incarnation, ReplicaId};
 use redrt_wire::checkpoint::{CheckpointOrder, CheckpointStep, Generation};
 use redrt_wire::daemon::ToDaemon;
 use redrt_wire::exit::Exit;
@@ -137,7 +137,7 @@ impl CheckpointWatch {
         }
     }
 
-    pub(crate) fn taken(&self, facts: Facts<'_>) -> Option<TakenCheckpoint> {
+    pub(crate) fn taken(&self, facts: Facts<'_>, on_trial: Vec<Generation>) -> Option<TakenCheckpoint> {
         let attempt = self.attempt.as_ref()?;
         let members = facts.members;
         Some(TakenCheckpoint {
@@ -149,6 +149,7 @@ impl CheckpointWatch {
             taken_at: attempt.stopped_at,
             elapsed: facts.now - attempt.begun_at,
             bytes: attempt.bytes(),
+            on_trial,
         })
     }
 
@@ -188,6 +189,7 @@ impl CheckpointWatch {
             StoreNews::Committed => {
                 let Some((report, stops)) = self.committed(facts.now, generation) else { return };
                 out.report(report);
+                out.push(Effect::Try { generation, sources: self.newest_sources.clone() });
                 if stops {
                     out.end(EndReason::Suspended { generation }, RESUME_CODE);
                     out.push(Effect::KillAll);
@@ -208,11 +210,7 @@ impl CheckpointWatch {
                 attempt.view.clone_from(facts.members.view());
                 out.send(ToDaemon::Checkpoint { generation: attempt.generation, order });
             }
-            Next::Commit => {
-                if let Some(taken) = self.taken(facts) {
-                    out.output(Output::CommitCheckpoint(Box::new(taken)));
-                }
-            }
+            Next::Commit => out.push(Effect::Commit),
             Next::GiveUp(why) => {
                 if let Some(generation) = self.end(facts.now, out) {
                     out.report(Report::CheckpointFailed { generation, why });
@@ -232,17 +230,48 @@ impl CheckpointWatch {
     /// The checkpoint from which the whole job is started again after a rank has lost its last replica. None if there
     /// is no usable one, or if the exit was no fault. A program that leaves with a status has chosen to. A crash after
     /// `MPI_Finalize` would happen there again. But a process that is killed after it may not have written all it
-    /// printed, so that the job goes back.
-    pub(crate) fn after(&self, course: &Course, loss: &Loss) -> Option<(Generation, u32)> {
-        let newest = self.newest().map(|newest| (newest, self.restart_count()));
-        let usable = if loss.is_of_host { newest } else { self.usable() };
-        usable.filter(|_| is_fault(course, loss))
+    /// printed, so that the job goes back. `proven`: the newest that is.
+    pub(crate) fn after(&self, course: &Course, loss: &Loss, proven: Option<Generation>) -> Option<Back> {
+        let older = proven.filter(|proven| self.is_suspect() && Some(*proven) < self.newest());
+        let generation = older.or(self.newest())?;
+        let before = self.count_of(generation);
+        let is_usable = loss.is_of_host || before < RESTARTS_MAX;
+        let back = Back { generation, count: before + u32::from(!loss.is_of_host), passes_newer: older.is_some() };
+        (is_usable && is_fault(course, loss)).then_some(back)
+    }
+
+    /// The return of a job whose replicas differ to this checkpoint, which is proven. None if it has gone back to it
+    /// too often.
+    pub(crate) fn after_difference(&self, proven: Generation) -> Option<Back> {
+        let before = self.count_of(proven);
+        (before < RESTARTS_MAX).then(|| Back { generation: proven, count: before + 1, passes_newer: true })
+    }
+
+    /// Number of starts from a checkpoint because processes ended or differed.
+    fn count_of(&self, generation: Generation) -> u32 {
+        let of_life = self.restored.filter(|(restored, _)| *restored == generation).map_or(0, |(_, count)| count);
+        if Some(generation) == self.newest() { self.restart_count } else { of_life }
+    }
+
+    /// A replica is wrong. If its memory is in the newest checkpoint, that is not to be trusted, and another one is
+    /// taken soon.
+    pub(crate) fn suspect(&mut self, replica: ReplicaId, life: Incarnation) {
+        let was_suspect = self.is_suspect();
+        self.wrong.push((replica, life));
+        if self.is_suspect() && !was_suspect {
+            self.due = self.due.map(|_| Duration::ZERO);
+        }
+    }
+
+    /// Returns true if the newest checkpoint has memory of a replica that was found to be wrong since.
+    fn is_suspect(&self) -> bool {
+        self.newest_sources.iter().any(|source| self.wrong.contains(source))
     }
 
     /// The newest checkpoint, if this loss cannot be repaired because the job was started from it too often. The loss
     /// of a host is always repaired: it is no fault of the program, and another host takes its place.
     pub(crate) fn spent_by(&self, course: &Course, loss: &Loss) -> Option<Generation> {
-        self.newest().filter(|_| is_fault(course, loss) && self.after(course, loss).is_none())
+        self.newest().filter(|_| is_fault(course, loss) && self.after(course, loss, None).is_none())
     }
 
     /// The checkpoint whose processes are being loaded. None once they have met.

@@ -15,7 +15,13 @@ struct Rig {
 impl Rig {
     fn new(degree: u16) -> Self {
         let live = (0..degree).map(|index| ReplicaId::new(0, index)).collect();
-        Self { watch: ScrubWatch::new(SECOND, 1), live, now: Duration::ZERO, kinship: Kinship::default(), cuts: 0 }
+        Self {
+            watch: ScrubWatch::new(Some(SECOND), ROUND_BYTES_MAX, 1),
+            live,
+            now: Duration::ZERO,
+            kinship: Kinship::default(),
+            cuts: 0,
+        }
     }
 
     fn answer(&mut self, index: u16, answer: Answer) -> Vec<Finding> {
@@ -50,7 +56,7 @@ impl Rig {
 }
 
 fn pages(collective: u64, digests: &[u64]) -> Answer {
-    let stretches = vec![Stretch { start: 4096, digests: digests.to_vec() }];
+    let stretches = vec![Stretch { start: 4096, digests: digests.to_vec(), plain: Vec::new() }];
     Answer::Pages { collective, stretches, next: 0 }
 }
 
@@ -151,7 +157,7 @@ fn a_rank_that_cannot_be_compared_is_left_alone_and_said_once() {
 fn more_memory_than_a_round_looks_at_is_not_believed() {
     let of = |count: usize| Answer::Pages {
         collective: 1,
-        stretches: vec![Stretch { start: 0, digests: vec![0; count] }],
+        stretches: vec![Stretch { start: 0, digests: vec![0; count], plain: Vec::new() }],
         next: 0,
     };
     assert!(is_plausible(&of(1 << 18)) && !is_plausible(&of((1 << 18) + 1)));
@@ -162,7 +168,7 @@ fn memory_too_large_for_a_round_goes_on_in_the_next() {
     let mut rig = Rig::new(2);
     let order = rig.order(&[5, 5]);
     for index in [0, 1] {
-        let stretches = vec![Stretch { start: 4096, digests: vec![1] }];
+        let stretches = vec![Stretch { start: 4096, digests: vec![1], plain: Vec::new() }];
         rig.answer(index, Answer::Pages { collective: order.collective, stretches, next: 8192 });
     }
     assert_eq!(rig.order(&[6, 6]).from, 8192);
@@ -172,8 +178,8 @@ fn memory_too_large_for_a_round_goes_on_in_the_next() {
 fn passes(findings: &[Finding]) -> Vec<(Vec<u16>, u64, Vec<Vec<u16>>)> {
     let numbers = |set: &ReplicaSet| set.iter().map(|index| index.0).collect::<Vec<_>>();
     let one = |finding: &Finding| match finding {
-        Finding::Compared { since, compared, sides, .. } => {
-            Some((numbers(compared), since.0, sides.iter().map(numbers).collect()))
+        Finding::Compared(_, pass) => {
+            Some((numbers(&pass.compared), pass.since.0, pass.sides.iter().map(numbers).collect()))
         }
         _ => None,
     };
@@ -212,4 +218,18 @@ fn a_pass_that_the_membership_interrupts_proves_nothing() {
     // The pass begins with the first page again.
     let order = rig.order(&[5, 5, 5]);
     assert_eq!(order.from, 0);
+}
+
+/// In each replica other words look like those that differ in each process.
+#[test]
+fn words_that_differ_in_each_process_do_not_count() {
+    let page = |digest, plain| Page { address: 0, digest, plain };
+    let of = |pages: [Page; 3]| {
+        let found: Vec<_> = (0..).map(ReplicaIndex).zip(pages).collect();
+        digests_of(&found).into_iter().map(|(_, digest)| digest).collect::<Vec<_>>()
+    };
+    assert_eq!(of([page(1, 1), page(1, 5), page(1, 6)]), [1, 1, 1]);
+    assert_eq!(of([page(1, 9), page(2, 9), page(3, 9)]), [1, 1, 1]);
+    assert_eq!(of([page(1, 5), page(2, 2), page(1, 6)]), [1, 2, 1]);
+    assert_eq!(of([page(1, 9), page(2, 8), page(3, 9)]), [1, 2, 1]);
 }

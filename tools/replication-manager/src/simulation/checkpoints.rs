@@ -2,7 +2,9 @@
 //! refuse, and answers late. No image is torn, nobody stays stopped, and a return is to the newest checkpoint.
 
 use super::{card, settings};
-use crate::{CheckpointWatchSettings, Input, Output, ReplicationManager, Schedule, Settings, StoreFailure, StoreNews};
+use crate::{
+    CheckpointWatchSettings, Input, Output, ProofMode, ReplicationManager, Schedule, Settings, StoreFailure, StoreNews,
+};
 use redrt_types::{ProcessIndex, ReplicaId};
 use redrt_wire::checkpoint::{CheckpointOrder, CheckpointStep, Generation};
 use redrt_wire::clone::{Cost, Position};
@@ -79,6 +81,8 @@ impl Saved {
             restored: None,
             restart_count: 0,
             has_archive: false,
+            proofs: ProofMode::Off,
+            proven: None,
         };
         let mut manager = ReplicationManager::new(Settings { checkpoint: Some(checkpoint), ..settings(&degrees) });
         let world = manager.world().clone();

@@ -2,10 +2,12 @@
 
 mod checkpoints;
 mod paces;
+mod proofs;
 
 pub use crate::pace::simulation::PaceSimulator;
 pub use checkpoints::CheckpointsSimulator;
 pub use paces::PacesSimulator;
+pub use proofs::ProofsSimulator;
 
 use super::{LOOK_INTERVAL_USUAL, OnStall, Settings};
 use redrt_types::{ProcessIndex, View, World};

@@ -9,7 +9,16 @@ use redrt_wire::clone::Progress;
 
 fn watched(schedule: Schedule) -> CheckpointWatchSettings {
     let next = Generation(1);
-    CheckpointWatchSettings { schedule, first: None, next, restored: None, restart_count: 0, has_archive: false }
+    CheckpointWatchSettings {
+        schedule,
+        first: None,
+        next,
+        restored: None,
+        restart_count: 0,
+        has_archive: false,
+        proofs: ProofMode::Off,
+        proven: None,
+    }
 }
 
 fn table(degrees: &[u16], schedule: Schedule) -> StepTable {
@@ -171,7 +180,7 @@ fn one_replica_of_each_rank_is_saved() {
     assert_eq!(table.all(1, &CheckpointStep::Copied), "goon");
     let taken = {
         let checkpoint = table.manager.machines.checkpoint.as_ref().expect("it takes checkpoints");
-        checkpoint.taken(table.manager.facts(table.now)).expect("it is under way")
+        checkpoint.taken(table.manager.facts(table.now), Vec::new()).expect("it is under way")
     };
     assert_eq!((taken.view.degrees(), taken.degrees), (vec![1, 2, 2], vec![2, 2, 3]));
     assert_eq!(taken.positions.iter().flatten().count(), 3);
@@ -289,6 +298,8 @@ fn going_back(restart_count: u32) -> StepTable {
         restored: Some(Generation(7)),
         restart_count,
         has_archive: false,
+        proofs: ProofMode::Off,
+        proven: None,
     };
     StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(&[1, 1]) })
 }
@@ -342,6 +353,8 @@ fn copies_from_a_checkpoint_get_their_view_and_await_nobody() {
         restored: Some(Generation(7)),
         restart_count: 0,
         has_archive: false,
+        proofs: ProofMode::Off,
+        proven: None,
     };
     let mut replicated = StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(&[2]) });
     assert_eq!(replicated.step("0.0 ready"), "");
@@ -448,6 +461,8 @@ fn only_a_request_takes_a_checkpoint_before_the_first_is_due() {
             restored,
             restart_count: 0,
             has_archive: false,
+            proofs: ProofMode::Off,
+            proven: None,
         };
         let mut table = StepTable::with(Settings { checkpoint: Some(checkpoint), ..settings(&[1, 1]) });
         for step in ["0.0 ready", "1.0 ready"] {

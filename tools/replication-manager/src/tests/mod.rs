@@ -286,6 +286,7 @@ fn words_for(output: &Output) -> Option<String> {
         | Output::OpenCheckpoint(_)
         | Output::CommitCheckpoint(_)
         | Output::DropCheckpoint(_)
+        | Output::ProveCheckpoint { .. }
         | Output::Restart { .. } => return None,
     })
 }

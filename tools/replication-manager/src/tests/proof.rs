@@ -29,7 +29,7 @@ fn round(table: &mut StepTable, round: u64, digests: &[u64], count: u16) -> Stri
     let collective = round * 10 + 1;
     let mut last = String::new();
     for (replica, digest) in replicas.iter().zip(digests) {
-        let stretches = vec![Stretch { start: 4096, digests: vec![*digest] }];
+        let stretches = vec![Stretch { start: 4096, digests: vec![*digest], plain: Vec::new() }];
         last = say(table, *replica, round, Answer::Pages { collective, stretches, next: 0 });
     }
     last

@@ -25,6 +25,7 @@ impl Job {
         self.loading_at = self.from.is_some().then_some(self.now);
         self.give(Input::Loading);
         self.gone.clear();
+        self.memory.launched();
         let from = self.coordinator.newest_checkpoint().map(|kept| kept.manifest.generation);
         from.into_iter().for_each(|from| self.storage.abandon_newer(from));
         for replica in self.live().into_iter().filter(|replica| replica.rank == VirtualRank(0)) {
@@ -52,7 +53,9 @@ impl Job {
         self.next_hosts = hosts.into_iter().map(name).collect();
         let world = self.coordinator.world.clone();
         let view = View::with_degrees(&world, &self.scenario.degrees);
-        let manager = self.scenario.manager(world, view, count, Some(kept.manifest.generation));
+        let generation = kept.manifest.generation;
+        self.memory.begin_life(generation);
+        let manager = self.scenario.manager(world, view, count, Some(generation), self.memory.proven());
         let input_bytes = kept.manifest.input_bytes;
         self.from = Some(kept.clone());
         let life = Life { manager, restored: Vec::new(), input_bytes, from: Some(kept) };
@@ -74,6 +77,10 @@ impl Job {
         let is_archive = |order: &StoreOrder| matches!(order.work, StoreWork::Archive(_));
         let is_settled = self.storage.work().iter().all(is_archive) && unheard.is_none();
         let is_newest = newest == known && newest == here && newest == Some(chosen.kept.manifest.generation);
+        if let Some(wrong) = self.memory.check_return(chosen.kept.manifest.generation) {
+            self.difference_returns += 1;
+            return self.record_wrong(wrong);
+        }
         let wrong = (!(chosen.is_older || is_newest && is_settled)).then(|| {
             let left = self.storage.work();
             format!("back to {known:?} and {here:?} of {newest:?}, with {left:?} and {unheard:?} to come")

@@ -14,6 +14,7 @@ impl Job {
                 StoreAnswer::Kept(_) => Crossing::Kept,
                 StoreAnswer::Failed(_)
                 | StoreAnswer::Archived(_)
+                | StoreAnswer::Proven
                 | StoreAnswer::Dropped(_)
                 | StoreAnswer::Found { .. } => Crossing::Other,
             };

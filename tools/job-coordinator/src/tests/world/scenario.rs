@@ -10,7 +10,7 @@ use redrt_wire::checkpoint::{Compression, Generation};
 use redrt_wire::control::OnSdc;
 use redrt_wire::daemon::HostName;
 use replica_output::sphere_stream::Release;
-use replication_manager::{CheckpointWatchSettings, LOOK_INTERVAL_USUAL, OnStall, RandomKills, Schedule};
+use replication_manager::{CheckpointWatchSettings, LOOK_INTERVAL_USUAL, OnStall, ProofMode, RandomKills, Schedule};
 use spare_pool::{JobId, Request};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub struct Scenario {
     pub level: Level,
     /// Interval between checkpoints that go to an archive besides.
     pub archive_interval: Option<Duration>,
+    /// The checkpoints that are proven. If any, bits flip in processes, and a job whose replicas differ goes back.
+    pub proofs: ProofMode,
     /// True if a store that does not answer may never do so.
     pub is_silent: bool,
     /// True if faults are so rare that checkpoints are mostly taken.
@@ -83,6 +85,7 @@ impl Scenario {
             level: [Level::Shared, Level::Local, Level::Partner, Level::Memory, Level::Object, in_pieces()]
                 [random.usize(0..6)],
             archive_interval: None,
+            proofs: ProofMode::Off,
             is_silent: random.u8(0..20) == 0,
             is_calm: false,
             has_jobs: false,
@@ -133,6 +136,12 @@ impl Scenario {
         Self { level, archive_interval: Some(Duration::from_secs(5)), ..self }
     }
 
+    /// The same job with two replicas of each rank, which vouch for checkpoints.
+    pub fn proving(self) -> Self {
+        let degrees = vec![2; self.degrees.len()];
+        Self { degrees, proofs: ProofMode::Always, release: Release::VotedOrNothing, ..self }
+    }
+
     /// The same job, whose processes spawn others.
     pub fn spawning(self) -> Self {
         Self { has_jobs: true, ..self }
@@ -155,7 +164,7 @@ impl Scenario {
             is_spawned: false,
             site: self.has_site.then(|| Request::new(JobId(JOB))),
             life: Life {
-                manager: self.manager(world, view, 0, None),
+                manager: self.manager(world, view, 0, None, None),
                 restored: Vec::new(),
                 input_bytes: 0,
                 from: None,
@@ -168,6 +177,7 @@ impl Scenario {
                 has_host_memory: false,
                 archive_interval: self.archive_interval,
                 archived: None,
+                proven: None,
                 racks: vec![("a".into(), 0), ("b".into(), 0)],
             }),
             launch: LaunchSettings {
@@ -186,6 +196,7 @@ impl Scenario {
         view: View,
         restart_count: u32,
         restored: Option<Generation>,
+        proven: Option<Generation>,
     ) -> replication_manager::Settings {
         let checkpoint = CheckpointWatchSettings {
             schedule: Schedule::Every(self.checkpoint_interval),
@@ -195,13 +206,15 @@ impl Scenario {
             restored,
             restart_count,
             has_archive: self.archive_interval.is_some(),
+            proofs: self.proofs,
+            proven,
         };
         replication_manager::Settings {
             world,
             view,
             timeout: None,
             death_time_max: Duration::from_secs(2),
-            on_sdc: OnSdc::Heal,
+            on_sdc: if self.proofs == ProofMode::Off { OnSdc::Heal } else { OnSdc::Return },
             strikes_max: 3,
             on_stall: OnStall::Majority,
             stall_time: None,

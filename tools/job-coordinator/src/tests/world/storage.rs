@@ -180,13 +180,18 @@ impl Storage {
                 self.places.remove(&generation);
                 StoreAnswer::Dropped(self.kept.get(&generation).cloned().map(Box::new))
             }
-            StoreWork::Open { .. } | StoreWork::Commit(_) | StoreWork::Archive(_) if fails => {
+            StoreWork::Open { .. } | StoreWork::Commit(_) | StoreWork::Archive(_) | StoreWork::Prove(_) if fails => {
                 StoreAnswer::Failed("the disk is full".into())
             }
             StoreWork::Archive(manifest) => {
                 let kept = StoredCheckpoint { directory: "job/line".into(), manifest: *manifest };
                 self.archived.insert(kept.manifest.generation, kept.clone());
                 StoreAnswer::Archived(Box::new(kept))
+            }
+            StoreWork::Prove(manifest) => {
+                let kept = self.kept.get_mut(&manifest.generation).expect("what is proven is kept");
+                kept.manifest.proof = manifest.proof;
+                StoreAnswer::Proven
             }
             StoreWork::Open { generation, basis } => {
                 self.places.insert(generation);
@@ -244,5 +249,6 @@ fn manifest(contents: Contents, world: World) -> Manifest {
         copies,
         objects,
         pieces,
+        proof: None,
     }
 }
