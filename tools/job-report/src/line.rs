@@ -503,7 +503,8 @@ fn reason_line(reason: &EndReason, host: &dyn Fn(ReplicaId) -> String) -> String
             "replicas differ, and no checkpoint is proven to which the job could go back; ending it".into()
         }
         EndReason::Corrupted { why: NoReturn::Spent(generation) } => format!(
-            "replicas differ on their way from checkpoint {generation} each time that the job goes back to it,              {RESTARTS_MAX} times now: either the program or a host is the reason; ending the job"
+            "replicas differ on their way from checkpoint {generation} each time that the job goes back to it, \
+             {RESTARTS_MAX} times now: either the program or a host is the reason; ending the job"
         ),
         EndReason::OutputClosed => "standard output was closed; ending the job".into(),
         EndReason::OutputFailed(failure) => {

@@ -9,7 +9,7 @@ use redrt_wire::exit::Exit;
 use replication_manager::scrub::{self, Difference};
 use replication_manager::{Arbiter, Arbitration, Purpose, Recovered, Unproven};
 use replication_manager::{Back, EndReason, Loss, NoReturn, RESTARTS_MAX, Report, RetireReason};
-use replication_manager::{Laggard, SlowHost, Testimony};
+use replication_manager::{Laggard, SlowHost};
 use serde_json::{Value, json};
 
 /// Name and fields of a report's record.
@@ -155,12 +155,12 @@ pub fn record(report: &Report, host: &dyn Fn(ReplicaId) -> String) -> (&'static 
         Report::ScrubUnfit { replica, why } => {
             ("scrub-unfit", json!({ "rank": replica.rank.0, "replica": replica.to_string(), "why": why }))
         }
-        Report::CheckpointProven { generation, testimony: Testimony { proof, left_out } } => {
+        Report::CheckpointProven { generation, proof } => {
             let by = match proof {
                 Proof::Independent => "independent replicas",
                 Proof::Kin => "replicas of one image",
             };
-            ("checkpoint-proven", json!({ "generation": generation.0, "by": by, "pages_left_out": left_out }))
+            ("checkpoint-proven", json!({ "generation": generation.0, "by": by }))
         }
         Report::CheckpointUnproven { generation, why, .. } => {
             ("checkpoint-unproven", json!({ "generation": generation.0, "why": why.to_string() }))

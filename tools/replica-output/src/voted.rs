@@ -174,6 +174,8 @@ impl VotedStream {
     /// See [`super::sphere_stream::SphereStream::go_back`].
     pub fn go_back(&mut self, replicas: &[Restored], out: &mut Vec<u8>) {
         self.history.clear();
+        // Replicas that have differed are alike again.
+        self.has_stopped = false;
         let source = |restored: &Restored| Source {
             offset: self.shown_bytes,
             place: TextPosition::before(&restored.output),

@@ -108,9 +108,9 @@ impl Machines {
         }
         let Some(Verdict { generation, outcome }) = verdict else { return };
         match outcome {
-            Ok(testimony) => {
-                out.output(Output::ProveCheckpoint { generation, proof: testimony.proof });
-                out.report(Report::CheckpointProven { generation, testimony });
+            Ok(proof) => {
+                out.output(Output::ProveCheckpoint { generation, proof });
+                out.report(Report::CheckpointProven { generation, proof });
             }
             Err(why) => {
                 let mode = facts.settings.checkpoint.as_ref().map(|checkpoint| checkpoint.proofs);

@@ -65,7 +65,7 @@ pub use injection::{Random, RandomKills, TimedKill};
 pub use members::Members;
 pub use messages::{Input, OnStall, Output, Settings, StreamEnd};
 pub use pace::{Laggard, STALL_LOOKS_MIN};
-pub use proofs::{NoProof, ProofMode, SMALL_BYTES_MAX, Testimony};
+pub use proofs::{NoProof, ProofMode, SMALL_BYTES_MAX};
 pub use redundancy::{RankTime, Redundancy};
 pub use refusal::Implausible;
 pub use report::{Back, EndReason, Loss, NoReturn, Refusal, Report, RetireReason};

@@ -75,16 +75,7 @@ pub enum NoProof {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Verdict {
     pub generation: Generation,
-    pub outcome: Result<Testimony, NoProof>,
-}
-
-/// The proof of a checkpoint.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Testimony {
-    /// The lineages of those who vouch for it.
-    pub proof: Proof,
-    /// Number of pages that no replica vouches for, since they were never equal.
-    pub left_out: u64,
+    pub outcome: Result<Proof, NoProof>,
 }
 
 /// A checkpoint whose memory is being compared.
@@ -96,7 +87,8 @@ struct Trial {
     first_round: u64,
     /// Ranks that nobody vouches for yet.
     open: BTreeSet<VirtualRank>,
-    testimony: Testimony,
+    /// The testimony so far.
+    proof: Proof,
 }
 
 impl Trial {
@@ -159,8 +151,7 @@ impl Proofs {
             return None;
         }
         let open = sources.iter().map(|(source, _)| source.rank).collect();
-        let testimony = Testimony { proof: Proof::Independent, left_out: 0 };
-        let kept = Trial { generation, sources, first_round, open, testimony };
+        let kept = Trial { generation, sources, first_round, open, proof: Proof::Independent };
         // A source may have been lost between the cut and the commit.
         if let Some(why) = kept.hindrance(view) {
             return Some(Verdict { generation, outcome: Err(why) });
@@ -184,16 +175,15 @@ impl Proofs {
             return self.fail(NoProof::Differs { of: source, pages: pass.differing });
         }
         trial.open.remove(&rank);
-        trial.testimony.left_out += pass.left_out;
         if pass.is_one_lineage {
-            trial.testimony.proof = Proof::Kin;
+            trial.proof = Proof::Kin;
         }
         if !trial.open.is_empty() {
             return None;
         }
-        let Trial { generation, testimony, .. } = std::mem::replace(&mut self.trial, self.next.take())?;
+        let Trial { generation, proof, .. } = std::mem::replace(&mut self.trial, self.next.take())?;
         self.newest = Some(generation);
-        Some(Verdict { generation, outcome: Ok(testimony) })
+        Some(Verdict { generation, outcome: Ok(proof) })
     }
 
     /// A round did not cover all memory of this rank.

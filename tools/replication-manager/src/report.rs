@@ -4,12 +4,10 @@
 use super::recovery::{Arbitration, Purpose, Recovered, Unproven};
 use super::scrub::{self, Difference};
 use super::stall::Stall;
-use super::{
-    CheckpointFailure, CloneFailure, Laggard, NoProof, NotHeld, OutputFailure, SlowHost, StayReason, Testimony,
-};
+use super::{CheckpointFailure, CloneFailure, Laggard, NoProof, NotHeld, OutputFailure, SlowHost, StayReason};
 use attribution::Conclusion;
 use redrt_types::{ReplicaId, ViewNumber, VirtualRank};
-use redrt_wire::checkpoint::{Generation, Step};
+use redrt_wire::checkpoint::{Generation, Proof, Step};
 use redrt_wire::event::{Action, Event, Mismatch, PathMismatch};
 use redrt_wire::exit::Exit;
 use redrt_wire::foreign::Foreign;
@@ -461,7 +459,7 @@ pub enum Report {
         /// Number of the checkpoint.
         generation: Generation,
         /// Their testimony.
-        testimony: Testimony,
+        proof: Proof,
     },
     /// Nobody vouches for a checkpoint.
     CheckpointUnproven {

@@ -128,12 +128,10 @@ pub struct Pass {
     pub compared: ReplicaSet,
     /// For pages that differ, the groups of replicas with the same contents. Empty if all memory was equal.
     pub sides: BTreeSet<ReplicaSet>,
-    /// Replicas that had contents on some page which only their kin shared, pages that are left out aside.
+    /// Replicas that had contents on some page which only their kin shared, pages that were never equal included.
     pub alone: ReplicaSet,
     /// Number of such pages.
     pub differing: u64,
-    /// Number of pages that differ and were never equal, found before this pass.
-    pub left_out: u64,
     /// True if all of the replicas share an unproven image.
     pub is_one_lineage: bool,
 }
@@ -469,13 +467,8 @@ impl Rank {
                     alone = alone.union(alone_here);
                 }
                 if let Some(pass) = &mut self.pass {
-                    match was_equal || is_news {
-                        true => {
-                            pass.differing += 1;
-                            pass.alone = pass.alone.union(alone_here);
-                        }
-                        false => pass.left_out += 1,
-                    }
+                    pass.differing += 1;
+                    pass.alone = pass.alone.union(alone_here);
                 }
             }
             if let Some(pass) = &mut self.pass {
@@ -513,7 +506,6 @@ impl Pass {
             sides: BTreeSet::new(),
             alone: ReplicaSet::EMPTY,
             differing: 0,
-            left_out: 0,
             is_one_lineage: false,
         }
     }

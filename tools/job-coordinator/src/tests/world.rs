@@ -517,8 +517,8 @@ impl Job {
                     }
                 }
             }
-            Output::Report(Report::CheckpointProven { generation, testimony }) => {
-                let wrong = self.memory.record_proof(generation, testimony.proof);
+            Output::Report(Report::CheckpointProven { generation, proof }) => {
+                let wrong = self.memory.record_proof(generation, proof);
                 self.record_wrong(wrong);
             }
             Output::Report(Report::Ending(EndReason::GoesBack { loss: None, back })) => {

@@ -158,6 +158,18 @@ fn nothing_undecided_is_shown_where_the_job_ends_of_it() {
 }
 
 #[test]
+fn a_text_that_has_stopped_goes_on_after_a_return() {
+    let mut stream = VotedStream::new([index(0), index(1)], true);
+    assert_eq!(run_in(&mut stream, "0:ab/ 1:ab/"), "ab/");
+    let saved = stream.saved(index(0)).expect("it counts");
+    assert_eq!(run_in(&mut stream, "0:cd/ 1:xd/ 0:more/ 1:more/"), "");
+    let restored = |index| Restored { index, printed_bytes: 3, output: saved.text.clone(), error: saved.text.clone() };
+    let mut out = Vec::new();
+    stream.go_back(&[restored(index(0)), restored(index(1))], &mut out);
+    assert_eq!((out, run_in(&mut stream, "0:cd/ 1:cd/ 0:more/ 1:more/")), (Vec::new(), "cd/more/".into()));
+}
+
+#[test]
 fn a_text_that_is_another_one_altogether_is_given_up() {
     let mut stream = voted(2);
     let lines = |letter: char| (0..20).map(|number| format!("{letter}{number}/")).collect::<String>();

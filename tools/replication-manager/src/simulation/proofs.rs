@@ -2,7 +2,7 @@
 //! answered at any time, losses and copies. What follows from an image that is proven is what sound replicas have.
 //!
 //! The program is a rule of what each step writes, from what is in memory. So a flip stays, spreads or is written over,
-//! as in real programs. Nothing flips before all memory was equal once: what is wrong from the begin is left out.
+//! as in real programs.
 
 use crate::proofs::{ProofMode, Proofs, Verdict};
 use crate::scrub::{Finding, ROUND_BYTES_MAX, ScrubWatch};
@@ -77,7 +77,6 @@ struct Proving {
     images: BTreeMap<Generation, Replica>,
     /// Images that are cut, and not kept yet: with the incarnation of the source.
     cut: Option<(Generation, ReplicaIndex, Incarnation)>,
-    is_watched: bool,
     cuts: u64,
     lives: u32,
     flips: u64,
@@ -107,7 +106,6 @@ impl Proving {
             answers: Vec::new(),
             images: BTreeMap::new(),
             cut: None,
-            is_watched: false,
             cuts: 0,
             lives: 0,
             flips: 0,
@@ -159,7 +157,6 @@ impl Proving {
                     }
                 }
                 Finding::Compared(rank, mut pass) => {
-                    self.is_watched = true;
                     if !has_news && self.is(Mistake::DifferencesForgotten) {
                         pass.alone = ReplicaSet::EMPTY;
                     }
@@ -181,12 +178,12 @@ impl Proving {
         if let Some(verdict) = &verdict {
             self.trace.say(|| format!("{verdict:?}"));
         }
-        let Some(Verdict { generation, outcome: Ok(testimony) }) = verdict else { return Ok(()) };
+        let Some(Verdict { generation, outcome: Ok(proof) }) = verdict else { return Ok(()) };
         self.proven += 1;
         let farthest = self.replicas.values().map(|replica| replica.steps).max().unwrap_or_default();
         let sound = Replica::new().at(farthest);
         let follows = self.images[&generation].clone().at(farthest);
-        match testimony.proof == Proof::Kin || follows == sound {
+        match proof == Proof::Kin || follows == sound {
             true => Ok(()),
             false => Err(format!("{generation} is proven, and leads to {follows:?} and not to {sound:?}").into()),
         }
@@ -277,7 +274,7 @@ impl Proving {
                     self.follow(findings)?;
                 }
                 92..94 => self.checkpoint()?,
-                94..97 if self.is_watched => {
+                94..97 => {
                     let index = self.any();
                     self.flips += 1;
                     let page = self.random.below(PAGE_COUNT);
@@ -331,6 +328,6 @@ mod tests {
     fn what_is_proven_is_sound() {
         let runs = sweep::right::<ProofsSimulator>(0..3_000, &Setup::default());
         let proven = runs.iter().filter(|run| !run.starts_with("0 of")).count();
-        assert!(proven > 1_000, "{proven}");
+        assert!(proven > 500, "{proven}");
     }
 }

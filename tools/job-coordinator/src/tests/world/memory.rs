@@ -10,8 +10,6 @@ pub struct Memory {
     /// Processes whose memory is wrong, each with the number of the flip. A copy has its source's.
     wrong: BTreeMap<ReplicaId, u64>,
     flip_count: u64,
-    /// True once all memory was compared in this life: what flips before that need not be found.
-    is_watched: bool,
     /// Checkpoints with an image of wrong memory.
     of_wrong: BTreeSet<Generation>,
     /// The newest checkpoint that is proven.
@@ -23,10 +21,8 @@ pub struct Memory {
 impl Memory {
     /// A bit flips in a process.
     pub fn flip(&mut self, replica: ReplicaId) {
-        if self.is_watched {
-            self.flip_count += 1;
-            self.wrong.insert(replica, self.flip_count);
-        }
+        self.flip_count += 1;
+        self.wrong.insert(replica, self.flip_count);
     }
 
     pub fn is_wrong(&self, replica: ReplicaId) -> bool {
@@ -49,7 +45,7 @@ impl Memory {
 
     /// A life begins. All replicas of a rank have the memory of one image.
     pub fn begin_life(&mut self, from: Generation) {
-        (self.wrong, self.is_watched) = (BTreeMap::new(), false);
+        self.wrong = BTreeMap::new();
         self.proven.take_if(|proven| *proven > from);
     }
 
@@ -78,7 +74,7 @@ impl Memory {
 
     /// Checks a proof.
     pub fn record_proof(&mut self, generation: Generation, proof: Proof) -> Option<String> {
-        (self.is_watched, self.proven) = (true, Some(generation));
+        self.proven = Some(generation);
         let is_wrong = proof == Proof::Independent && self.of_wrong.contains(&generation);
         is_wrong.then(|| format!("{generation} is proven, and has wrong memory"))
     }
