@@ -434,6 +434,33 @@ fn resume_on_another_host(level: &str, hosts: &str) {
     kept.computed_right(ended).said("goes on from checkpoint 3");
 }
 
+/// A proof comes after the manifest, which all hosts have by then.
+#[test]
+fn all_hosts_know_which_checkpoint_is_proven() {
+    let Some(lab) = lab(3) else { return };
+    let job = Job::new(2, &compile("heat")).arguments(&["96", "10000000"]).degree(2);
+    let job = job.options(&["--checkpoint", "asked", "--checkpoint-level", "partner", "--checkpoint-dir", IN_MEMORY]);
+    let job = job.on_hosts(&lab, "h1,h2,h3").limit(Duration::from_secs(120)).start();
+    job.wait_for("started", 4);
+    job.wait_until("a checkpoint", |job| job.redctl(&["checkpoint"]).is_ok());
+    job.wait_for("checkpoint-proven", 1);
+    // One may have failed at the begin.
+    let audit = job.audit();
+    let proven = audit.iter().find(|record| record["event"] == "checkpoint-proven").expect("it was waited for");
+    let line = format!("line-{}", proven["generation"]);
+    let run = |host: &str, words: &[&str]| {
+        let output = lab.on(host).args(words).output().expect("the host is up");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let of_job = format!("{IN_MEMORY}/{}", run("h1", &["ls", IN_MEMORY]).trim());
+    job.wait_until("the proof on all hosts", |_| {
+        let manifest = |host: &&str| run(host, &["cat", &format!("{of_job}/{line}/manifest.json")]);
+        ["h1", "h2", "h3"].iter().all(|host| manifest(host).contains(r#""proof": "Independent""#))
+    });
+    job.signal(libc::SIGINT);
+    let _ = job.wait().ended_with(130);
+}
+
 /// With fewer hosts left than a part has pieces the checkpoint counts, and says what it survives; a job whose hosts are
 /// too few from the begin is refused.
 #[test]
