@@ -41,6 +41,8 @@ pub(crate) enum Mutation {
     ReturnToLostHost,
     /// A return that cannot have a second host is chosen with the first one that it could not have.
     MissingHostForgotten,
+    /// A host that cannot be had is left out under its number of the life that begins.
+    MissingHostByNumber,
     /// A job goes back to a checkpoint since which standard input was forgotten.
     InputBetweenForgotten,
     /// The order to load processes is not noted in the times of a return.

@@ -85,9 +85,9 @@ enum Stage {
 pub(super) struct Returns {
     host_wait: Option<HostWait>,
     stage: Stage,
-    /// Names of hosts of the life that begins which cannot be had. The trap: a number in that life may stand for a
-    /// host that has another number in the life before.
-    missing: BTreeSet<String>,
+    /// Hosts of the life that begins which cannot be had. The trap: a number in that life may stand for a host that has
+    /// another number, or several, in the life before.
+    missing: BTreeSet<(u32, String)>,
     /// Always drained before the state is saved.
     #[serde(skip)]
     effects: VecDeque<Effect>,
@@ -145,14 +145,14 @@ impl Returns {
     pub fn lack(&mut self, host: u32, seen: Seen<'_>) -> bool {
         if self.is_searching() {
             // The checkpoint that is found goes to hosts without it.
-            self.missing.extend(seen.plan.hosts.get(host as usize).and_then(name_of));
+            self.missing.extend(name_of(&seen.plan.hosts, host).map(|name| (host, name)));
             return true;
         }
         let Some(chosen) = self.chosen().cloned() else { return false };
         if mutation::is(Mutation::MissingHostForgotten) {
             self.missing.clear();
         }
-        self.missing.extend(chosen.hosts.get(host as usize).and_then(name_of));
+        self.missing.extend(name_of(&chosen.hosts, host).map(|name| (host, name)));
         let Return { kept, count, is_older, .. } = chosen;
         self.choose(kept, (count, is_older), seen);
         true
@@ -190,9 +190,12 @@ impl Returns {
             return self.effects.push_back(Effect::Fail(why));
         }
         let is_dead = |host: u32| {
-            let is_missing = || {
-                seen.plan.hosts.get(host as usize).and_then(name_of).is_some_and(|name| self.missing.contains(&name))
+            let name = name_of(&seen.plan.hosts, host);
+            let is_it = |(number, missing): &(u32, String)| match mutation::is(Mutation::MissingHostByNumber) {
+                true => *number == host,
+                false => name.as_ref() == Some(missing),
             };
+            let is_missing = || self.missing.iter().any(is_it);
             !mutation::is(Mutation::ReturnToLostHost) && (!(seen.has_host)(host) || is_missing())
         };
         let plan = match homes::after_loss(&kept.manifest, seen.plan, &is_dead) {
@@ -222,7 +225,7 @@ impl Returns {
     }
 }
 
-/// Name of a host; none for that of `redrun`, where it is the only one.
-fn name_of(host: &PlannedHost) -> Option<String> {
-    host.name.as_ref().map(|name| name.name.clone())
+/// Name of the host with this number; none for that of `redrun`, where it is the only one.
+fn name_of(hosts: &[PlannedHost], host: u32) -> Option<String> {
+    hosts.get(host as usize)?.name.as_ref().map(|name| name.name.clone())
 }

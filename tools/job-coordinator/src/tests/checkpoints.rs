@@ -164,7 +164,7 @@ fn mistakes_of_the_machine_are_found() {
     let local = |seed| Scenario { level: Level::Local, ..calm(seed).without_replicas() };
     let archiving = |seed| calm(seed).without_replicas().archiving();
     let proving = |seed| calm(seed).proving();
-    let mutations: [Planted<'_>; 24] = [
+    let mutations: [Planted<'_>; 25] = [
         (Mutation::ProvenNotPinned, "lets it go", 0, &proving),
         (Mutation::NewestThoughDifferent, "and not to", 0, &proving),
         (Mutation::StopUnarchived, "which is not archived", 0, &archiving),
@@ -181,6 +181,7 @@ fn mistakes_of_the_machine_are_found() {
         (Mutation::InputNotHeld, "gets input twice", 20, &failing_over),
         (Mutation::NumbersIgnored, "have no place", 35, &calm),
         (Mutation::ReturnToLostHost, "which is lost", 0, &returning),
+        (Mutation::MissingHostByNumber, "which is lost", 0, &returning),
         (Mutation::MissingHostForgotten, "which is lost", 0, &returning),
         (Mutation::InputBetweenForgotten, "gets input twice, or not all", 60, &local),
         (Mutation::LoadingNotRecorded, "processes were loaded in", 0, &returning),

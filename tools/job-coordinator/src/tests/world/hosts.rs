@@ -10,7 +10,8 @@ impl Job {
         if self.from.is_some() && self.scenario.random.u8(0..4) == 0 {
             for _ in 0..self.scenario.random.u8(1..3) {
                 let host = self.scenario.random.u32(0..self.hosts.len() as u32);
-                if !self.is_over && self.dead_hosts.insert(host) {
+                if !self.is_over && !self.dead_hosts.contains(&host) {
+                    self.dead_hosts.extend(self.numbers_of(host));
                     let (name, why) = (self.hosts[host as usize].clone(), "it does not answer".into());
                     self.give(Input::HostNotHad { host, name, why });
                 }
@@ -123,9 +124,22 @@ impl Job {
         }
     }
 
+    /// All numbers of the machine with this one: a machine that has taken the place of another has several.
+    fn numbers_of(&self, host: u32) -> Vec<u32> {
+        let is_it = |other: &u32| self.hosts[*other as usize] == self.hosts[host as usize];
+        (0..self.hosts.len() as u32).filter(is_it).collect()
+    }
+
     pub(super) fn lose_host(&mut self) {
         let host = self.scenario.random.u32(0..self.hosts.len() as u32);
-        if self.dead_hosts.len() < 2 && self.dead_hosts.insert(host) {
+        let names: BTreeSet<_> = self.dead_hosts.iter().map(|host| &self.hosts[*host as usize]).collect();
+        if names.len() < 2 && !self.dead_hosts.contains(&host) {
+            self.numbers_of(host).into_iter().for_each(|host| self.lose_number(host));
+        }
+    }
+
+    fn lose_number(&mut self, host: u32) {
+        if self.dead_hosts.insert(host) {
             self.answers.remove(&host);
             let there = |replica: &ReplicaId| self.coordinator.host(*replica) == Some(host);
             let lost: Vec<_> = self.coordinator.world.replicas().filter(there).collect();
