@@ -49,7 +49,7 @@ impl std::fmt::Display for Generation {
     }
 }
 
-/// Testimony for the memory in a checkpoint's images, by those who vouch for it.
+/// The replicas that vouch for the memory in a checkpoint's images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Proof {
     /// Replicas that share no unproven image with those that were saved.

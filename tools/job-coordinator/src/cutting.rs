@@ -143,7 +143,7 @@ impl Coordinator {
     pub(super) fn record_checkpoint_report(&mut self, report: &Report) {
         match report {
             Report::CheckpointTaken { .. } => {
-                self.input.checkpoint_kept();
+                self.input.checkpoint_kept(self.checkpoints.older_input_bytes());
                 self.inspect_checkpoint_input();
                 // With a stop that was asked for late, the one that follows is meant.
                 if !ends_with_checkpoint(&self.manager) {

@@ -143,8 +143,13 @@ impl StandardInput {
         if let Some(log) = &mut self.log {
             log.bytes.extend_from_slice(bytes);
             if log.bytes.len() > INPUT_BYTES_MAX {
-                let begin = if self.line_bytes > log.begin { self.line_bytes } else { log.end() };
-                log.cut(begin);
+                // Input that only an older checkpoint lacks goes first.
+                let end = log.end();
+                for begin in [self.newest_bytes, self.line_bytes, end] {
+                    if log.bytes.len() > INPUT_BYTES_MAX {
+                        log.cut(begin);
+                    }
+                }
             }
         }
         if !self.is_loading {
@@ -182,11 +187,12 @@ impl StandardInput {
         self.line_bytes = self.read_bytes;
     }
 
-    /// Records that the newest checkpoint is kept. Input before it is needed no more.
-    pub fn checkpoint_kept(&mut self) {
+    /// Records that the newest checkpoint is kept. Input before it is needed no more, but for an older one to which the
+    /// job may go back, whose images contain `older_bytes`.
+    pub fn checkpoint_kept(&mut self, older_bytes: Option<u64>) {
         self.newest_bytes = self.line_bytes;
         if let Some(log) = &mut self.log {
-            log.cut(self.newest_bytes);
+            log.cut(older_bytes.map_or(self.newest_bytes, |older| older.min(self.newest_bytes)));
         }
     }
 

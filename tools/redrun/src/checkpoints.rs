@@ -161,7 +161,7 @@ impl CheckpointWork {
         has_input: impl Fn(u64) -> bool,
     ) -> CheckpointWatchSettings {
         let generation = |kept: &StoredCheckpoint| kept.manifest.generation;
-        // A job goes back no farther than to the checkpoint that it begins from: later ones than that one are void.
+        // Checkpoints that are later than the one it begins from are void.
         let proven = from.and_then(|from| self.store.proven().filter(|kept| generation(kept) <= generation(from)));
         let proven = proven.as_ref().map(generation);
         CheckpointWatchSettings {
@@ -454,6 +454,9 @@ impl CheckpointWork {
         let Some(proven) = run.coordinator.resumable_checkpoint() else { return };
         match self.store.abandon_newer(proven) {
             Ok(_) => {
+                // At once: the store's thread ends with the job.
+                sweep(&self.store, self.remote.as_ref());
+                sweep_archive(self.archive.as_ref(), proven);
                 console.plain(&format!("the job can be resumed from checkpoint {proven}: newer ones are not proven"))
             }
             Err(error) => console.warning(&format!("a checkpoint that is not proven stays: {error}")),

@@ -196,7 +196,7 @@ impl ScrubWatch {
         let ranks = (0..rank_count).map(|_| rank()).collect();
         Self {
             interval,
-            bytes_max: bytes_max.min(ROUND_BYTES_MAX),
+            bytes_max,
             next: interval,
             round: 0,
             phase: Phase::Resting,

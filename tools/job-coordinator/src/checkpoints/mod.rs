@@ -241,6 +241,12 @@ impl Checkpoints {
         self.proven.differ();
     }
 
+    /// Bytes of standard input that are in the images of the oldest checkpoint to which the job may go back, besides
+    /// the newest.
+    pub fn older_input_bytes(&self) -> Option<u64> {
+        self.proven.input_bytes()
+    }
+
     /// The checkpoint from which the job is to be resumed, if not from the newest.
     pub fn resumable(&self) -> Option<Generation> {
         self.proven.instead_of(self.newest())

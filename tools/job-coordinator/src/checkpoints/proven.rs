@@ -26,6 +26,11 @@ impl Proven {
         self.newest.as_deref()
     }
 
+    /// Bytes of standard input in the images of the oldest one to which the job may go back.
+    pub fn input_bytes(&self) -> Option<u64> {
+        self.newest.iter().chain(&self.before).map(|kept| kept.manifest.input_bytes).min()
+    }
+
     /// The job ends because its replicas differ.
     pub fn differ(&mut self) {
         self.have_differed = true;

@@ -49,7 +49,7 @@ fn input_since_the_checkpoint_is_repeated_before_new_input() {
     assert!(input.record_read(b"one"));
     input.checkpoint_begins();
     assert!(input.record_read(b"two"));
-    input.checkpoint_kept();
+    input.checkpoint_kept(None);
     input.go_back(3);
     assert!(!input.is_wanted() && !input.record_read(b"three") && !input.record_end());
     assert_eq!(input.loaded(), Some((vec![b"twothree".to_vec()], true)));
@@ -60,10 +60,26 @@ fn input_since_the_checkpoint_is_repeated_before_new_input() {
 }
 
 #[test]
+fn input_since_an_older_checkpoint_is_kept_while_there_is_room() {
+    let mut input = StandardInput::new(0, true);
+    for text in [b"one", b"two"] {
+        input.record_read(text);
+        input.checkpoint_begins();
+        input.checkpoint_kept(Some(3));
+    }
+    assert!(input.has_since(3) && !input.has_since(0));
+    // The newest one needs what was read since, and no more.
+    input.record_read(&vec![0; INPUT_BYTES_MAX]);
+    assert!(input.has_all() && !input.has_since(3));
+    input.record_read(b"!");
+    assert!(!input.has_all());
+}
+
+#[test]
 fn a_checkpoint_since_which_too_much_was_read_is_not_used() {
     let mut input = StandardInput::new(0, true);
     input.checkpoint_begins();
-    input.checkpoint_kept();
+    input.checkpoint_kept(None);
     let half = vec![0; INPUT_BYTES_MAX / 2];
     input.record_read(&half);
     input.checkpoint_begins();
@@ -72,7 +88,7 @@ fn a_checkpoint_since_which_too_much_was_read_is_not_used() {
     input.record_read(b"!");
     assert!(!input.has_all() && !input.has_since(0));
     // The next checkpoint has its own count.
-    input.checkpoint_kept();
+    input.checkpoint_kept(None);
     assert!(input.has_all());
     input.record_read(&half);
     assert!(!input.has_all());

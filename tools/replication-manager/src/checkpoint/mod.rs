@@ -177,7 +177,7 @@ pub struct CheckpointWatch {
     /// Sources of the newest one, if it was taken in this life.
     newest_sources: Sources,
     /// Replicas that were found to be wrong in this life.
-    wrong: Sources,
+    wrong: BTreeSet<(ReplicaId, Incarnation)>,
     restart_count: u32,
     /// The checkpoint that this life began from, and the number of starts from it.
     restored: Option<(Generation, u32)>,
@@ -203,7 +203,7 @@ impl CheckpointWatch {
             failure_count: 0,
             newest: settings.restored,
             newest_sources: Sources::new(),
-            wrong: Sources::new(),
+            wrong: BTreeSet::new(),
             restored: settings.restored.map(|restored| (restored, settings.restart_count)),
             restart_count: settings.restart_count,
             has_archive: settings.has_archive,

@@ -257,7 +257,7 @@ impl CheckpointWatch {
     /// taken soon.
     pub(crate) fn suspect(&mut self, replica: ReplicaId, life: Incarnation) {
         let was_suspect = self.is_suspect();
-        self.wrong.push((replica, life));
+        self.wrong.insert((replica, life));
         if self.is_suspect() && !was_suspect {
             self.due = self.due.map(|_| Duration::ZERO);
         }

@@ -55,7 +55,7 @@ impl Replica {
         }
     }
 
-    /// The memory after so many steps.
+    /// The memory after this number of steps.
     fn at(mut self, steps: u64) -> [u64; PAGE_COUNT] {
         while self.steps < steps {
             self.step();
@@ -84,7 +84,7 @@ struct Proving {
     proven: u64,
     /// True if answers are soon there.
     is_quick: bool,
-    /// One in so many changes of the membership takes place.
+    /// Of this number of changes of the membership, one takes place.
     change_rarity: usize,
     random: Random,
     trace: Trace,
